@@ -1,0 +1,42 @@
+"""stratalog: an embedded, durable message store. Open a folder; have topics, queues and offsets in it."""
+
+from .config import StoreConfig
+from .errors import (
+    InvalidConfig,
+    InvalidMessage,
+    InvalidTopic,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    PublishBufferFull,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StorePoisoned,
+    StoreUnusable,
+)
+from .message import Message, MessageBatch
+from .request import Ticket
+from .store import MessageStore
+
+__all__ = [
+    "InvalidConfig",
+    "InvalidMessage",
+    "InvalidTopic",
+    "Message",
+    "MessageBatch",
+    "MessageStore",
+    "MessageTooLarge",
+    "OffsetOutOfRange",
+    "PublishBufferFull",
+    "StoreClosed",
+    "StoreConfig",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreLocked",
+    "StorePoisoned",
+    "StoreUnusable",
+    "Ticket",
+]

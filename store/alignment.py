@@ -1,0 +1,52 @@
+"""What to do with the last, partly filled block of a write: fill it, or hold it back (R4 to R6).
+
+*Pad*: fill the block with zeros. Costs its empty bytes on the device, and nobody waits.
+*Trim*: write the whole blocks, keep the rest as the head of the next write. Costs no byte, but the
+messages that end in the rest wait for one more write.
+
+The adaptive rule compares the two in the one currency they share, a producer's time; ARCHITECTURE.md
+derives it ("When to pad and when to trim") and has the figures.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .config import Alignment
+
+
+class Tail(NamedTuple):
+    """The choice that a write is faced with.
+
+    Attributes:
+        held: messages that would stay waiting if the rest were held back.
+        answered: messages that the write would answer all the same.
+        empty_bytes: what padding would add.
+        whole_bytes: the whole blocks that are ready to be written.
+        follows: more messages wait already, or producers are known to be on their way.
+    """
+
+    held: int
+    answered: int
+    empty_bytes: int
+    whole_bytes: int
+    follows: bool
+
+
+def should_pad(policy: Alignment, tail: Tail) -> bool:
+    """True to fill the last block, False to hold it back. Never holds when nothing would push it out."""
+    if tail.empty_bytes == 0:
+        return True  # nothing to decide: the write ends on a boundary
+    if policy == "pad":
+        return True
+    if not tail.follows:
+        return True
+    if policy == "trim":
+        return False
+    if tail.answered == 0:
+        return True
+    # Holding idles a share held / (held + answered) of the producers for one write; padding spends a share
+    # empty / (whole + 4 KiB) of the write on nothing.
+    lost_by_holding = tail.held / (tail.held + tail.answered)
+    lost_by_padding = tail.empty_bytes / (tail.whole_bytes + 4096)
+    return lost_by_padding < lost_by_holding

@@ -1,0 +1,84 @@
+"""Every setting of a store, with its unit in its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .errors import InvalidConfig
+
+KIB = 1 << 10
+MIB = 1 << 20
+BLOCK_BYTES = 4 * KIB
+
+Durability = Literal["force", "os"]
+Alignment = Literal["pad", "trim", "adaptive"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Settings of one opened store.
+
+    Attributes:
+        lanes: append logs with a flusher of their own (R1). Fixed when the folder is created; a folder
+            that exists keeps its number.
+        durability: "force": an answer means forced to the device, so it survives a power cut.
+            "os": an answer means handed to the kernel: it survives the death of the process, and a power
+            cut may take what was appended in the last `flush_interval_ms`.
+        flush_interval_ms: how often "os" forces.
+        alignment: what happens to the last, partly filled 4 KiB block of a write (R4 to R6).
+        segment_bytes: size of a full segment; the first ones of a new lane are smaller.
+        prewrite_bytes: segments of this many bytes in all stand pre-written (R7) when `open` returns.
+        publish_buffer_bytes: cap of the bytes accepted and not yet durable, over all lanes (R19).
+        append_timeout_ms: how long an append waits at that cap before `PublishBufferFull`.
+        max_message_bytes: larger messages are refused with `MessageTooLarge`.
+        max_frame_bytes: a batch is cut when its payloads reach this.
+        recent_bytes: the ring of recent frames in memory, over all lanes. A lane's part is at least four
+            times its largest frame, whatever is given here.
+        retention_ms: sealed segments whose newest message is older are removed; None keeps them.
+        retention_bytes: the oldest sealed segments are removed while the store is larger; None keeps them.
+        direct_io: None tries O_DIRECT and falls back; True and False insist.
+    """
+
+    lanes: int = 1
+    durability: Durability = "force"
+    flush_interval_ms: int = 1_000
+    alignment: Alignment = "adaptive"
+    segment_bytes: int = 256 * MIB
+    prewrite_bytes: int = 0
+    publish_buffer_bytes: int = 64 * MIB
+    append_timeout_ms: int = 30_000
+    max_message_bytes: int = 4 * MIB
+    max_frame_bytes: int = 1 * MIB
+    recent_bytes: int = 64 * MIB
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    direct_io: bool | None = None
+
+    def __post_init__(self) -> None:
+        self._integer("lanes", 1, 64)
+        self._integer("flush_interval_ms", 1, 86_400_000)
+        self._integer("segment_bytes", 64 * KIB, (1 << 32) - MIB)
+        self._integer("prewrite_bytes", 0, 1 << 50)
+        self._integer("publish_buffer_bytes", 4 * KIB, 1 << 40)
+        self._integer("append_timeout_ms", 0, 86_400_000)
+        self._integer("max_message_bytes", 1, 512 * MIB)
+        self._integer("max_frame_bytes", 4 * KIB, 256 * MIB)
+        self._integer("recent_bytes", 0, 1 << 40)
+        if self.retention_ms is not None:
+            self._integer("retention_ms", 0, 1 << 50)
+        if self.retention_bytes is not None:
+            self._integer("retention_bytes", 0, 1 << 60)
+        if self.durability not in ("force", "os"):
+            raise InvalidConfig(f'durability is "force" or "os", not {self.durability!r}')
+        if self.alignment not in ("pad", "trim", "adaptive"):
+            raise InvalidConfig(f'alignment is "pad", "trim" or "adaptive", not {self.alignment!r}')
+        if self.direct_io not in (None, True, False):
+            raise InvalidConfig(f"direct_io is None, True or False, not {self.direct_io!r}")
+        if self.segment_bytes % BLOCK_BYTES:
+            raise InvalidConfig(f"segment_bytes must be a multiple of {BLOCK_BYTES}, not {self.segment_bytes}")
+
+    def _integer(self, name: str, low: int, high: int) -> None:
+        value = getattr(self, name)
+        if type(value) is not int or not low <= value <= high:
+            raise InvalidConfig(f"{name} must be an integer from {low} to {high}, not {value!r}")

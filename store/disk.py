@@ -1,0 +1,190 @@
+"""The device as the store sees it: files that are written, forced and read by position.
+
+Everything that the store writes goes through a `Disk`, so that tests can hand in one that loses, tears
+and reorders what was not forced, or fails at the Nth call.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class LogFile(Protocol):
+    """One open file. Errors are OSError; after a failed write or force nothing is retried."""
+
+    direct: bool
+
+    def write(self, parts: Sequence[Buffer], position: int) -> None:
+        """Write all parts, back to back, at `position`; returns when the kernel has them."""
+
+    def force(self) -> None:
+        """Return when everything written before the call is on the device."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+
+    def will_need(self, position: int, size: int) -> None:
+        """A hint that a range is read soon."""
+
+    def size(self) -> int:
+        """Length of the file in bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or grow the file to `size` bytes."""
+
+    def reserve(self, size: int) -> None:
+        """Take space on the device for the first `size` bytes, or raise OSError."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class Disk(Protocol):
+    """A file system."""
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> LogFile:
+        """Open a file for reading and writing."""
+
+    def list(self, folder: Path) -> list[str]:
+        """Names in a folder, sorted; none if there is no such folder."""
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder and its parents durably; an existing one is fine."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename within a folder; not durable before `force_folder`."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; not durable before `force_folder`."""
+
+    def force_folder(self, folder: Path) -> None:
+        """Make new, renamed and removed names of a folder durable."""
+
+
+class OsFile:
+    """A `LogFile` of the operating system, with O_DIRECT where the file system takes it."""
+
+    def __init__(self, path: Path, *, create: bool, direct: bool) -> None:
+        self.path = path
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self.direct = direct and hasattr(os, "O_DIRECT")
+        if self.direct:
+            try:
+                self._fd = os.open(path, flags | os.O_DIRECT, 0o644)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self.direct = False
+        if not self.direct:
+            self._fd = os.open(path, flags, 0o644)
+
+    def write(self, parts: Sequence[Buffer], position: int) -> None:
+        total = sum(len(part) for part in parts)
+        try:
+            done = os.pwritev(self._fd, parts, position)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self.direct:
+                raise
+            # Some file systems take the flag at open and refuse it at the first write; nothing was written.
+            self._leave_direct()
+            done = os.pwritev(self._fd, parts, position)
+        while done < total:
+            done += self._write_rest(parts, position, done)
+
+    def _write_rest(self, parts: Sequence[Buffer], position: int, done: int) -> int:
+        """Write on after a short write; the kernel then says why it was short, if there is a reason."""
+        rest = memoryview(b"".join(parts))[done:]
+        if self.direct:
+            self._leave_direct()  # the rest need not be aligned
+        count = os.pwrite(self._fd, rest, position + done)
+        if count == 0:
+            raise OSError(errno.EIO, "the device took no more bytes", str(self.path))
+        return count
+
+    def _leave_direct(self) -> None:
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(fd, self._fd, inheritable=False)
+        os.close(fd)
+        self.direct = False
+
+    def force(self) -> None:
+        os.fdatasync(self._fd)
+
+    def read(self, position: int, size: int) -> bytes:
+        chunks: list[bytes] = []
+        while size > 0:
+            chunk = os.pread(self._fd, size, position)
+            if not chunk:
+                break
+            chunks.append(chunk)
+            position += len(chunk)
+            size -= len(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def read_into(self, views: Sequence[memoryview], position: int) -> int:
+        """Read into `views` from `position`; the number of bytes read."""
+        return os.preadv(self._fd, views, position)
+
+    def will_need(self, position: int, size: int) -> None:
+        """Ask the kernel to bring a range into the page cache; it does so beside us."""
+        os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
+
+    def drop_cached(self, position: int, size: int) -> None:
+        """Tell the kernel that a range is not needed in the page cache (R24)."""
+        os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_DONTNEED)
+
+    def fileno(self) -> int:
+        """The file descriptor, for mapping."""
+        return self._fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def reserve(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsDisk:
+    """The operating system's file system."""
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return OsFile(path, create=create, direct=direct)
+
+    def list(self, folder: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    def make_folder(self, folder: Path) -> None:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in missing:
+            self.force_folder(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        os.unlink(path)
+
+    def force_folder(self, folder: Path) -> None:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

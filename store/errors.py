@@ -1,0 +1,77 @@
+"""The errors of the public face: each says what happened and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class StoreError(Exception):
+    """Base of everything that the store raises on purpose."""
+
+
+class StoreLocked(StoreError):
+    """Another process, or another store object of this one, has the folder open."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed; open the folder again."""
+
+
+class StoreUnusable(StoreError):
+    """The folder cannot be used as a store: forbidden, not a folder, or full of something else."""
+
+
+class StoreCorrupt(StoreError):
+    """Bytes that were durable are damaged or missing.
+
+    `file` and `position` name the place; opening with `repair=True` sets the damaged range aside.
+    """
+
+    def __init__(self, what: str, file: Path | str, position: int) -> None:
+        super().__init__(
+            f"{what} in {file} at byte {position}. Restore the file from a copy, or open the store with "
+            f"repair=True to set the damaged range aside and go on without it."
+        )
+        self.what = what
+        self.file = str(file)
+        self.position = position
+
+
+class StorePoisoned(StoreError):
+    """A write or force failed, so what is durable is unknown. Reads go on; close and reopen to recover."""
+
+
+class StoreFull(StoreError):
+    """There is no space for another segment. Nothing was written; free some space and append again."""
+
+
+class PublishBufferFull(StoreError):
+    """The publish buffer stayed full for `append_timeout_ms`; the message was not accepted."""
+
+
+class MessageTooLarge(StoreError):
+    """The message is over `max_message_bytes`; it was not accepted."""
+
+
+class OffsetOutOfRange(StoreError):
+    """The offset lies outside the queue's bounds, which are in `first` and `next_offset`."""
+
+    def __init__(self, topic: str, queue_id: int, offset: int, first: int, next_offset: int) -> None:
+        super().__init__(
+            f"offset {offset} is outside {topic!r}/{queue_id}, which holds offsets {first} to {next_offset} "
+            f"(exclusive); read from one of those, see queue_bounds()."
+        )
+        self.first = first
+        self.next_offset = next_offset
+
+
+class InvalidTopic(StoreError):
+    """The topic or queue id breaks the rules of naming."""
+
+
+class InvalidMessage(StoreError):
+    """The data, key, properties or delivery time has a type or a size that cannot be stored."""
+
+
+class InvalidConfig(StoreError):
+    """A setting of `StoreConfig` is out of its range."""

@@ -1,0 +1,95 @@
+"""The folder of a store: who may open it, and which store it is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+from .disk import Disk
+from .errors import StoreCorrupt, StoreLocked, StoreUnusable
+from .format import BLOCK_BYTES, StoreHeader
+
+STORE_FILE = "STORE"
+LOCK_FILE = "LOCK"
+QUARANTINE = "quarantine"
+_OURS = frozenset({STORE_FILE, STORE_FILE + ".new", LOCK_FILE, QUARANTINE})
+
+
+class FolderLock:
+    """The lock of a folder, held until `release`. It ends with the process, however that ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 64, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._fd)
+            raise StoreLocked(
+                f"{folder} is open already (by process {holder}); one process and one store object at a time. "
+                f"Close that one first."
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others open the folder."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock:
+    """Make the folder if need be, and lock it.
+
+    Raises StoreUnusable if it cannot be a store's folder, StoreLocked if it is open.
+    """
+    try:
+        if not folder.exists():
+            if not create:
+                raise StoreUnusable(f"{folder} does not exist")
+            disk.make_folder(folder)
+        if not folder.is_dir():
+            raise StoreUnusable(f"{folder} is not a folder; give the path of a folder")
+        names = disk.list(folder)
+        if STORE_FILE not in names:
+            foreign = [name for name in names if name not in _OURS]
+            if foreign or not create:
+                raise StoreUnusable(
+                    f"{folder} is no store and is not empty (it has {', '.join(foreign[:3]) or 'no STORE file'}); "
+                    f"give an empty or a new folder"
+                )
+        return FolderLock(folder)
+    except OSError as error:
+        raise StoreUnusable(f"{folder} cannot be used as a store: {error.strerror or error}") from error
+
+
+def read_header(disk: Disk, folder: Path) -> StoreHeader | None:
+    """Which store this is; None in a new folder. Raises StoreCorrupt."""
+    if STORE_FILE not in disk.list(folder):
+        return None
+    file = disk.open(folder / STORE_FILE)
+    try:
+        header = StoreHeader.unpack(file.read(0, BLOCK_BYTES))
+    finally:
+        file.close()
+    if header is None:
+        raise StoreCorrupt("the store's header is damaged or of a newer version", folder / STORE_FILE, 0)
+    return header
+
+
+def create_header(disk: Disk, folder: Path, lanes: int) -> StoreHeader:
+    """Make a new store of the folder: its header is whole and durable before its name is."""
+    header = StoreHeader(secrets.token_bytes(16), lanes)
+    fresh = folder / (STORE_FILE + ".new")
+    file = disk.open(fresh, create=True)
+    try:
+        file.write([header.pack()], 0)
+        file.force()
+    finally:
+        file.close()
+    disk.rename(fresh, folder / STORE_FILE)
+    disk.force_folder(folder)
+    return header

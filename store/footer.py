@@ -1,0 +1,161 @@
+"""Footers: the index of a sealed segment, written once, mapped and searched without loading it."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .disk import LogFile
+from .errors import StoreCorrupt
+from .format import FOOTER_MAGIC, FORMAT_VERSION, SealRecord, checksum64
+
+_FIXED = struct.Struct("<8sIIIIIIQqqq")
+_SECTIONS = 9
+_SUMS = struct.Struct(f"<{_SECTIONS + 1}Q")
+HEADER_BYTES = _FIXED.size + _SUMS.size
+
+
+@dataclass(slots=True)
+class FooterData:
+    """What a footer says, as arrays. s streams, m entries, f frames; see the format's text for each."""
+
+    topics: list[str]
+    stream_topic: npt.NDArray[np.uint32]
+    stream_queue: npt.NDArray[np.uint32]
+    first: npt.NDArray[np.int64]
+    start: npt.NDArray[np.uint32]
+    entries: npt.NDArray[np.uint32]
+    frame_position: npt.NDArray[np.uint32]
+    frame_entry: npt.NDArray[np.uint32]
+    frame_time: npt.NDArray[np.int64]
+    due_max_ms: int = 0
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Messages of each stream in the segment, lost ones included."""
+        return np.diff(self.start.astype(np.int64))
+
+    @property
+    def next_offsets(self) -> npt.NDArray[np.int64]:
+        """Each stream's offset after the segment."""
+        return self.first + self.counts
+
+    def pack(self, sequence: int, total_entries: int) -> bytes:
+        """The footer's bytes."""
+        names = zlib.compress(b"\0".join(topic.encode() for topic in self.topics), 6)
+        arrays: Sequence[npt.NDArray[np.generic]] = (
+            self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
+            self.frame_position, self.frame_entry, self.frame_time,
+        )  # fmt: skip
+        sections = [_padded(names), *(_padded(part.tobytes()) for part in arrays)]
+        times = self.frame_time
+        low, high = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+        fixed = _FIXED.pack(
+            FOOTER_MAGIC, FORMAT_VERSION, len(self.topics), len(names), len(self.first), len(self.entries),
+            len(times), sequence, low, high, self.due_max_ms,
+        )  # fmt: skip
+        sums = [checksum64(section) for section in sections]
+        head = fixed + struct.pack(f"<{_SECTIONS}Q", *sums)
+        return b"".join((head, struct.pack("<Q", checksum64(head)), *sections))
+
+
+class Footer:
+    """A mapped footer. Its header and stream and frame tables are checked when it is opened.
+
+    `entries` is not checked as a whole: each entry that is looked up leads to a frame that must name the
+    same stream and offset, which finds a wrong one.
+    """
+
+    def __init__(self, file: LogFile, path: str, record: SealRecord) -> None:
+        self.path = path
+        self.position = record.footer_position
+        self._bytes = _map(file, record)
+        self._check_header(record)
+        fixed = _FIXED.unpack_from(self._bytes, 0)
+        _, _, self.topic_count, self._name_bytes, streams, entries, frames, _, low, high, due = fixed
+        self.time_min_ms, self.time_max_ms, self.due_max_ms = low, high, due
+        self._sums = _SUMS.unpack_from(self._bytes, _FIXED.size)
+        self._at = HEADER_BYTES + _round8(self._name_bytes)
+        self._section = 1
+        self.stream_topic = self._array("<u4", streams)
+        self.stream_queue = self._array("<u4", streams)
+        self.first = self._array("<i8", streams)
+        self.start = self._array("<u4", streams + 1)
+        self.entries = self._array("<u4", entries, check=False)
+        self.frame_position = self._array("<u4", frames)
+        self.frame_entry = self._array("<u4", frames)
+        self.frame_time = self._array("<i8", frames)
+
+    def _check_header(self, record: SealRecord) -> None:
+        head = bytes(self._bytes[:HEADER_BYTES])
+        if len(head) < HEADER_BYTES or record.footer_bytes != len(self._bytes):
+            raise StoreCorrupt("the footer is cut short", self.path, self.position)
+        if checksum64(head[:-8]) != _SUMS.unpack_from(head, _FIXED.size)[-1]:
+            raise StoreCorrupt("the footer's header is damaged", self.path, self.position)
+        magic, version, *_ = _FIXED.unpack_from(head, 0)
+        if (magic, version) != (FOOTER_MAGIC, FORMAT_VERSION):
+            raise StoreCorrupt("the footer is of an unknown version", self.path, self.position)
+
+    def _array(self, kind: str, count: int, *, check: bool = True) -> npt.NDArray[np.generic]:
+        size = _round8(np.dtype(kind).itemsize * count)
+        if check:
+            self._check_section(self._section, self._at, size)
+        values = np.frombuffer(self._bytes, kind, count, self._at)
+        self._at += size
+        self._section += 1
+        return values
+
+    def _check_section(self, index: int, at: int, size: int) -> None:
+        if checksum64(self._bytes[at : at + size]) != self._sums[index]:
+            raise StoreCorrupt("the footer is damaged", self.path, self.position + at)
+
+    def check_entries(self) -> None:
+        """Check the one section that opening leaves unchecked."""
+        at = HEADER_BYTES + _round8(self._name_bytes)
+        for item, count in ((4, len(self.first)), (4, len(self.first)), (8, len(self.first)), (4, len(self.start))):
+            at += _round8(item * count)
+        self._check_section(5, at, _round8(4 * len(self.entries)))
+
+    def topics(self) -> list[str]:
+        """The topic names, by index."""
+        self._check_section(0, HEADER_BYTES, _round8(self._name_bytes))
+        packed = zlib.decompress(self._bytes[HEADER_BYTES : HEADER_BYTES + self._name_bytes])
+        return [name.decode() for name in packed.split(b"\0")] if self.topic_count else []
+
+    def row(self, number: int) -> tuple[int, int, int]:
+        """(first offset, begin, end) of a stream: its messages are `entries[begin:end]`."""
+        if number >= len(self.first):
+            return 0, 0, 0
+        return int(self.first[number]), int(self.start[number]), int(self.start[number + 1])
+
+    def data(self) -> FooterData:
+        """Everything as plain arrays."""
+        return FooterData(
+            self.topics(), self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
+            self.frame_position, self.frame_entry, self.frame_time, self.due_max_ms,
+        )  # fmt: skip
+
+
+def _map(file: LogFile, record: SealRecord) -> memoryview:
+    """The footer's bytes, mapped where the file can be mapped."""
+    fileno = getattr(file, "fileno", None)
+    if fileno is None or record.footer_position + record.footer_bytes > file.size():
+        return memoryview(file.read(record.footer_position, record.footer_bytes))
+    begin = record.footer_position & -mmap.ALLOCATIONGRANULARITY
+    skip = record.footer_position - begin
+    mapped = mmap.mmap(fileno(), skip + record.footer_bytes, prot=mmap.PROT_READ, offset=begin)
+    return memoryview(mapped)[skip:]
+
+
+def _round8(size: int) -> int:
+    return (size + 7) & -8
+
+
+def _padded(section: bytes) -> bytes:
+    return section.ljust(_round8(len(section)), b"\0")

@@ -1,0 +1,277 @@
+"""The format on disk, version 1. Reader, writer and recovery share what is defined here.
+
+All numbers are little-endian. A *checksum* is xxh3_64; a message's is its low 32 bits.
+
+Folder
+    STORE                    one block: which store this is and how many lanes it has
+    LOCK                     locked while a process has the folder open
+    lane-00/000000000001.seg the segments of a lane, numbered from 1 without gaps
+    quarantine/              ranges that a repair set aside
+
+Segment
+    block 0                  segment header: lane, sequence, capacity. Written with the first frames.
+    block 1                  seal record: all zeros while the segment is open. "closed": a clean close wrote
+                             where the log ends. "sealed": full (or recovered); says where the footer is.
+    8192 ..                  frames, one after the other, until `data_end`
+    footer                   at the next block boundary after `data_end`, once sealed
+    A file whose header does not carry its own sequence is a spare: pre-written and not begun.
+
+Frame (one batch)
+    header                   88 bytes, FRAME below
+    numbers    n x u16|u32   stream numbers, dense in a lane, given at first use (u32 with WIDE_NUMBERS)
+    lengths    n x u16|u32   payload lengths (u32 with WIDE_LENGTHS)
+    lows       n x u16       low 16 bits of each message's offset in its queue: after damage, the later
+                             messages still know their offsets
+    checksums  n x u32       low half of xxh3_64 of each payload
+    [due       n x i64]      delivery times in ms, NO_TIME for none             (HAS_DUE)
+    [keys      n x u32, then the bytes; NO_BYTES as length for none]            (HAS_KEYS)
+    [props     n x u32, then the bytes (JSON); NO_BYTES as length for none]     (HAS_PROPERTIES)
+    [defined   u32 count, then count x (number u32, queue id u32, topic length u16, topic)] (HAS_STREAMS)
+    payloads                 back to back, without gaps
+
+    The next frame begins right behind the last payload or, if zeros were filled in to end a block, at the
+    next block boundary; `chain`, the checksum of the frame before (of the segment's header for the first),
+    tells which, and makes bytes of an earlier life of the file impossible to take for this one's.
+    `durable_*` is how far the lane was durable when the frame was built: whatever is missing below the
+    highest such mark is damage, whatever is missing above it was never acknowledged.
+    `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one
+    call checks a whole frame where one a message would cost more than the bytes themselves.
+    A frame with count 0 is a mark: it carries nothing but `durable_*`.
+
+Footer (block-aligned; every section begins at a multiple of 8)
+    header                   FOOTER below, with a checksum of each section
+    names                    zlib-compressed, NUL-separated topic names of the lane
+    stream_topic   s x u32   index into names                      } of every stream that the lane knew
+    stream_queue   s x u32   queue id                              } when the segment was sealed: stream
+    first          s x i64   offset of its first message here, or  } number = index
+                             of its next one if it has none here
+    start    (s + 1) x u32   its messages are entries[start[i]:start[i + 1]]
+    entries        m x u32   entry numbers (0, 1, 2 .. in log order in the segment), by stream, in offset
+                             order; LOST_ENTRY for a message that a repair gave up
+    frame_position f x u32   where each frame begins
+    frame_entry    f x u32   entry number of its first message
+    frame_time     f x i64   its time, ms since the epoch
+    A lane's newest footer is therefore its whole stream table, and opening needs no older one.
+
+Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flags) and 4 in a footer; per
+frame 88 + 16, per stream and segment 20 and its compressed name.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+import xxhash
+
+from .config import BLOCK_BYTES as BLOCK_BYTES  # re-exported: the layout is counted in blocks
+
+FORMAT_VERSION: Final = 1
+DATA_START: Final = 2 * BLOCK_BYTES
+SEGMENT_SUFFIX: Final = ".seg"
+
+# Flags of a frame.
+WIDE_NUMBERS: Final = 1
+WIDE_LENGTHS: Final = 2
+HAS_DUE: Final = 4
+HAS_KEYS: Final = 8
+HAS_PROPERTIES: Final = 16
+HAS_STREAMS: Final = 32
+HAS_PAYLOAD_CHECKSUM: Final = 64
+KNOWN_FLAGS: Final = 127
+HAS_EXTRAS: Final = HAS_DUE | HAS_KEYS | HAS_PROPERTIES
+
+NO_TIME: Final = -(1 << 63)
+NO_BYTES: Final = 0xFFFFFFFF
+LOST_ENTRY: Final = 0xFFFFFFFF
+MAX_FRAME_MESSAGES: Final = 16_384  # under 65,536, so that `lows` place what follows a lost frame
+
+# Seal record states.
+CLOSED: Final = 1
+SEALED: Final = 2
+
+MAX_TOPIC_BYTES: Final = 255
+MAX_QUEUE_ID: Final = (1 << 31) - 1
+
+STORE_MAGIC: Final = b"SLOGSTOR"
+SEGMENT_MAGIC: Final = b"SLOGSEGM"
+SEAL_MAGIC: Final = b"SLOGSEAL"
+FRAME_MAGIC: Final = b"\xf5SLf"
+FOOTER_MAGIC: Final = b"SLOGFOOT"
+
+_STORE = struct.Struct("<8sI16sI")
+_SEGMENT = struct.Struct("<8sII16sQQqQ")
+_SEAL = struct.Struct("<8sIIQQQQQQ")
+_FRAME = struct.Struct("<4sHHIIIIQQqQQQQ")
+_SUM = struct.Struct("<Q")
+FRAME_HEADER_BYTES: Final = _FRAME.size + _SUM.size
+
+checksum64 = xxhash.xxh3_64_intdigest
+
+
+def align_up(position: int) -> int:
+    """The first block boundary at or after `position`."""
+    return (position + BLOCK_BYTES - 1) & -BLOCK_BYTES
+
+
+def align_down(position: int) -> int:
+    """The last block boundary at or before `position`."""
+    return position & -BLOCK_BYTES
+
+
+def segment_name(sequence: int) -> str:
+    """File name of a segment: twelve digits, so that names sort as sequences do."""
+    return f"{sequence:012d}{SEGMENT_SUFFIX}"
+
+
+def lane_name(lane: int) -> str:
+    """Folder name of a lane."""
+    return f"lane-{lane:02d}"
+
+
+class StoreHeader(NamedTuple):
+    """The STORE file."""
+
+    store_id: bytes
+    lanes: int
+
+    def pack(self) -> bytes:
+        body = _STORE.pack(STORE_MAGIC, FORMAT_VERSION, self.store_id, self.lanes)
+        return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, block: bytes) -> StoreHeader | None:
+        """The header, or None when the bytes are not one (wrong magic, version or checksum)."""
+        body = _checked(block, _STORE.size)
+        if body is None:
+            return None
+        magic, version, store_id, lanes = _STORE.unpack(body)
+        return cls(store_id, lanes) if (magic, version) == (STORE_MAGIC, FORMAT_VERSION) else None
+
+
+class SegmentHeader(NamedTuple):
+    """Block 0 of a segment. `previous_chain` ties it to the end of the segment before."""
+
+    lane: int
+    store_id: bytes
+    sequence: int
+    capacity_bytes: int
+    created_ms: int
+    previous_chain: int
+
+    def pack(self) -> bytes:
+        body = _SEGMENT.pack(
+            SEGMENT_MAGIC, FORMAT_VERSION, self.lane, self.store_id, self.sequence, self.capacity_bytes,
+            self.created_ms, self.previous_chain,
+        )  # fmt: skip
+        return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+
+    @property
+    def chain(self) -> int:
+        """What the first frame's `chain` must be."""
+        return int(_SUM.unpack_from(self.pack(), _SEGMENT.size)[0])
+
+    @classmethod
+    def unpack(cls, block: bytes) -> SegmentHeader | None:
+        """The header, or None when the bytes are not one."""
+        body = _checked(block, _SEGMENT.size)
+        if body is None:
+            return None
+        magic, version, *rest = _SEGMENT.unpack(body)
+        return cls(*rest) if (magic, version) == (SEGMENT_MAGIC, FORMAT_VERSION) else None
+
+
+class SealRecord(NamedTuple):
+    """Block 1 of a segment that is closed or sealed."""
+
+    state: int
+    sequence: int
+    data_end: int
+    chain: int
+    entries: int
+    footer_position: int
+    footer_bytes: int
+
+    def pack(self) -> bytes:
+        body = _SEAL.pack(
+            SEAL_MAGIC, FORMAT_VERSION, self.state, self.sequence, self.data_end, self.chain, self.entries,
+            self.footer_position, self.footer_bytes,
+        )  # fmt: skip
+        return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, block: bytes) -> SealRecord | None:
+        """The record, or None when the segment is open (or the record is torn: then it is scanned)."""
+        body = _checked(block, _SEAL.size)
+        if body is None:
+            return None
+        magic, version, *rest = _SEAL.unpack(body)
+        record = cls(*rest)
+        known = (magic, version) == (SEAL_MAGIC, FORMAT_VERSION) and record.state in (CLOSED, SEALED)
+        return record if known else None
+
+
+class FrameHeader(NamedTuple):
+    """The fixed part of a frame; see the module's text."""
+
+    flags: int
+    lane: int
+    header_bytes: int
+    count: int
+    payload_bytes: int
+    first_entry: int
+    sequence: int
+    position: int
+    time_ms: int
+    durable_sequence: int
+    durable_position: int
+    chain: int
+    payload_checksum: int
+
+    @property
+    def end(self) -> int:
+        """Position behind the last payload byte."""
+        return self.position + self.header_bytes + self.payload_bytes
+
+    def seal(self, columns: bytes) -> tuple[bytes, int]:
+        """Header and columns as they go to disk, and the frame's checksum (the next one's `chain`)."""
+        body = _FRAME.pack(FRAME_MAGIC, *self)
+        total = checksum64(body + columns)
+        return b"".join((body, _SUM.pack(total), columns)), total
+
+
+class FrameHead(NamedTuple):
+    """A checked frame header with its raw columns."""
+
+    header: FrameHeader
+    columns: bytes
+    checksum: int
+
+
+def read_frame_header(view: memoryview | bytes, at: int) -> FrameHeader | None:
+    """The header at `at` if the magic and the sizes make sense; its checksum is not looked at yet."""
+    if len(view) - at < FRAME_HEADER_BYTES:
+        return None
+    magic, *rest = _FRAME.unpack_from(view, at)
+    if magic != FRAME_MAGIC:
+        return None
+    header = FrameHeader(*rest)
+    plain = header.count <= MAX_FRAME_MESSAGES and not header.flags & ~KNOWN_FLAGS
+    return header if plain and header.header_bytes >= FRAME_HEADER_BYTES + 10 * header.count else None
+
+
+def check_frame_head(header: FrameHeader, raw: bytes) -> FrameHead | None:
+    """Check the checksum of a frame's first `header_bytes`, given as `raw`. None if it does not hold."""
+    if len(raw) < header.header_bytes:
+        return None
+    columns = raw[FRAME_HEADER_BYTES : header.header_bytes]
+    total = checksum64(raw[: _FRAME.size] + columns)
+    return FrameHead(header, columns, total) if total == _SUM.unpack_from(raw, _FRAME.size)[0] else None
+
+
+def _checked(block: bytes, size: int) -> bytes | None:
+    """The first `size` bytes if the checksum behind them holds."""
+    if len(block) < size + _SUM.size:
+        return None
+    body = bytes(block[:size])
+    return body if _SUM.unpack_from(block, size)[0] == checksum64(body) else None

@@ -1,0 +1,228 @@
+"""Frames in memory: a batch becomes one, and one is read back, in columns."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .format import (
+    FRAME_HEADER_BYTES,
+    HAS_DUE,
+    HAS_EXTRAS,
+    HAS_KEYS,
+    HAS_PROPERTIES,
+    HAS_STREAMS,
+    NO_BYTES,
+    NO_TIME,
+    WIDE_LENGTHS,
+    WIDE_NUMBERS,
+    FrameHead,
+    FrameHeader,
+    check_frame_head,
+    checksum64,
+    read_frame_header,
+)
+from .request import Extras
+
+_DEFINITION = struct.Struct("<IIH")
+_NO_EXTRAS = Extras(None, None, None)
+
+Uint32s = npt.NDArray[np.uint32]
+
+
+class Definition(NamedTuple):
+    """A stream's number given to its name."""
+
+    number: int
+    topic: str
+    queue_id: int
+
+
+class Columns(NamedTuple):
+    """What the encoder made of a batch: flags, packed columns, and the two arrays the table wants."""
+
+    flags: int
+    packed: bytes
+    lengths: npt.NDArray[np.uint32]
+    checksums: Uint32s
+
+
+def column_bytes_bound(count: int, extras: Sequence[Extras], new_streams: int) -> int:
+    """An upper bound of a frame's header and columns in bytes, before it is built."""
+    optional = sum(len(extra.key or b"") + len(extra.properties or b"") for extra in extras)
+    bound = FRAME_HEADER_BYTES + 14 * count + new_streams * (_DEFINITION.size + 255) + 4
+    return bound + (16 * count + optional if extras else 0)
+
+
+def encode_columns(
+    numbers: Sequence[int],
+    datas: Sequence[bytes],
+    sizes: Sequence[int],
+    offsets: Sequence[int],
+    extras: Sequence[Extras | None] | None,
+    defined: Sequence[Definition],
+) -> Columns:
+    """Columns of a batch, one element a message; `array` beats numpy at packing short lists."""
+    lengths = array("I", sizes)
+    flags = 0
+    number_bytes = array("I", numbers)
+    if max(numbers, default=0) > 0xFFFF:
+        flags |= WIDE_NUMBERS
+        packed_numbers = number_bytes.tobytes()
+    else:
+        packed_numbers = array("H", numbers).tobytes()
+    if max(sizes, default=0) > 0xFFFF:
+        flags |= WIDE_LENGTHS
+        packed_lengths = lengths.tobytes()
+    else:
+        packed_lengths = array("H", sizes).tobytes()
+    lows = np.frombuffer(array("q", offsets), "<u2")[::4].tobytes()
+    sums = np.frombuffer(array("Q", map(checksum64, datas)), "<u4")[::2]
+    parts = [packed_numbers, packed_lengths, lows, sums.tobytes()]
+    if extras is not None:
+        flags |= _encode_extras(extras, parts)
+    if defined:
+        flags |= HAS_STREAMS
+        parts.append(_encode_definitions(defined))
+    return Columns(flags, b"".join(parts), np.frombuffer(lengths, np.uint32), sums)
+
+
+def _encode_extras(extras: Sequence[Extras | None], parts: list[bytes]) -> int:
+    flags = 0
+    rows = [extra or _NO_EXTRAS for extra in extras]
+    if any(row.due_ms is not None for row in rows):
+        flags |= HAS_DUE
+        parts.append(array("q", [NO_TIME if row.due_ms is None else row.due_ms for row in rows]).tobytes())
+    for flag, values in (
+        (HAS_KEYS, [row.key for row in rows]),
+        (HAS_PROPERTIES, [row.properties for row in rows]),
+    ):
+        if any(value is not None for value in values):
+            flags |= flag
+            parts.append(array("I", [NO_BYTES if value is None else len(value) for value in values]).tobytes())
+            parts.append(b"".join([value for value in values if value]))
+    return flags
+
+
+def _encode_definitions(defined: Sequence[Definition]) -> bytes:
+    parts = [struct.pack("<I", len(defined))]
+    for number, topic, queue_id in defined:
+        name = topic.encode()
+        parts.append(_DEFINITION.pack(number, queue_id, len(name)) + name)
+    return b"".join(parts)
+
+
+@dataclass(slots=True)
+class Frame:
+    """A frame read back. Arrays have one element a message; positions are in the segment."""
+
+    head: FrameHead
+    numbers: Uint32s
+    lengths: Uint32s
+    lows: npt.NDArray[np.uint16]
+    checksums: Uint32s
+    extras_at: int
+
+    @property
+    def header(self) -> FrameHeader:
+        """The fixed part."""
+        return self.head.header
+
+    @property
+    def payload_start(self) -> int:
+        """Position in the segment of the first payload byte."""
+        return self.header.position + self.header.header_bytes
+
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Positions of the payloads in the segment."""
+        ends = self.lengths.cumsum(dtype=np.int64)
+        return ends - self.lengths + self.payload_start
+
+    def extras(self) -> list[Extras]:
+        """The optional columns, one element a message."""
+        return _Optional(self).extras()
+
+    def definitions(self) -> list[Definition]:
+        """The streams that this frame names for the first time."""
+        return _Optional(self).definitions() if self.header.flags & HAS_STREAMS else []
+
+
+def decode_head(header: FrameHeader, raw: bytes) -> Frame | None:
+    """The frame whose first `header_bytes` are `raw`, if its checksum holds and its sizes agree."""
+    head = check_frame_head(header, raw)
+    if head is None:
+        return None
+    count, columns = header.count, head.columns
+    number_type, number_bytes = ("<u4", 4) if header.flags & WIDE_NUMBERS else ("<u2", 2)
+    length_type, length_bytes = ("<u4", 4) if header.flags & WIDE_LENGTHS else ("<u2", 2)
+    at = number_bytes * count
+    numbers = np.frombuffer(columns, number_type, count)
+    lengths = np.frombuffer(columns, length_type, count, at)
+    at += length_bytes * count
+    lows = np.frombuffer(columns, "<u2", count, at)
+    checksums = np.frombuffer(columns, "<u4", count, at + 2 * count)
+    if int(lengths.sum(dtype=np.int64)) != header.payload_bytes:
+        return None
+    return Frame(
+        head, numbers.astype(np.uint32), lengths.astype(np.uint32), lows, checksums, at + 6 * count
+    )  # fmt: skip
+
+
+def decode_at(view: memoryview | bytes, at: int) -> Frame | None:
+    """The frame head at `at` of `view`, checked; None if there is none or it is not whole."""
+    header = read_frame_header(view, at)
+    if header is None:
+        return None
+    return decode_head(header, bytes(view[at : at + header.header_bytes]))
+
+
+class _Optional:
+    """Walks the optional columns of a frame, in their order on disk."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.count = frame.header.count
+        self.flags = frame.header.flags
+        self.columns = frame.head.columns
+        self.at = frame.extras_at
+
+    def extras(self) -> list[Extras]:
+        due: Sequence[int | None] = [None] * self.count
+        if self.flags & HAS_DUE:
+            values = np.frombuffer(self.columns, "<i8", self.count, self.at).tolist()
+            due = [None if value == NO_TIME else value for value in values]
+            self.at += 8 * self.count
+        keys = self._blobs() if self.flags & HAS_KEYS else repeat(None)
+        properties = self._blobs() if self.flags & HAS_PROPERTIES else repeat(None)
+        return [Extras(*row) for row in zip(due, keys, properties, strict=False)]
+
+    def _blobs(self) -> list[bytes | None]:
+        lengths = np.frombuffer(self.columns, "<u4", self.count, self.at).tolist()
+        self.at += 4 * self.count
+        values: list[bytes | None] = []
+        for length in lengths:
+            if length == NO_BYTES:
+                values.append(None)
+                continue
+            values.append(self.columns[self.at : self.at + length])
+            self.at += length
+        return values
+
+    def definitions(self) -> list[Definition]:
+        if self.flags & HAS_EXTRAS:
+            self.extras()
+        (count,) = struct.unpack_from("<I", self.columns, self.at)
+        self.at += 4
+        found = []
+        for _ in range(count):
+            number, queue_id, size = _DEFINITION.unpack_from(self.columns, self.at)
+            self.at += _DEFINITION.size
+            found.append(Definition(number, self.columns[self.at : self.at + size].decode(), queue_id))
+            self.at += size
+        return found

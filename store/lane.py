@@ -1,0 +1,509 @@
+"""A lane: one append log as a plain state machine (R1, R3 to R8). No threads, no clock of its own.
+
+    build(requests)   requests become a frame in the ring; offsets are given
+    plan(follows)     the writes to do next, padded or trimmed to whole blocks
+    Write.perform()   the device does it: may run beside the next build
+    complete(write)   what is now durable becomes visible and is answered, in log order
+
+`flusher` drives it with threads, a test may drive it step by step.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .alignment import Tail, should_pad
+from .config import StoreConfig
+from .disk import Disk
+from .errors import StoreError, StorePoisoned
+from .format import (
+    DATA_START,
+    FRAME_HEADER_BYTES,
+    HAS_PAYLOAD_CHECKSUM,
+    FrameHeader,
+    SegmentHeader,
+    align_down,
+    align_up,
+    checksum64,
+)
+from .frame import Columns, Definition, column_bytes_bound, encode_columns
+from .request import AsyncRequest, BlockingRequest, Extras, Group, Ticket, answer_all
+from .ring import Ring
+from .segment import Segment
+from .streams import NOT_DEFINED, Stream
+from .table import OpenTable
+
+if TYPE_CHECKING:
+    from .sealed import SealedSegment
+
+WHOLE_CHECKSUM_BELOW_BYTES = 2048
+PLAIN = frozenset({Ticket, BlockingRequest, AsyncRequest})  # one message each
+
+
+class OpenSegment(NamedTuple):
+    """A segment whose index is in memory."""
+
+    segment: Segment
+    table: OpenTable
+
+
+class View(NamedTuple):
+    """What readers see of a lane, replaced as a whole. Both oldest first."""
+
+    sealed: tuple[SealedSegment, ...]
+    open: tuple[OpenSegment, ...]
+
+
+class FullSegment(NamedTuple):
+    """A segment that will take no more frames, with what its footer and seal record need."""
+
+    segment: Segment
+    table: OpenTable
+    data_end: int
+    chain: int
+
+
+class Counters:
+    """What a lane did; plain numbers, read without a lock."""
+
+    def __init__(self) -> None:
+        self.written_bytes = 0
+        self.forces = 0
+        self.writes = 0
+        self.frames = 0
+        self.messages = 0
+        self.payload_bytes = 0
+        self.padding_bytes = 0
+        self.held_requests = 0
+
+
+class Write:
+    """One write of whole blocks, and one force. `low` and `high` are lane positions."""
+
+    def __init__(self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool) -> None:
+        self.segment = segment
+        self.low = low
+        self.high = high
+        self.force = force
+        self.done = False
+        self.full: FullSegment | None = None
+        self._parts = parts
+
+    def perform(self) -> None:
+        """Write and force. Raises OSError; then nothing may be taken for durable any more."""
+        assert self.segment.base is not None
+        if self.high > self.low:
+            self.segment.log.write(self._parts, self.low - self.segment.base)
+        if self.force:
+            self.segment.log.force()
+        self._parts = []
+
+
+class _Pending(NamedTuple):
+    """A frame that is not wholly durable. Positions are lane positions; `ends` one a message."""
+
+    requests: Sequence[Ticket]
+    ends: npt.NDArray[np.int64]
+    end: int
+    first_entry: int
+    table: OpenTable
+
+
+class Lane:
+    """See the module's text.
+
+    Invariants:
+        * durable <= issued <= tail rounded up, and durable and issued are block boundaries;
+        * no block is written twice (R4): each write begins where the one before ended;
+        * a request is answered only when `durable` has passed its last byte (R5), and frames become
+          durable in log order, whichever of two overlapping writes comes back first;
+        * after a failed write or force `poison` is set for good, and nothing is answered as durable.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        folder: Path,
+        disk: Disk,
+        config: StoreConfig,
+        clock_ms: Callable[[], int],
+        ring: Ring,
+        next_segment: Callable[[Lane, int], Segment],
+        on_full: Callable[[Lane, FullSegment], None],
+    ) -> None:
+        self.index = index
+        self.folder = folder
+        self.disk = disk
+        self.config = config
+        self.ring = ring
+        self.streams: list[Stream] = []  # by number
+        self.view = View((), ())
+        self._viewing = threading.Lock()
+        self.counters = Counters()
+        self.poison: StorePoisoned | None = None
+        self._clock_ms = clock_ms
+        self._next_segment = next_segment
+        self._on_full = on_full
+        self.segment: Segment | None = None
+        self.table = OpenTable()
+        self.tail = 0
+        self.issued = 0
+        self.durable = 0
+        self.forced_mark = (0, 0)  # (sequence, position in it) that the device certainly has
+        self.chain = 0
+        self.marked = 0  # the lane position that the newest frame's mark vouches for
+        self._planned: list[Write] = []
+        self._writes: deque[Write] = deque()
+        self._pending: deque[_Pending] = deque()
+        self._completing = threading.Lock()
+
+    # -- building -------------------------------------------------------------------------------------
+
+    def build(self, requests: Sequence[Ticket]) -> None:
+        """Make one frame of the requests' messages, in their order. Gives offsets and entry numbers.
+
+        Raises StoreFull when no segment could be had; then nothing has changed.
+        """
+        plain = PLAIN.issuperset(map(type, requests))
+        streams, datas, sizes = _columns_of(requests, plain)
+        if not streams:
+            self._add_barriers(requests)
+            return
+        given = [request.extras for request in requests if request.extras is not None]
+        extras = _extras_of(requests) if given else None
+        fresh = sum(stream.number == NOT_DEFINED for stream in streams)
+        payload_bytes = sum(sizes)
+        self._make_room(column_bytes_bound(len(streams), given, fresh) + payload_bytes)
+
+        defined = self._define(streams) if fresh else []
+        offsets = self._give_offsets(streams)
+        numbers = [stream.number for stream in streams]
+        columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
+        ends = self._put_frame(columns, datas, payload_bytes)
+        _hand_out(requests, offsets, plain)
+        self._pending.append(_Pending(requests, ends, self.tail, self.table.entries - len(streams), self.table))
+        self.counters.messages += len(streams)
+        self.counters.payload_bytes += payload_bytes
+
+    def build_mark(self) -> None:
+        """An empty frame that vouches for all that is durable, for a lane that has gone quiet."""
+        self._make_room(FRAME_HEADER_BYTES)
+        self._put_frame(encode_columns([], [], [], [], None, []), [], 0)
+
+    def _define(self, streams: Sequence[Stream]) -> list[Definition]:
+        defined = []
+        for stream in streams:
+            if stream.number == NOT_DEFINED:
+                stream.number = len(self.streams)
+                self.streams.append(stream)
+                defined.append(Definition(stream.number, stream.topic, stream.queue_id))
+        return defined
+
+    def _give_offsets(self, streams: Sequence[Stream]) -> list[int]:
+        """Offsets in queue order, and the entry numbers into the table's rows: the one per-message loop."""
+        table = self.table
+        entry = table.entries
+        offsets = []
+        for stream in streams:
+            if stream.table is not table:
+                table.admit(stream)
+            offset = stream.next_offset
+            offsets.append(offset)
+            stream.next_offset = offset + 1
+            stream.entries.append(entry)
+            entry += 1
+        return offsets
+
+    def _put_frame(self, columns: Columns, datas: Sequence[bytes], payload_bytes: int) -> npt.NDArray[np.int64]:
+        """Copy the frame into the ring and its columns into the table; the messages' end positions."""
+        assert self.segment is not None and self.segment.base is not None
+        base, start = self.segment.base, self.tail
+        count = len(columns.lengths)
+        payload = start + FRAME_HEADER_BYTES + len(columns.packed)
+        end = payload + payload_bytes
+        self.ring.reserve(align_up(end))
+        assert self.ring.low <= self.durable, "the ring is too small for the writes in flight"
+        self.ring.fill(payload, datas, payload_bytes)
+        flags, whole = columns.flags, 0
+        if count and payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
+            flags |= HAS_PAYLOAD_CHECKSUM
+            whole = checksum64(b"".join(datas))
+        header = FrameHeader(
+            flags, self.index, payload - start, count, payload_bytes, self.table.entries,
+            self.segment.sequence, start - base, self._clock_ms(), *self.forced_mark, self.chain, whole,
+        )  # fmt: skip
+        head, self.chain = header.seal(columns.packed)
+        self.ring.fill(start, [head], len(head))
+        self.marked = self.durable
+        starts = columns.lengths.cumsum(dtype=np.int64)
+        self.table.add_frame(
+            start - base, header.time_ms, flags, columns.lengths, columns.checksums, payload - base
+        )
+        self.tail = end
+        self.counters.frames += 1
+        return starts + payload
+
+    def _add_barriers(self, requests: Sequence[Ticket]) -> None:
+        nothing = np.empty(0, np.int64)
+        self._pending.append(_Pending(requests, nothing, self.tail, self.table.entries, self.table))
+
+    # -- segments -------------------------------------------------------------------------------------
+
+    def _make_room(self, frame_bytes: int) -> None:
+        segment = self.segment
+        if segment is not None and segment.base is not None:
+            if align_up(self.tail - segment.base + frame_bytes) <= segment.header.capacity_bytes:
+                return
+        following = self._next_segment(self, DATA_START + align_up(frame_bytes))
+        if segment is not None:
+            self._finish(segment)
+        self.begin(following)
+
+    def _finish(self, segment: Segment) -> None:
+        """Plan the last write of a segment: its tail is padded, the next one begins on a boundary."""
+        assert segment.base is not None
+        data_end = self.tail - segment.base
+        # Forced also where answers are not: so at most one segment is ever waiting for its force.
+        write = self._plan_up_to(segment, align_up(self.tail), force=True)
+        write.full = FullSegment(segment, self.table, data_end, self.chain)
+        self._planned.append(write)
+
+    def begin(self, segment: Segment) -> None:
+        """Go on in a fresh segment. Its header goes to disk with the first frames: no force of its own."""
+        segment.base = self.tail
+        self.ring.reserve(self.tail + DATA_START)
+        header = segment.header.pack()
+        self.ring.fill(self.tail, [header, bytes(DATA_START - len(header))], DATA_START)
+        self.chain = segment.header.chain
+        self.segment = segment
+        self.table = OpenTable()
+        self.tail += DATA_START
+        with self._viewing:
+            self.view = View(self.view.sealed, (*self.view.open, OpenSegment(segment, self.table)))
+
+    def replace_open(self, sealed: SealedSegment) -> None:
+        """Show readers a segment by its footer from now on, no longer by its open table."""
+        with self._viewing:
+            rest = tuple(opened for opened in self.view.open if opened.segment is not sealed.segment)
+            self.view = View((*self.view.sealed, sealed), rest)
+
+    def forget_oldest(self) -> SealedSegment:
+        """Take the oldest sealed segment from the readers' view."""
+        with self._viewing:
+            oldest, *rest = self.view.sealed
+            self.view = View(tuple(rest), self.view.open)
+        oldest.segment.removed = True
+        return oldest
+
+    def adopt(
+        self, sealed: Sequence[SealedSegment], resumable: tuple[OpenSegment, int, int] | None, chain: int
+    ) -> None:
+        """Take over what recovery found. Appends begin in a segment of their own, or in the resumable one."""
+        self.view = View(tuple(sealed), ())
+        self.chain = chain
+        if resumable is not None:
+            opened, _, _ = resumable
+            opened.segment.write_seal(None)  # from now on the log's end is unknown again
+            self._resume(*resumable)
+
+    def _resume(self, opened: OpenSegment, data_end: int, chain: int) -> None:
+        """Go on in a segment that was cleanly closed, on the block behind its end."""
+        segment, self.table = opened
+        segment.base = 0
+        self.segment, self.chain = segment, chain
+        self.tail = self.issued = self.durable = align_up(data_end)
+        self.ring.low = self.tail
+        self.forced_mark = (segment.sequence, data_end)
+        self.marked = self.tail
+        self.view = View(self.view.sealed, (opened,))
+        for number, row in self.table.rows.items():
+            stream = self.streams[number]
+            stream.table, stream.first, stream.entries = self.table, row.first, row.entries
+
+    def close(self) -> None:
+        """Close all files and give the ring back."""
+        for sealed in self.view.sealed:
+            sealed.close()
+        for opened in self.view.open:
+            opened.segment.close()
+        self.ring.close()
+
+    def next_header(self, sequence: int, capacity_bytes: int, store_id: bytes) -> SegmentHeader:
+        """The header of the segment that follows."""
+        return SegmentHeader(self.index, store_id, sequence, capacity_bytes, self._clock_ms(), self.chain)
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def plan(self, *, follows: bool, barrier: bool = False) -> list[Write]:
+        """The writes that are due now, to be performed in order; none if everything is held back."""
+        if self.segment is not None and self.tail > self.issued:
+            pad = barrier or should_pad(self.config.alignment, self._tail(follows))
+            high = align_up(self.tail) if pad else align_down(self.tail)
+            if high > self.issued:
+                self._planned.append(self._plan_up_to(self.segment, high, force=barrier))
+        elif barrier and self.segment is not None:
+            self._planned.append(Write(self.segment, [], self.issued, self.issued, force=True))
+        planned, self._planned = self._planned, []
+        self._writes.extend(planned)
+        return planned
+
+    def _plan_up_to(self, segment: Segment, high: int, *, force: bool) -> Write:
+        """A write of everything that is not yet issued, up to the boundary `high`, padded if beyond it."""
+        if high > self.tail:
+            self.ring.reserve(high)
+            self.ring.zero(self.tail, high)
+            self.counters.padding_bytes += high - self.tail
+            self.tail = high
+        force = force or self.config.durability == "force"
+        write = Write(segment, self.ring.parts(self.issued, high), self.issued, high, force=force)
+        self.counters.written_bytes += high - self.issued
+        self.counters.writes += 1
+        self.counters.forces += force
+        self.issued = high
+        return write
+
+    def held(self) -> int:
+        """Messages that are built and not yet in any write that was handed out."""
+        return self._ending_after(self.issued)
+
+    def _tail(self, follows: bool) -> Tail:
+        boundary = align_down(self.tail)
+        held = self._ending_after(boundary)
+        waiting = self._ending_after(self.issued)
+        empty = align_up(self.tail) - self.tail
+        return Tail(held, waiting - held, empty, boundary - self.issued, follows)
+
+    def _ending_after(self, position: int) -> int:
+        count = 0
+        for frame in reversed(self._pending):
+            if frame.end <= position:
+                break
+            count += len(frame.ends) - int(frame.ends.searchsorted(position, side="right"))
+        return count
+
+    # -- completing -----------------------------------------------------------------------------------
+
+    def complete(self, write: Write) -> list[Ticket]:
+        """Account for a write that succeeded; answer what became durable by it, in log order."""
+        answered: list[Ticket] = []
+        full: list[FullSegment] = []
+        with self._completing:
+            write.done = True
+            while self._writes and self._writes[0].done:
+                first = self._writes.popleft()
+                assert first.low >= self.durable or first.low == first.high
+                self._advance(first, answered)
+                if first.full is not None:
+                    full.append(first.full)
+        if answered:
+            answer_all(answered)
+        for segment in full:
+            self._on_full(self, segment)
+        return answered
+
+    def _advance(self, write: Write, answered: list[Ticket]) -> None:
+        self.durable = max(self.durable, write.high)
+        assert write.segment.base is not None
+        if write.force:
+            self.forced_mark = (write.segment.sequence, write.high - write.segment.base)
+        while self._pending and self._pending[0].end <= self.durable:
+            frame = self._pending.popleft()
+            frame.table.visible = frame.first_entry + len(frame.ends)
+            answered.extend(frame.requests)
+        if self._pending:
+            self._answer_prefix(answered)
+
+    def _answer_prefix(self, answered: list[Ticket]) -> None:
+        """Answer the messages of a partly durable frame that are whole (R5)."""
+        frame = self._pending[0]
+        whole = int(frame.ends.searchsorted(self.durable, side="right"))
+        if whole == 0:
+            return
+        cut = _requests_within(frame.requests, whole)
+        frame.table.visible = frame.first_entry + whole
+        answered.extend(frame.requests[:cut])
+        self.counters.held_requests += len(frame.requests) - cut
+        left = sum(request.count for request in frame.requests[:cut])
+        self._pending[0] = _Pending(
+            frame.requests[cut:], frame.ends[left:], frame.end, frame.first_entry + left, frame.table
+        )
+
+    def outstanding(self) -> int:
+        """Messages built and not answered."""
+        return sum(len(frame.ends) for frame in list(self._pending))
+
+    def fail(self, error: BaseException) -> None:
+        """Poison the lane: what is not answered fails, since nobody knows what the device has."""
+        with self._completing:
+            if self.poison is None:
+                self.poison = StorePoisoned(
+                    f"a write or force failed ({error}); what was not answered may or may not be durable. "
+                    f"Close the store and open it again to recover what is."
+                )
+                self.poison.__cause__ = error
+            failed = [request for frame in self._pending for request in frame.requests]
+            self._pending.clear()
+            self._writes.clear()
+        answer_all(failed, self.poison)
+
+
+def _columns_of(requests: Sequence[Ticket], plain: bool) -> tuple[list[Stream], list[bytes], list[int]]:
+    """(streams, payloads, payload sizes) of all messages; `plain` if each request is one message."""
+    if plain:
+        return (
+            [request.stream for request in requests],
+            [request.data for request in requests],
+            [request.size_bytes for request in requests],
+        )
+    streams: list[Stream] = []
+    datas: list[bytes] = []
+    for request in requests:
+        if isinstance(request, Group):
+            streams.extend(request.streams)
+            datas.extend(request.datas)
+        elif request.count:
+            streams.append(request.stream)
+            datas.append(request.data)
+    return streams, datas, list(map(len, datas))
+
+
+def _extras_of(requests: Sequence[Ticket]) -> list[Extras | None]:
+    """The optional columns, one element a message."""
+    extras: list[Extras | None] = []
+    for request in requests:
+        extras.extend([request.extras] * request.count)
+    return extras
+
+
+def _hand_out(requests: Sequence[Ticket], offsets: list[int], plain: bool) -> None:
+    """Tell each request its offset, or its offsets."""
+    if plain:
+        for request, offset in zip(requests, offsets, strict=True):
+            request.offset = offset
+        return
+    at = 0
+    for request in requests:
+        if isinstance(request, Group):
+            request.offsets = np.array(offsets[at : at + request.count], np.int64)
+        elif request.count:
+            request.offset = offsets[at]
+        at += request.count
+
+
+def _requests_within(requests: Sequence[Ticket], messages: int) -> int:
+    """How many requests, from the first, consist only of the first `messages` messages."""
+    if PLAIN.issuperset(map(type, requests)):
+        return messages
+    ends = np.cumsum([request.count for request in requests])
+    return bisect_right(ends.tolist(), messages)
+
+
+__all__ = ["FullSegment", "Lane", "OpenSegment", "StoreError", "View", "Write"]

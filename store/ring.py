@@ -1,0 +1,88 @@
+"""The ring of recent frames: the buffer that frames are built in, written from and read back from.
+
+A lane's log positions map onto one anonymous, page-aligned mapping, position modulo size. So a frame is
+copied once, from the caller's bytes into the ring; the device writes from there (O_DIRECT leaves nothing
+in the page cache), what was just written is read from there, and the unaligned tail of a trimmed write is
+already in place for the next one (R5).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
+
+from .config import BLOCK_BYTES
+
+
+class Ring:
+    """Circular memory image of the newest `size_bytes` of a lane's log.
+
+    Positions are *lane positions*: they only grow, over all segments of one opening of the store.
+
+    Invariants:
+        * `low` is `end` of the highest reservation minus the size; bytes at or above it are intact;
+        * `reserve` runs before anything is overwritten, so a reader that finds its position still at or
+          above `low` *after* copying has copied intact bytes.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        assert size_bytes % BLOCK_BYTES == 0
+        self.size_bytes = size_bytes
+        self.low = 0
+        self._map = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        self._view = memoryview(self._map)
+
+    def reserve(self, end: int) -> None:
+        """Give up what must be overwritten so that positions up to `end` can be filled."""
+        self.low = max(self.low, end - self.size_bytes)
+
+    def fill(self, position: int, parts: Sequence[bytes | memoryview], size: int) -> None:
+        """Copy `parts`, `size` bytes in all, to `position`. The range must be reserved."""
+        at = position % self.size_bytes
+        room = self.size_bytes - at
+        if size <= room:
+            self._map.seek(at)
+            # One C loop, one copy each: no slice objects, and no joined copy in between.
+            deque(map(self._map.write, parts), maxlen=0)
+            return
+        ends = list(accumulate(map(len, parts)))
+        whole = sum(end <= room for end in ends)
+        self._map.seek(at)
+        deque(map(self._map.write, parts[:whole]), maxlen=0)
+        cut = room - (ends[whole - 1] if whole else 0)
+        straddling = memoryview(parts[whole])
+        self._map.write(straddling[:cut])
+        self._map.seek(0)
+        self._map.write(straddling[cut:])
+        deque(map(self._map.write, parts[whole + 1 :]), maxlen=0)
+
+    def zero(self, low: int, high: int) -> None:
+        """Fill [low, high) with zeros."""
+        if high > low:
+            self.fill(low, [bytes(high - low)], high - low)
+
+    def parts(self, low: int, high: int) -> list[memoryview]:
+        """[low, high) as one view, or two where it wraps, for a write."""
+        assert 0 <= high - low <= self.size_bytes
+        at = low % self.size_bytes
+        size = high - low
+        if at + size <= self.size_bytes:
+            return [self._view[at : at + size]]
+        return [self._view[at:], self._view[: at + size - self.size_bytes]]
+
+    def copy(self, position: int, size: int) -> bytes:
+        """A copy of the bytes; intact only if `position >= low` still holds afterwards."""
+        at = position % self.size_bytes
+        end = at + size
+        if end <= self.size_bytes:
+            return self._map[at:end]
+        return self._map[at:] + self._map[: end - self.size_bytes]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._view.release()
+        self._map.close()

@@ -1,0 +1,126 @@
+"""Reading the whole store in log order, a batch a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import StoreCorrupt
+from .format import FRAME_HEADER_BYTES, HAS_EXTRAS, HAS_PAYLOAD_CHECKSUM, LOST_ENTRY, checksum64, read_frame_header
+from .frame import Frame, decode_at
+from .lane import Lane, OpenSegment
+from .message import MessageBatch
+from .scanner import ChunkReader, good_messages
+from .sealed import SealedSegment
+from .segment import Segment
+
+NO_OFFSET = -1
+
+
+def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
+    """All durable messages of a lane, as of the call, in log order. Raises StoreCorrupt."""
+    view = lane.view
+    for sealed in view.sealed:
+        names = _names(lane)
+        footer = sealed.footer
+        offsets = _sealed_offsets(sealed)
+        positions = footer.frame_position.tolist()
+        yield from _frames(sealed.segment, positions, footer.frame_entry.tolist(), offsets, names)
+    for opened in view.open:
+        offsets = _open_offsets(opened)
+        table = opened.table
+        yield from _frames(
+            opened.segment, table.frame_position.tolist(), table.frame_entry.tolist(), offsets, _names(lane)
+        )
+
+
+def _names(lane: Lane) -> list[tuple[str, int]]:
+    return [(stream.topic, stream.queue_id) for stream in list(lane.streams)]
+
+
+def _sealed_offsets(sealed: SealedSegment) -> npt.NDArray[np.int64]:
+    """Offset in its queue of each entry of the segment, NO_OFFSET for lost ones."""
+    footer = sealed.footer
+    offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
+    starts = footer.start.astype(np.int64)
+    values = np.repeat(footer.first - starts[:-1], np.diff(starts)) + np.arange(len(footer.entries))
+    kept = footer.entries != LOST_ENTRY
+    offsets[footer.entries[kept]] = values[kept]
+    return offsets
+
+
+def _open_offsets(opened: OpenSegment) -> npt.NDArray[np.int64]:
+    visible = opened.table.visible
+    offsets = np.full(visible, NO_OFFSET, np.int64)
+    for row in list(opened.table.rows.values()):
+        entries = np.frombuffer(row.entries[:], np.uint32)
+        shown = entries < visible
+        offsets[entries[shown]] = row.first + np.flatnonzero(shown)
+    return offsets
+
+
+def _frames(
+    segment: Segment,
+    positions: list[int],
+    entries: list[int],
+    offsets: npt.NDArray[np.int64],
+    names: list[tuple[str, int]],
+) -> Iterator[MessageBatch]:
+    reader = ChunkReader(segment.data, segment.data.size())
+    try:
+        for position, first in zip(positions, entries, strict=True):
+            if first >= len(offsets):
+                break
+            frame = _frame_at(reader, segment, position)
+            count = min(frame.header.count, len(offsets) - first)
+            if count:
+                yield _batch(reader, segment, frame, offsets[first : first + count], names)
+    finally:
+        reader.close()
+
+
+def _frame_at(reader: ChunkReader, segment: Segment, position: int) -> Frame:
+    header = read_frame_header(reader.view(position, FRAME_HEADER_BYTES), 0)
+    frame = None
+    if header is not None and (header.sequence, header.position) == (segment.sequence, position):
+        frame = decode_at(reader.view(position, header.header_bytes), 0)
+    if frame is None:
+        raise StoreCorrupt("a frame's header is damaged", segment.path, position)
+    return frame
+
+
+def _batch(
+    reader: ChunkReader,
+    segment: Segment,
+    frame: Frame,
+    offsets: npt.NDArray[np.int64],
+    names: list[tuple[str, int]],
+) -> MessageBatch:
+    """The frame's messages that `offsets` covers, lost ones left out, each with its checksum verified."""
+    header = frame.header
+    payload = reader.view(frame.payload_start, header.payload_bytes)
+    count = len(offsets)
+    kept = offsets != NO_OFFSET
+    whole = (
+        count == header.count
+        and header.flags & HAS_PAYLOAD_CHECKSUM
+        and len(payload) == header.payload_bytes
+        and checksum64(payload) == header.payload_checksum
+    )
+    if not whole:
+        bad = np.flatnonzero(kept & ~good_messages(frame, payload)[:count])
+        if len(bad):
+            at = int(frame.starts()[bad[0]])
+            raise StoreCorrupt("a message's bytes do not match their checksum", segment.path, at)
+    lengths = frame.lengths[:count].astype(np.int64)
+    positions = lengths.cumsum() - lengths
+    times = np.full(count, header.time_ms, np.int64)
+    numbers = frame.numbers[:count]
+    extras = frame.extras()[:count] if header.flags & HAS_EXTRAS else None
+    if not kept.all():
+        positions, lengths, offsets = positions[kept], lengths[kept], offsets[kept]
+        times, numbers = times[kept], numbers[kept]
+        extras = [extra for extra, keep in zip(extras, kept, strict=True) if keep] if extras else None
+    return MessageBatch(payload, positions, lengths, offsets, times, numbers, names, extras)

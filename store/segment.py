@@ -1,0 +1,121 @@
+"""Segments: pre-written files of frames, and the one place where a message's bytes are fetched from."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from .disk import Disk, LogFile
+from .format import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
+from .ring import Ring
+
+ZEROS = bytes(1 << 20)
+WINDOW_BYTES = 1 << 20
+
+
+class Segment:
+    """One segment file, open for writing (`log`) and for reading (`data`).
+
+    The two are apart because O_DIRECT wants aligned reads as well, and readers want the page cache.
+
+    `base` maps positions in this file to lane positions of the ring (lane position = base + position);
+    it is None for a segment from before this opening of the store.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, header: SegmentHeader, *, direct: bool) -> None:
+        self.path = folder / segment_name(header.sequence)
+        self.sequence = header.sequence
+        self.header = header
+        self.base: int | None = None
+        self.removed = False
+        self._disk = disk
+        self._direct = direct
+        self._log: LogFile | None = None
+        self._data: LogFile | None = None
+        self._windows: set[int] = set()
+
+    @property
+    def direct(self) -> bool:
+        """True while frames are written past the page cache."""
+        return self._log is not None and self._log.direct
+
+    @property
+    def log(self) -> LogFile:
+        """The file to write frames to."""
+        if self._log is None:
+            self._log = self._disk.open(self.path, direct=self._direct)
+        return self._log
+
+    @property
+    def data(self) -> LogFile:
+        """The file to read from."""
+        if self._data is None:
+            self._data = self._disk.open(self.path)
+        return self._data
+
+    def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
+        """`size` bytes at `position`, and whether they came from the ring of recent frames."""
+        if ring is not None and self.base is not None:
+            at = self.base + position
+            if at >= ring.low:
+                found = ring.copy(at, size)
+                if at >= ring.low:
+                    return found, True
+        return self.read(position, size), False
+
+    def read(self, position: int, size: int) -> bytes:
+        """`size` bytes from the file, fewer at its end.
+
+        The first touch of a window asks for all of it: who reads one queue of a cold store soon reads its
+        neighbours in the log, and one request of a window costs hardly more than one of a block.
+        """
+        data = self.data
+        for window in range(position // WINDOW_BYTES, (position + size - 1) // WINDOW_BYTES + 1):
+            if window not in self._windows:
+                self._windows.add(window)
+                data.will_need(window * WINDOW_BYTES, WINDOW_BYTES)
+        return data.read(position, size)
+
+    def write_seal(self, record: SealRecord | None) -> None:
+        """Write and force the seal record; None takes it back."""
+        log = self._disk.open(self.path)
+        try:
+            log.write([record.pack() if record is not None else bytes(BLOCK_BYTES)], BLOCK_BYTES)
+            log.force()
+        finally:
+            log.close()
+
+    def stop_writing(self) -> None:
+        """Close the writing side; reading goes on."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def close(self) -> None:
+        """Close both sides."""
+        self.stop_writing()
+        if self._data is not None:
+            self._data.close()
+            self._data = None
+
+
+def prewrite(disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin: int = 0) -> None:
+    """Write zeros to [begin, capacity) and force them (R7): later writes then change no file metadata.
+
+    Raises OSError, in particular when the space is not there: it is reserved first, so a full disk is an
+    error here and not in the middle of the log.
+    """
+    file = disk.open(path, create=True, direct=direct)
+    try:
+        file.reserve(capacity_bytes)
+        aligned = _aligned_zeros() if file.direct else memoryview(ZEROS)
+        for position in range(begin, capacity_bytes, len(aligned)):
+            file.write([aligned[: capacity_bytes - position]], position)
+        file.force()
+    finally:
+        file.close()
+    assert capacity_bytes >= DATA_START
+
+
+def _aligned_zeros() -> memoryview:
+    return memoryview(mmap.mmap(-1, len(ZEROS)))

@@ -1,0 +1,74 @@
+"""Streams: one for each (topic, queue), with the rules for their names."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from .errors import InvalidTopic
+from .format import MAX_QUEUE_ID, MAX_TOPIC_BYTES, checksum64
+
+if TYPE_CHECKING:
+    from .lane import Lane
+    from .queue import RequestQueue
+    from .table import OpenTable
+
+NOT_DEFINED = -1
+
+
+class Stream:
+    """One (topic, queue) of a store.
+
+    Invariants, all kept under the lane's build lock:
+        * a stream lives in one lane for ever, so the order in its queue is the order in that log;
+        * `number` is dense in the lane and given with the first frame that names the stream;
+        * `next_offset` counts every message that was put into a frame; what readers may see of them is
+          decided by the table's high-water mark, not here.
+
+    `table` is the open table that `entries` and `first` belong to; a later table starts them anew.
+    """
+
+    __slots__ = ("entries", "first", "lane", "next_offset", "number", "queue", "queue_id", "table", "topic")
+
+    def __init__(
+        self, topic: str, queue_id: int, lane: Lane, queue: RequestQueue, number: int = NOT_DEFINED
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.lane = lane
+        self.queue = queue
+        self.number = number
+        self.next_offset = 0
+        self.first = 0
+        self.entries: array[int] = array("I")
+        self.table: OpenTable | None = None
+
+
+def check_name(topic: object, queue_id: object) -> tuple[str, int]:
+    """The pair, if it may name a stream; `InvalidTopic` otherwise.
+
+    A topic is 1 to 255 bytes of UTF-8 without control characters. It never becomes a file name, so `/`
+    and `..` are letters like any other.
+    """
+    if not isinstance(topic, str):
+        raise InvalidTopic(f"a topic is a str, not {type(topic).__name__}")
+    if isinstance(queue_id, bool) or not isinstance(queue_id, int):
+        raise InvalidTopic(f"a queue id is an int, not {type(queue_id).__name__}")
+    if not 0 <= queue_id <= MAX_QUEUE_ID:
+        raise InvalidTopic(f"a queue id is from 0 to {MAX_QUEUE_ID}, not {queue_id}")
+    if not topic:
+        raise InvalidTopic("a topic has at least one character")
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidTopic(f"the topic cannot be written as UTF-8: {error}") from None
+    if size > MAX_TOPIC_BYTES:
+        raise InvalidTopic(f"a topic has at most {MAX_TOPIC_BYTES} bytes of UTF-8, this one has {size}")
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in topic):
+        raise InvalidTopic(f"a topic has no control characters: {topic!r}")
+    return topic, queue_id
+
+
+def lane_of(topic: str, queue_id: int, lanes: int) -> int:
+    """The lane of a stream: a hash that never changes, so it needs no record."""
+    return checksum64(topic.encode(), seed=queue_id) % lanes

@@ -1,0 +1,246 @@
+"""What is done in the background: segments made ahead (R7), full ones sealed, old ones removed, "os" forces.
+
+One thread for the whole store, woken by what there is to do and otherwise twice a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .config import MIB, StoreConfig
+from .disk import Disk
+from .errors import StoreFull
+from .format import BLOCK_BYTES, align_up, segment_name
+from .lane import FullSegment, Lane
+from .sealed import seal
+from .segment import Segment, prewrite
+
+FIRST_SEGMENT_BYTES = 4 * MIB
+SEGMENT_GROWTH = 4
+TICK_S = 0.5
+
+
+class Upkeep:
+    """Makes, seals, recycles and removes the segments of all lanes.
+
+    Invariants:
+        * a segment file's name is durable before a lane writes to it;
+        * a segment is taken from the readers' view before its file is reused;
+        * the newest sealed segment of a lane is never removed: its footer is the lane's stream table.
+    """
+
+    def __init__(
+        self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock_ms: Callable[[], int],
+        force: Callable[[], None], *, direct: bool,
+    ) -> None:  # fmt: skip
+        self._disk = disk
+        self._folder = folder
+        self._config = config
+        self._store_id = store_id
+        self._clock_ms = clock_ms
+        self._force = force
+        self._direct = direct
+        self._spares: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)  # (sequence, bytes)
+        self._last: defaultdict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        self._recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
+        self._full: deque[tuple[Lane, FullSegment]] = deque()
+        self._lanes: Sequence[Lane] = ()
+        self._making = threading.RLock()
+        self._wake = threading.Event()
+        self._closing = False
+        self.prewritten_bytes = 0
+        self.recycled_segments = 0
+        self.removed_segments = 0
+        self.last_error: str | None = None
+        self._thread = threading.Thread(target=self._run, name="stratalog-upkeep", daemon=True)
+
+    def start(self, lanes: Sequence[Lane]) -> None:
+        """Take on the lanes; their folders' spares were reported with `found_spare` before."""
+        self._lanes = lanes
+        share = self._config.prewrite_bytes // max(1, len(lanes))
+        for lane in lanes:
+            while sum(size for _, size in self._spares[lane.index]) < share:
+                self._make_spare(lane, self._config.segment_bytes)
+        self._thread.start()
+
+    def found_segment(self, lane: int, sequence: int, capacity_bytes: int) -> None:
+        """A segment in use, found when the folder was opened."""
+        self._last[lane] = max(self._last[lane], (sequence, capacity_bytes))
+
+    def found_spare(self, lane: int, sequence: int, size_bytes: int) -> None:
+        """A pre-written file that no frame was ever forced to, found when the folder was opened."""
+        self._spares[lane].append((sequence, size_bytes))
+        self._last[lane] = max(self._last[lane], (sequence, size_bytes))
+
+    # -- segments for the lanes -----------------------------------------------------------------------
+
+    def next_segment(self, lane: Lane, at_least_bytes: int) -> Segment:
+        """The lane's next segment, made on the spot if none is ready. Raises StoreFull."""
+        with self._making:
+            if not self._spares[lane.index]:
+                self._make_spare(lane, self._next_capacity(lane.index, at_least_bytes))
+            sequence, size = self._spares[lane.index][0]
+            if size < at_least_bytes:
+                size = self._extend(lane, sequence, size, at_least_bytes)
+            self._spares[lane.index].popleft()
+        self._wake.set()
+        header = lane.next_header(sequence, size, self._store_id)
+        return Segment(self._disk, lane.folder, header, direct=self._direct)
+
+    def segment_full(self, lane: Lane, full: FullSegment) -> None:
+        """All of a segment's frames are forced: seal it soon."""
+        self._full.append((lane, full))
+        self._wake.set()
+
+    def spare_count(self) -> int:
+        """Segments that stand ready."""
+        return sum(len(spares) for spares in self._spares.values())
+
+    def _next_capacity(self, lane: int, at_least_bytes: int = 0) -> int:
+        """Small stores have small segments: each is four times the one before, up to the full size."""
+        full = self._config.segment_bytes
+        grown = full if self._config.prewrite_bytes else max(FIRST_SEGMENT_BYTES, self._last[lane][1] * SEGMENT_GROWTH)
+        return max(min(full, grown), align_up(at_least_bytes))
+
+    def _make_spare(self, lane: Lane, capacity_bytes: int) -> None:
+        with self._making:
+            sequence = self._last[lane.index][0] + 1
+            path = lane.folder / segment_name(sequence)
+            try:
+                if not self._recycle(lane, path, capacity_bytes):
+                    prewrite(self._disk, path, capacity_bytes, direct=self._direct)
+                    self.prewritten_bytes += capacity_bytes
+                self._disk.force_folder(lane.folder)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    self._disk.remove(path)
+                raise _full(error, capacity_bytes) from error
+            self._last[lane.index] = (sequence, capacity_bytes)
+            self._spares[lane.index].append((sequence, capacity_bytes))
+
+    def _recycle(self, lane: Lane, path: Path, capacity_bytes: int) -> bool:
+        """Give a removed segment's file a new name and sequence: its blocks are pre-written already."""
+        files = self._recyclable[lane.index]
+        if not files:
+            return False
+        self._disk.rename(files.popleft(), path)
+        file = self._disk.open(path)
+        try:
+            size = file.size()
+            if size > capacity_bytes:
+                file.truncate(capacity_bytes)
+        finally:
+            file.close()
+        if size < capacity_bytes:
+            prewrite(self._disk, path, capacity_bytes, direct=self._direct, begin=size & -BLOCK_BYTES)
+        self.recycled_segments += 1
+        return True
+
+    def _extend(self, lane: Lane, sequence: int, size: int, at_least_bytes: int) -> int:
+        """Make a spare large enough for one message that is larger than it."""
+        wanted = align_up(at_least_bytes)
+        try:
+            prewrite(self._disk, lane.folder / segment_name(sequence), wanted, direct=self._direct, begin=size)
+        except OSError as error:
+            raise _full(error, wanted) from error
+        self._last[lane.index] = max(self._last[lane.index], (sequence, wanted))
+        return wanted
+
+    # -- the background -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        forced = time.monotonic()
+        interval_s = self._config.flush_interval_ms / 1000
+        lazy = self._config.durability == "os"
+        while not self._closing:
+            self._wake.wait(min(TICK_S, interval_s) if lazy else TICK_S)
+            self._wake.clear()
+            try:
+                self._seal_full()
+                self._keep_ahead()
+                self._retire()
+                if lazy and time.monotonic() - forced >= interval_s:
+                    forced = time.monotonic()
+                    self._force()
+            except StoreFull as error:
+                self.last_error = str(error)  # the lane that needs the segment reports it to its producers
+            except OSError as error:
+                self.last_error = f"background work failed, and is tried again: {error}"
+
+    def close(self) -> None:
+        """Seal what is full and end. The lanes must have ended."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+        with contextlib.suppress(OSError):
+            self._seal_full()
+
+    def _seal_full(self) -> None:
+        while self._full:
+            self.seal_now(*self._full[0])
+            self._full.popleft()
+
+    def seal_now(self, lane: Lane, full: FullSegment) -> None:
+        """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
+        before = lane.view.sealed[-1].footer if lane.view.sealed else None
+        lane.replace_open(seal(self._disk, full, list(lane.streams), before))
+
+    def _keep_ahead(self) -> None:
+        """One spare a lane, once its segment is half full."""
+        for lane in self._lanes:
+            segment = lane.segment
+            if segment is None or segment.base is None or self._spares[lane.index]:
+                continue
+            if (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
+                self._make_spare(lane, self._next_capacity(lane.index))
+
+    def wants_spare(self, lane: Lane) -> None:
+        """Look after a lane soon."""
+        self._wake.set()
+
+    # -- retention ------------------------------------------------------------------------------------
+
+    def _retire(self) -> None:
+        """Remove sealed segments by age and by bytes, oldest first (by the newest message in each)."""
+        if self._config.retention_ms is not None:
+            limit = self._clock_ms() - self._config.retention_ms
+            for lane in self._lanes:
+                while len(lane.view.sealed) > 1 and lane.view.sealed[0].footer.time_max_ms < limit:
+                    self._remove_oldest(lane)
+        if self._config.retention_bytes is not None:
+            while self._held_bytes() > self._config.retention_bytes:
+                lanes = [lane for lane in self._lanes if len(lane.view.sealed) > 1]
+                if not lanes:
+                    return
+                self._remove_oldest(min(lanes, key=lambda lane: lane.view.sealed[0].footer.time_max_ms))
+
+    def _held_bytes(self) -> int:
+        total = 0
+        for lane in self._lanes:
+            total += sum(sealed.record.footer_position + sealed.record.footer_bytes for sealed in lane.view.sealed)
+            total += sum(opened.segment.header.capacity_bytes for opened in lane.view.open)
+        return total
+
+    def _remove_oldest(self, lane: Lane) -> None:
+        oldest = lane.forget_oldest()
+        self.removed_segments += 1
+        if len(self._recyclable[lane.index]) < 1 and oldest.segment.header.capacity_bytes >= self._config.segment_bytes:
+            self._recyclable[lane.index].append(oldest.segment.path)
+        else:
+            self._disk.remove(oldest.segment.path)
+            self._disk.force_folder(lane.folder)
+
+
+def _full(error: OSError, size: int) -> StoreFull:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StoreFull(
+            f"no space for another segment of {size} bytes ({error.strerror}). Nothing was written; free some "
+            f"space, or lower segment_bytes, and append again."
+        )
+    return StoreFull(f"another segment of {size} bytes could not be made: {error}. Nothing was written.")
