@@ -1,7 +1,8 @@
 """The threads of a lane: two flushers that take turns, hand over hand.
 
-One builds the next frame while the other's write is with the device; neither hands anything to another
-thread. Building is serialised by one lock, and completion goes in log order by the lane's own rule.
+Each takes a batch, builds it, and stays with its write until it is answered; nothing is handed from thread
+to thread. While one's write is with the device, the other builds and writes the next if there is enough.
+Building is serialised by one lock, and completion goes in log order by the lane's own rule.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from .errors import StoreError, StoreFull
 from .lane import Lane, Write
-from .queue import Batch, RequestQueue, cost_bytes
-from .request import Ticket, answer_all
+from .queue import Batch, RequestQueue
+from .request import answer_all
 
 HOLD_S = 0.0005
 
@@ -54,61 +55,56 @@ class Flusher:
             thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._building:
-                if self._ended:
-                    return
-                try:
-                    writes = self._next_writes()
-                except BaseException as error:  # a bug or no memory: nothing may be built on top of it
-                    self._fail(error)
-                    return
-            try:
-                self._perform(writes)
-            except BaseException as error:
-                self._fail(error)
-                return
-
-    def _next_writes(self) -> list[Write]:
-        """Take a batch, build it, plan it. The building lock is held."""
-        lane, queue = self.lane, self.queue
-        held = lane.tail > lane.issued
-        batch = queue.take(HOLD_S if held else None)
-        if batch.requests:
-            self._build(batch.requests)
-        self._ended = batch.closing
-        if lane.poison is not None:
-            return []
-        writes = lane.plan(follows=self._follows(batch), barrier=batch.barrier)
-        for _ in writes:
-            queue.write_begins()
-        return writes
-
-    def _follows(self, batch: Batch) -> bool:
-        return not batch.idle and self.queue.sizer.active > 1
-
-    def _build(self, requests: Sequence[Ticket]) -> None:
         try:
-            self.lane.build(requests)
+            while not self._ended:
+                held = self.lane.tail > self.lane.issued
+                came = self.queue.wait(HOLD_S if held else None)
+                with self._building:
+                    writes = self._next_writes(came)
+                self._perform(writes)
+        except BaseException as error:  # of the device, or a bug, or no memory: nothing may build on it
+            self._fail(error)
+
+    def _next_writes(self, came: bool) -> list[Write]:
+        """Take a batch if one came, build it, plan it. The building lock is held."""
+        lane, queue = self.lane, self.queue
+        if self._ended or lane.poison is not None:
+            self._ended = True
+            return []
+        batch = queue.take()
+        if batch.requests:
+            self._build(batch)
+        self._ended = batch.closing
+        follows = came and queue.sizer.active > 1
+        return lane.plan(follows=follows, barrier=batch.barrier)
+
+    def _build(self, batch: Batch) -> None:
+        try:
+            self.lane.build(batch.requests)
         except StoreFull as error:
-            answer_all(requests, error)
-            self._release(requests)
+            answer_all(batch.requests, error)
+            self.queue.release(batch.cost_bytes, sum(request.count for request in batch.requests))
+        except BaseException as error:
+            # Nobody else knows these requests yet: tell them before the lane is given up.
+            self.lane.fail(error)
+            answer_all([request for request in batch.requests if not request.done()], self.lane.poison)
+            raise
 
     def _perform(self, writes: Sequence[Write]) -> None:
         for write in writes:
-            write.perform()
-            self.queue.write_ends()
-            answered = self.lane.complete(write)
-            if answered:
-                self._release(answered)
+            self.queue.write_begins()
+            try:
+                write.perform()
+            finally:
+                self.queue.write_ends()
+            done = self.lane.complete(write)
+            if done.messages or done.cost_bytes:
+                self.queue.release(done.cost_bytes, done.messages)
                 self._on_durable()
 
-    def _release(self, requests: Sequence[Ticket]) -> None:
-        self.queue.release(sum(map(cost_bytes, requests)), sum(request.count for request in requests))
-
     def _fail(self, error: BaseException) -> None:
+        self._ended = True
         self.lane.fail(error)
         assert self.lane.poison is not None
         answer_all(self.queue.refuse(self.lane.poison), self.lane.poison)
-        self._ended = True
         self._on_poison(self.lane.poison)

@@ -62,8 +62,9 @@ def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock
                     f"give an empty or a new folder"
                 )
         return FolderLock(folder)
-    except OSError as error:
-        raise StoreUnusable(f"{folder} cannot be used as a store: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StoreUnusable(f"{folder} cannot be used as a store: {reason}") from error
 
 
 def read_header(disk: Disk, folder: Path) -> StoreHeader | None:

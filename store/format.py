@@ -84,7 +84,7 @@ HAS_EXTRAS: Final = HAS_DUE | HAS_KEYS | HAS_PROPERTIES
 NO_TIME: Final = -(1 << 63)
 NO_BYTES: Final = 0xFFFFFFFF
 LOST_ENTRY: Final = 0xFFFFFFFF
-MAX_FRAME_MESSAGES: Final = 16_384  # under 65,536, so that `lows` place what follows a lost frame
+MAX_FRAME_MESSAGES: Final = 4096  # under 65,536, so that `lows` place what follows a lost frame
 
 # Seal record states.
 CLOSED: Final = 1

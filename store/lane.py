@@ -35,7 +35,7 @@ from .format import (
     checksum64,
 )
 from .frame import Columns, Definition, column_bytes_bound, encode_columns
-from .request import AsyncRequest, BlockingRequest, Extras, Group, Ticket, answer_all
+from .request import AsyncRequest, BlockingRequest, Extras, Group, Mark, Ticket, answer_all, cost_bytes
 from .ring import Ring
 from .segment import Segment
 from .streams import NOT_DEFINED, Stream
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .sealed import SealedSegment
 
 WHOLE_CHECKSUM_BELOW_BYTES = 2048
+PROGRESS_BYTES = 4 << 20
 PLAIN = frozenset({Ticket, BlockingRequest, AsyncRequest})  # one message each
 
 
@@ -101,8 +102,8 @@ class Write:
         """Write and force. Raises OSError; then nothing may be taken for durable any more."""
         assert self.segment.base is not None
         if self.high > self.low:
-            self.segment.log.write(self._parts, self.low - self.segment.base)
-        if self.force:
+            self.segment.log.write(self._parts, self.low - self.segment.base, force=self.force)
+        elif self.force:
             self.segment.log.force()
         self._parts = []
 
@@ -115,6 +116,14 @@ class _Pending(NamedTuple):
     end: int
     first_entry: int
     table: OpenTable
+    cost_bytes: int
+
+
+class Done(NamedTuple):
+    """What a completed write answered."""
+
+    messages: int
+    cost_bytes: int
 
 
 class Lane:
@@ -137,6 +146,7 @@ class Lane:
         clock_ms: Callable[[], int],
         ring: Ring,
         next_segment: Callable[[Lane, int], Segment],
+        on_progress: Callable[[], None],
         on_full: Callable[[Lane, FullSegment], None],
     ) -> None:
         self.index = index
@@ -151,6 +161,8 @@ class Lane:
         self.poison: StorePoisoned | None = None
         self._clock_ms = clock_ms
         self._next_segment = next_segment
+        self._on_progress = on_progress
+        self._report_at = 0  # the tail at which upkeep looks again
         self._on_full = on_full
         self.segment: Segment | None = None
         self.table = OpenTable()
@@ -163,6 +175,7 @@ class Lane:
         self._planned: list[Write] = []
         self._writes: deque[Write] = deque()
         self._pending: deque[_Pending] = deque()
+        self._unissued: list[npt.NDArray[np.int64]] = []  # `ends` of frames not wholly in a write
         self._completing = threading.Lock()
 
     # -- building -------------------------------------------------------------------------------------
@@ -179,22 +192,28 @@ class Lane:
             return
         given = [request.extras for request in requests if request.extras is not None]
         extras = _extras_of(requests) if given else None
-        fresh = sum(stream.number == NOT_DEFINED for stream in streams)
+        numbers = [stream.number for stream in streams]
+        fresh = numbers.count(NOT_DEFINED)
         payload_bytes = sum(sizes)
         self._make_room(column_bytes_bound(len(streams), given, fresh) + payload_bytes)
 
-        defined = self._define(streams) if fresh else []
+        defined: list[Definition] = []
+        if fresh:
+            defined = self._define(streams)
+            numbers = [stream.number for stream in streams]
         offsets = self._give_offsets(streams)
-        numbers = [stream.number for stream in streams]
         columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
         ends = self._put_frame(columns, datas, payload_bytes)
         _hand_out(requests, offsets, plain)
-        self._pending.append(_Pending(requests, ends, self.tail, self.table.entries - len(streams), self.table))
+        self._unissued.append(ends)
+        first_entry = self.table.entries - len(streams)
+        cost = payload_bytes + sum(extra.size_bytes for extra in given)
+        self._pending.append(_Pending(requests, ends, self.tail, first_entry, self.table, cost))
         self.counters.messages += len(streams)
         self.counters.payload_bytes += payload_bytes
 
     def build_mark(self) -> None:
-        """An empty frame that vouches for all that is durable, for a lane that has gone quiet."""
+        """An empty frame that vouches for all that is durable."""
         self._make_room(FRAME_HEADER_BYTES)
         self._put_frame(encode_columns([], [], [], [], None, []), [], 0)
 
@@ -249,11 +268,23 @@ class Lane:
         )
         self.tail = end
         self.counters.frames += 1
+        if end > self._report_at:
+            self._report_at = end + PROGRESS_BYTES
+            self._on_progress()
         return starts + payload
 
+    def wants_mark(self) -> bool:
+        """True if the lane is quiet and its newest frames are vouched for by no mark on disk."""
+        return self.segment is not None and self.marked < self.durable == self.tail and not self._pending
+
     def _add_barriers(self, requests: Sequence[Ticket]) -> None:
+        if self.segment is None:
+            answer_all(requests)  # nothing was ever written: nothing to wait for
+            return
+        if any(type(request) is Mark for request in requests) and self.wants_mark():
+            self.build_mark()
         nothing = np.empty(0, np.int64)
-        self._pending.append(_Pending(requests, nothing, self.tail, self.table.entries, self.table))
+        self._pending.append(_Pending(requests, nothing, self.tail, self.table.entries, self.table, 0))
 
     # -- segments -------------------------------------------------------------------------------------
 
@@ -326,7 +357,7 @@ class Lane:
         self.view = View(self.view.sealed, (opened,))
         for number, row in self.table.rows.items():
             stream = self.streams[number]
-            stream.table, stream.first, stream.entries = self.table, row.first, row.entries
+            stream.table, (stream.first, stream.entries) = self.table, row
 
     def close(self) -> None:
         """Close all files and give the ring back."""
@@ -368,48 +399,45 @@ class Lane:
         self.counters.writes += 1
         self.counters.forces += force
         self.issued = high
+        self._unissued = [ends for ends in self._unissued if ends[-1] > high]
         return write
-
-    def held(self) -> int:
-        """Messages that are built and not yet in any write that was handed out."""
-        return self._ending_after(self.issued)
 
     def _tail(self, follows: bool) -> Tail:
         boundary = align_down(self.tail)
-        held = self._ending_after(boundary)
-        waiting = self._ending_after(self.issued)
+        held = sum(map(len, self._unissued)) - self._ending_before(boundary)
+        waiting = sum(map(len, self._unissued)) - self._ending_before(self.issued)
         empty = align_up(self.tail) - self.tail
         return Tail(held, waiting - held, empty, boundary - self.issued, follows)
 
-    def _ending_after(self, position: int) -> int:
-        count = 0
-        for frame in reversed(self._pending):
-            if frame.end <= position:
-                break
-            count += len(frame.ends) - int(frame.ends.searchsorted(position, side="right"))
-        return count
+    def _ending_before(self, position: int) -> int:
+        """Messages of the unissued frames that end at or before a lane position."""
+        return sum(int(ends.searchsorted(position, side="right")) for ends in self._unissued)
 
     # -- completing -----------------------------------------------------------------------------------
 
-    def complete(self, write: Write) -> list[Ticket]:
+    def complete(self, write: Write) -> Done:
         """Account for a write that succeeded; answer what became durable by it, in log order."""
         answered: list[Ticket] = []
+        messages = cost = 0
         full: list[FullSegment] = []
         with self._completing:
             write.done = True
             while self._writes and self._writes[0].done:
                 first = self._writes.popleft()
                 assert first.low >= self.durable or first.low == first.high
-                self._advance(first, answered)
+                done = self._advance(first, answered)
+                messages += done.messages
+                cost += done.cost_bytes
                 if first.full is not None:
                     full.append(first.full)
         if answered:
             answer_all(answered)
         for segment in full:
             self._on_full(self, segment)
-        return answered
+        return Done(messages, cost)
 
-    def _advance(self, write: Write, answered: list[Ticket]) -> None:
+    def _advance(self, write: Write, answered: list[Ticket]) -> Done:
+        messages = cost = 0
         self.durable = max(self.durable, write.high)
         assert write.segment.base is not None
         if write.force:
@@ -418,23 +446,35 @@ class Lane:
             frame = self._pending.popleft()
             frame.table.visible = frame.first_entry + len(frame.ends)
             answered.extend(frame.requests)
+            messages += len(frame.ends)
+            cost += frame.cost_bytes
         if self._pending:
-            self._answer_prefix(answered)
+            part = self._answer_prefix(answered)
+            return Done(messages + part.messages, cost + part.cost_bytes)
+        return Done(messages, cost)
 
-    def _answer_prefix(self, answered: list[Ticket]) -> None:
+    def _answer_prefix(self, answered: list[Ticket]) -> Done:
         """Answer the messages of a partly durable frame that are whole (R5)."""
         frame = self._pending[0]
         whole = int(frame.ends.searchsorted(self.durable, side="right"))
         if whole == 0:
-            return
+            return Done(0, 0)
         cut = _requests_within(frame.requests, whole)
         frame.table.visible = frame.first_entry + whole
         answered.extend(frame.requests[:cut])
         self.counters.held_requests += len(frame.requests) - cut
-        left = sum(request.count for request in frame.requests[:cut])
-        self._pending[0] = _Pending(
-            frame.requests[cut:], frame.ends[left:], frame.end, frame.first_entry + left, frame.table
+        part = Done(
+            sum(request.count for request in frame.requests[:cut]), sum(map(cost_bytes, frame.requests[:cut]))
         )
+        self._pending[0] = _Pending(
+            frame.requests[cut:],
+            frame.ends[part.messages :],
+            frame.end,
+            frame.first_entry + part.messages,
+            frame.table,
+            frame.cost_bytes - part.cost_bytes,
+        )
+        return part
 
     def outstanding(self) -> int:
         """Messages built and not answered."""
@@ -449,7 +489,7 @@ class Lane:
                     f"Close the store and open it again to recover what is."
                 )
                 self.poison.__cause__ = error
-            failed = [request for frame in self._pending for request in frame.requests]
+            failed = [request for frame in list(self._pending) for request in frame.requests]
             self._pending.clear()
             self._writes.clear()
         answer_all(failed, self.poison)

@@ -10,32 +10,27 @@ from typing import NamedTuple
 
 from .errors import PublishBufferFull, StoreError
 from .format import MAX_FRAME_MESSAGES
-from .request import Barrier, Ticket
-
-
-def cost_bytes(request: Ticket) -> int:
-    """What a request counts for at the cap."""
-    return request.size_bytes if request.extras is None else request.size_bytes + request.extras.size_bytes
+from .request import Ticket, cost_bytes
 
 
 class Batch(NamedTuple):
-    """What the builder takes: requests, and why it woke."""
+    """What the builder takes: requests, what they count for, and what else it must know."""
 
     requests: list[Ticket]
+    cost_bytes: int
     barrier: bool  # a flush, or the end: nothing may be held back
     closing: bool  # nothing will come any more
-    idle: bool  # nothing came in the time to wait
 
 
 class Sizer:
-    """When is a batch ready? (R2)
+    """When is a batch ready, and will another follow? (R2)
 
-    Producers that wait for their answers come in waves: while one batch is written, the producers of the
-    one before wake up and append again. The sizer keeps a slowly falling maximum of the messages that are
-    under way at once; that is the number of producers really active, whatever the number of threads. With a
-    write in flight, a batch is ready when half of them are queued (the other half is in the write), or when
-    it is large enough to be worth a second write beside it. With no write in flight there is nothing to
-    wait for: a batch is ready as soon as there is a message, so the last slow producers never stall.
+    With no write in flight there is nothing to wait for: a batch is ready as soon as there is a message, so
+    the last slow producers never stall. While a write is in flight, messages gather; they become a second
+    write beside the first only when they are worth one. So the size of a batch follows from how many
+    producers come back in the time of one write, whatever the number of threads.
+
+    `active` is a slowly falling maximum of the messages under way at once: the producers really active.
     """
 
     def __init__(self, overlap_bytes: int) -> None:
@@ -48,9 +43,7 @@ class Sizer:
 
     def ready(self, count: int, size_bytes: int, writes_in_flight: int) -> bool:
         """May the builder take what is queued?"""
-        if count == 0:
-            return False
-        return writes_in_flight == 0 or size_bytes >= self.overlap_bytes
+        return count > 0 and (writes_in_flight == 0 or size_bytes >= self.overlap_bytes)
 
 
 class RequestQueue:
@@ -59,7 +52,8 @@ class RequestQueue:
     Invariants:
         * `used_bytes` is the cost of all requests that were accepted and not yet released, and is over
           the cap only by a single request that is larger than the cap itself;
-        * requests leave in the order they came.
+        * requests leave in the order they came;
+        * whenever a batch is ready, a builder is looking, or one has been woken to look.
     """
 
     def __init__(
@@ -68,6 +62,7 @@ class RequestQueue:
         frame_bytes: int,
         timeout_ms: int,
         sizer: Sizer,
+        builders: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cap_bytes = cap_bytes
@@ -79,16 +74,16 @@ class RequestQueue:
         self._items: deque[Ticket] = deque()
         self._count = 0
         self._bytes = 0
-        self._answering = 0
+        self._under_way = 0
         self._barriers = 0
         self._in_flight = 0
         self._closing = False
         self._refusal: StoreError | None = None
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
-        self._kick = threading.Lock()
-        self._kick.acquire()
-        self._sleeping = False
+        self._waiting_for_space = 0
+        self._sleepers: list[threading.Lock] = []
+        self._looking = builders  # those who are awake and not with the device
 
     # -- producers ------------------------------------------------------------------------------------
 
@@ -99,7 +94,9 @@ class RequestQueue:
             PublishBufferFull: the cap was not left within the time-out.
             StoreError: the queue refuses (closed or poisoned).
         """
-        cost = cost_bytes(request)
+        cost = request.size_bytes
+        if request.extras is not None:
+            cost += request.extras.size_bytes
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal
@@ -111,86 +108,96 @@ class RequestQueue:
             self._bytes += cost
             self._count += request.count
             self._items.append(request)
-            if type(request) is Barrier:
+            if request.count == 0:
                 self._barriers += 1
-            wake = self._sleeping and self._is_ready()
-            if wake:
-                self._sleeping = False
-        if wake:
-            self._kick.release()
+            if self._sleepers and not self._looking and self._is_ready():
+                self._wake_builder()
         return True
 
     def _wait_for_space(self, cost: int) -> None:
         deadline = self._clock() + self._timeout_ms / 1000
-        while self.used_bytes + cost > self.cap_bytes and self.used_bytes:
-            left = deadline - self._clock()
-            if left <= 0:
-                raise PublishBufferFull(
-                    f"{self.used_bytes} bytes wait to become durable and the cap is {self.cap_bytes}; the "
-                    f"device did not make room in {self._timeout_ms} ms. Append slower, or raise "
-                    f"publish_buffer_bytes."
-                )
-            self._space.wait(left)
-            if self._refusal is not None:
-                raise self._refusal
+        self._waiting_for_space += 1
+        try:
+            while self.used_bytes + cost > self.cap_bytes and self.used_bytes:
+                left = deadline - self._clock()
+                if left <= 0:
+                    raise PublishBufferFull(
+                        f"{self.used_bytes} bytes wait to become durable and the cap is {self.cap_bytes}; the "
+                        f"device did not make room in {self._timeout_ms} ms. Append slower, or raise "
+                        f"publish_buffer_bytes."
+                    )
+                self._space.wait(left)
+                if self._refusal is not None:
+                    raise self._refusal
+        finally:
+            self._waiting_for_space -= 1
 
     def release(self, cost: int, messages: int) -> None:
         """Give back the cost of requests that were answered."""
         with self._lock:
             self.used_bytes -= cost
-            self._answering -= messages
-            self._space.notify_all()
+            self._under_way -= messages
+            if self._waiting_for_space:
+                self._space.notify_all()
 
     def refuse(self, error: StoreError) -> list[Ticket]:
-        """Accept nothing more and let the builder end; the requests that were not taken yet."""
+        """Accept nothing more and let the builders end; the requests that were not taken yet."""
         with self._lock:
-            self._refusal = error
-            self._closing = True
             left = list(self._items)
             self._items.clear()
             self.used_bytes -= self._bytes
             self._bytes = self._count = self._barriers = 0
-            self._space.notify_all()
-            wake, self._sleeping = self._sleeping, False
-        if wake:
-            self._kick.release()
+            self._refusal = error
+            self._close()
         return left
 
     def close(self, error: StoreError) -> None:
-        """Accept nothing more, hand out what is there, then report `closing`."""
+        """Accept nothing more; builders take what is there, and are then told that it was the last."""
         with self._lock:
             self._refusal = self._refusal or error
-            self._closing = True
-            self._space.notify_all()
-            wake, self._sleeping = self._sleeping, False
-        if wake:
-            self._kick.release()
+            self._close()
 
-    # -- the builder ----------------------------------------------------------------------------------
+    def _close(self) -> None:
+        self._closing = True
+        self._space.notify_all()
+        while self._sleepers:
+            self._wake_builder()
 
-    def take(self, patience_s: float | None) -> Batch:
-        """Wait for a batch that is ready; an empty one after `patience_s` (None: no limit)."""
-        deadline = None if patience_s is None else self._clock() + patience_s
-        while True:
-            with self._lock:
-                if self._is_ready():
-                    return self._pop()
-                self._sleeping = True
-            left = -1.0 if deadline is None else max(0.0, deadline - self._clock())
-            if not self._kick.acquire(timeout=left):
-                with self._lock:
-                    if self._sleeping:
-                        self._sleeping = False
-                        return self._pop(idle=True)
-                self._kick.acquire()  # a wake-up was on its way
+    def _wake_builder(self) -> None:
+        self._looking += 1
+        self._sleepers.pop().release()
+
+    # -- builders -------------------------------------------------------------------------------------
+
+    def wait(self, patience_s: float | None) -> bool:
+        """Sleep until a batch is ready; False after `patience_s` (None: no limit) without one."""
+        with self._lock:
+            if self._is_ready():
+                return True
+            sleeper = threading.Lock()
+            sleeper.acquire()
+            self._sleepers.append(sleeper)
+            self._looking -= 1
+        if sleeper.acquire(timeout=-1 if patience_s is None else patience_s):
+            return True
+        with self._lock:
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+                self._looking += 1
+                return False
+        return True  # woken at the last moment
 
     def _is_ready(self) -> bool:
         if self._barriers or self._closing:
             return True
         return self.sizer.ready(self._count, self._bytes, self._in_flight)
 
-    def _pop(self, *, idle: bool = False) -> Batch:
-        """Take requests up to a frame's size. The lock is held."""
+    def take(self) -> Batch:
+        """What is queued, up to a frame's size, if it is ready; an empty batch otherwise."""
+        with self._lock:
+            return self._pop() if self._is_ready() else Batch([], 0, False, False)
+
+    def _pop(self) -> Batch:
         items = self._items
         taken: list[Ticket] = []
         if self._bytes <= self._frame_bytes and self._count <= MAX_FRAME_MESSAGES:
@@ -208,26 +215,25 @@ class RequestQueue:
                 count += request.count
         self._bytes -= size
         self._count -= count
-        self._answering += count
-        self.sizer.observe(self._answering + self._count)
+        self._under_way += count
+        self.sizer.observe(self._under_way + self._count)
         barrier = self._closing
         if self._barriers:
-            found = sum(type(request) is Barrier for request in taken)
+            found = sum(request.count == 0 for request in taken)
             self._barriers -= found
             barrier = barrier or found > 0
-        return Batch(taken, barrier, self._closing and not items, idle and not taken)
+        return Batch(taken, size, barrier, self._closing and not items)
 
     def write_begins(self) -> None:
-        """A write was handed to the device."""
+        """A builder goes to the device; another one must look after the queue meanwhile."""
         with self._lock:
             self._in_flight += 1
+            self._looking -= 1
+            if self._sleepers and not self._looking and self._is_ready():
+                self._wake_builder()
 
     def write_ends(self) -> None:
-        """A write came back: what is queued may be ready now."""
+        """A builder is back from the device. It looks at the queue next, so nobody is woken."""
         with self._lock:
             self._in_flight -= 1
-            wake = self._sleeping and self._is_ready()
-            if wake:
-                self._sleeping = False
-        if wake:
-            self._kick.release()
+            self._looking += 1

@@ -67,7 +67,7 @@ class Reader:
         for opened in view.open:
             row = opened.table.rows.get(number)
             if row is not None:
-                first = row.first if first is None else first
+                first = row[0] if first is None else first
                 next_offset = opened.table.next_offset(number)
         return first or 0, next_offset or 0
 
@@ -96,7 +96,7 @@ class Reader:
         number = stream.number
         for opened in reversed(view.open):
             row = opened.table.rows.get(number)
-            if row is not None and offset >= row.first:
+            if row is not None and offset >= row[0]:
                 return self._open_run(opened, number, offset, limit)
         if not view.sealed or number < 0:
             return None, offset
@@ -112,7 +112,8 @@ class Reader:
         """The next offset that some later segment holds: a repair may have left a gap between segments."""
         firsts = [sealed.first_of(number) for sealed in view.sealed]
         later = [first for first, count in firsts if count and first > offset]
-        later += [row.first for opened in view.open if (row := opened.table.rows.get(number)) and row.first > offset]
+        rows = [row for opened in view.open if (row := opened.table.rows.get(number)) is not None]
+        later += [first for first, _ in rows if first > offset]
         return min(later, default=offset)
 
     def _open_run(self, opened: OpenSegment, number: int, offset: int, limit: int) -> tuple[Run | None, int]:
@@ -278,7 +279,8 @@ def _last_from(sealed: tuple[SealedSegment, ...], number: int, offset: int) -> i
     low, high = 0, len(sealed)
     while high - low > 1:
         middle = (low + high) // 2
-        if sealed[middle].first_of(number)[0] <= offset and number < len(sealed[middle].footer.first):
+        # A segment that does not know the stream yet answers 0: look further to the right, too.
+        if sealed[middle].first_of(number)[0] <= offset:
             low = middle
         else:
             high = middle

@@ -38,7 +38,7 @@ from .lane import OpenSegment
 from .scanner import ChunkReader, FrameScanner, Scanned, good_messages
 from .sealed import SealedSegment, write_footer
 from .segment import Segment
-from .table import OpenTable, Row
+from .table import OpenTable
 
 Mark = tuple[int, int]  # (sequence, position): everything before it was durable
 
@@ -408,8 +408,7 @@ class LaneRecovery:
         table.visible = table.entries
         for number in np.flatnonzero(data.counts).tolist():
             part = data.entries[data.start[number] : data.start[number + 1]]
-            row = Row(int(data.first[number]), _uint_array(part))
-            table.rows[number] = row
+            table.rows[number] = (int(data.first[number]), _uint_array(part))
         self.found.resumable = OpenSegment(segment, table), scanner.position, scanner.chain
 
     # -- repair ---------------------------------------------------------------------------------------

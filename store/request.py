@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -100,20 +99,24 @@ class Ticket:
 class BlockingRequest(Ticket):
     """One message whose producer sleeps on `lock` until it is durable.
 
-    Answers travel along a chain: the flusher wakes the first producer of a batch, and each wakes the next
+    The producers of a batch are woken along a *chain*: the flusher wakes the first, and each wakes the next
     before it returns to its caller. The flusher is spared the wake-ups, and producers come to the
     interpreter lock one by one in place of all at once.
     """
 
-    __slots__ = ("abandoned", "lock", "successor")
+    __slots__ = ("abandoned", "chain", "lock")
 
     def __init__(
         self, stream: Stream, data: bytes, size_bytes: int, extras: Extras | None, lock: threading.Lock
     ) -> None:
-        super().__init__(stream, data, size_bytes, extras)
+        self.stream = stream
+        self.data = data
+        self.size_bytes = size_bytes
+        self.extras = extras
         self.lock = lock
-        self.successor: list[BlockingRequest] = []
+        self.chain: list[BlockingRequest] | None = None
         self.abandoned = False
+        self._error = None
 
     def wait(self) -> int:
         """Sleep until the answer; the offset. An interrupted wait still passes the chain on."""
@@ -121,32 +124,26 @@ class BlockingRequest(Ticket):
             self.lock.acquire()
         except BaseException:
             self.abandoned = True
-            if self._done:
-                wake(self.successor)
+            if self.chain is not None:
+                pass_on(self.chain)
             raise
-        if self.successor:
-            wake(self.successor)
+        if self.chain:
+            pass_on(self.chain)
         if self._error is not None:
             raise self._error
         return self.offset
 
-    def answer(self, error: StoreError | None = None) -> None:
-        self._error = error
-        self._done = True
-        self.data = b""
 
-
-def wake(successor: list[BlockingRequest]) -> None:
-    """Wake the producer in `successor`; go on behind those who left. `pop` makes each wake-up happen once."""
-    while successor:
+def pass_on(chain: list[BlockingRequest]) -> None:
+    """Wake the next producer of a batch; go on behind those who left. `pop` makes each wake-up happen once."""
+    while chain:
         try:
-            request = successor.pop()
+            request = chain.pop()
         except IndexError:
             return
         request.lock.release()
         if not request.abandoned:
             return
-        successor = request.successor
 
 
 class AsyncRequest(Ticket):
@@ -162,23 +159,12 @@ class AsyncRequest(Ticket):
         extras: Extras | None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(stream, data, size_bytes, extras)
+        self.stream = stream
+        self.data = data
+        self.size_bytes = size_bytes
+        self.extras = extras
         self.loop = loop
         self.future: asyncio.Future[int] = loop.create_future()
-
-    def answer(self, error: StoreError | None = None) -> None:
-        self._error = error
-        self._done = True
-        self.data = b""
-
-    def resolve(self) -> None:
-        """Give the future its outcome; runs in the loop."""
-        if self.future.done():
-            return  # its task was cancelled
-        if self._error is not None:
-            self.future.set_exception(self._error)
-        else:
-            self.future.set_result(self.offset)
 
 
 class Group(Ticket):
@@ -212,33 +198,63 @@ class Barrier(Ticket):
         super().__init__(NOBODY, b"", 0)
 
 
+class Mark(Barrier):
+    """A barrier that also has the lane note on disk how far it is durable."""
+
+    __slots__ = ()
+
+
+def cost_bytes(request: Ticket) -> int:
+    """What a request counts for at the publish buffer's cap."""
+    return request.size_bytes if request.extras is None else request.size_bytes + request.extras.size_bytes
+
+
 def answer_all(requests: Sequence[Ticket], error: StoreError | None = None) -> None:
-    """Answer a batch: outcomes first, then one wake-up for each kind of waiter."""
-    blocked: list[BlockingRequest] = []
-    loops: defaultdict[asyncio.AbstractEventLoop, list[AsyncRequest]] = defaultdict(list)
-    for request in requests:
-        request.answer(error)
-        kind = type(request)
-        if kind is BlockingRequest:
-            blocked.append(request)  # type: ignore[arg-type]  # narrowed by its exact type, for speed
-        elif kind is AsyncRequest:
-            loops[request.loop].append(request)  # type: ignore[attr-defined,arg-type]
-    for loop, batch in loops.items():
-        _call_into(loop, batch)
+    """Answer a batch: one wake-up for all its blocked producers, one call for each event loop."""
+    kinds = set(map(type, requests))
+    if kinds == {BlockingRequest}:
+        _answer_blocked(requests, error)  # type: ignore[arg-type]  # all of that one type
+        return
+    blocked = [request for request in requests if type(request) is BlockingRequest]
+    waiting = [request for request in requests if type(request) is AsyncRequest]
+    if AsyncRequest in kinds:
+        for loop in {request.loop for request in waiting}:
+            _answer_loop(loop, [request for request in waiting if request.loop is loop], error)
+    if len(blocked) + len(waiting) < len(requests):
+        for request in requests:
+            if type(request) is not BlockingRequest and type(request) is not AsyncRequest:
+                request.answer(error)
     if blocked:
-        for request, successor in zip(blocked, blocked[1:], strict=False):
-            request.successor.append(successor)
-        wake(blocked[:1])
+        _answer_blocked(blocked, error)
 
 
-def _call_into(loop: asyncio.AbstractEventLoop, batch: list[AsyncRequest]) -> None:
-    def resolve_all() -> None:
-        for request in batch:
-            request.resolve()
+def _answer_blocked(requests: Sequence[BlockingRequest], error: StoreError | None) -> None:
+    chain = list(reversed(requests))
+    for request in requests:
+        request.chain = chain
+        if error is not None:
+            request._error = error
+    pass_on(chain)
 
+
+def _answer_loop(
+    loop: asyncio.AbstractEventLoop, requests: list[AsyncRequest], error: StoreError | None
+) -> None:
     try:
-        loop.call_soon_threadsafe(resolve_all)
+        loop.call_soon_threadsafe(_resolve, requests, error)
     except RuntimeError:
-        # The loop was closed with appends in flight: nobody is left to be told; the messages are durable.
-        for request in batch:
+        # The loop was closed with appends in flight: nobody is left to be told of what is durable now.
+        for request in requests:
             request.future.cancel()
+
+
+def _resolve(requests: list[AsyncRequest], error: StoreError | None) -> None:
+    """Give the futures of a batch their outcomes; runs in their loop."""
+    for request in requests:
+        future = request.future
+        if future.done():
+            continue  # its task was cancelled
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(request.offset)

@@ -25,6 +25,7 @@ def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
     for sealed in view.sealed:
         names = _names(lane)
         footer = sealed.footer
+        footer.check_entries()
         offsets = _sealed_offsets(sealed)
         positions = footer.frame_position.tolist()
         yield from _frames(sealed.segment, positions, footer.frame_entry.tolist(), offsets, names)
@@ -54,10 +55,10 @@ def _sealed_offsets(sealed: SealedSegment) -> npt.NDArray[np.int64]:
 def _open_offsets(opened: OpenSegment) -> npt.NDArray[np.int64]:
     visible = opened.table.visible
     offsets = np.full(visible, NO_OFFSET, np.int64)
-    for row in list(opened.table.rows.values()):
-        entries = np.frombuffer(row.entries[:], np.uint32)
+    for first, row in list(opened.table.rows.values()):
+        entries = np.frombuffer(row[:], np.uint32)
         shown = entries < visible
-        offsets[entries[shown]] = row.first + np.flatnonzero(shown)
+        offsets[entries[shown]] = first + np.flatnonzero(shown)
     return offsets
 
 

@@ -149,8 +149,7 @@ def seal(
     """
     table, segment = full.table, full.segment
     data = make_footer(
-        {number: (row.first, row.entries) for number, row in list(table.rows.items())},
-        streams, before, (table.frame_position, table.frame_entry, table.frame_time),
+        table.rows, streams, before, (table.frame_position, table.frame_entry, table.frame_time),
     )  # fmt: skip
     return write_footer(disk, segment, data, full.data_end, full.chain, table.entries)
 

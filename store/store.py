@@ -41,7 +41,7 @@ from .message import Message, MessageBatch
 from .queue import RequestQueue, Sizer
 from .reader import Reader
 from .recovery import Found, LaneRecovery, Loss
-from .request import AsyncRequest, Barrier, BlockingRequest, Extras, Group, Ticket
+from .request import AsyncRequest, Barrier, BlockingRequest, Extras, Group, Mark, Ticket, answer_all
 from .ring import Ring
 from .scan import scan_lane
 from .streams import Stream, check_name, lane_of
@@ -50,6 +50,7 @@ from .upkeep import Upkeep
 OVERLAP_BYTES = 128 << 10
 RESUME_BELOW_BYTES = 16 << 20
 RING_FRAMES = 4
+COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
 class MessageStore:
@@ -72,6 +73,7 @@ class MessageStore:
         self._reader = Reader()
         self._poison: StoreError | None = None
         self._closed = False
+        self._max_message_bytes = config.max_message_bytes
         self._waiting_readers = 0
         self._lanes: list[Lane] = []
         self._queues: list[RequestQueue] = []
@@ -126,7 +128,7 @@ class MessageStore:
         header = read_header(disk, self.path) or create_header(disk, self.path, config.lanes)
         direct = config.direct_io is not False and config.durability == "force"
         self._upkeep = Upkeep(
-            disk, self.path, config, header.store_id, _now_ms, self._force_lazily, direct=direct
+            disk, self.path, config, header.store_id, _now_ms, self._force_lazily, self._mark, direct=direct
         )
         for index in range(header.lanes):
             folder = self.path / lane_name(index)
@@ -143,10 +145,12 @@ class MessageStore:
         config, upkeep = self.config, self._upkeep
         ring = Ring(self._ring_bytes(lanes))
         lane = Lane(
-            index, folder, self._disk, config, _now_ms, ring, upkeep.next_segment, upkeep.segment_full
+            index, folder, self._disk, config, _now_ms, ring, upkeep.next_segment, upkeep.look, upkeep.segment_full
         )
         cap = max(config.publish_buffer_bytes // lanes, 4096)
-        queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, Sizer(OVERLAP_BYTES))
+        threads = 2 if config.durability == "force" else 1
+        sizer = Sizer(OVERLAP_BYTES)
+        queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads)
         for number, ((topic, queue_id), next_offset) in enumerate(
             zip(found.streams, found.next_offsets, strict=True)
         ):
@@ -161,14 +165,13 @@ class MessageStore:
         lane.adopt(found.sealed, found.resumable, found.last_chain)
         self.losses += found.losses
         self._scanned_bytes += found.scanned_bytes
-        threads = 2 if config.durability == "force" else 1
         self._lanes.append(lane)
         self._queues.append(queue)
         self._flushers.append(Flusher(lane, queue, threads, self._poisoned, self._arrived))
 
     def _ring_bytes(self, lanes: int) -> int:
         config = self.config
-        overhead = 30 * MAX_FRAME_MESSAGES + 64 * BLOCK_BYTES
+        overhead = COLUMN_BYTES_A_MESSAGE * MAX_FRAME_MESSAGES + 64 * BLOCK_BYTES
         largest = config.max_frame_bytes + config.max_message_bytes + overhead
         return align_up(max(config.recent_bytes // lanes, RING_FRAMES * largest))
 
@@ -224,9 +227,7 @@ class MessageStore:
         self._poison = error
         for lane, queue in zip(self._lanes, self._queues, strict=True):
             if lane.poison is None:
-                failed = queue.refuse(error)
-                for request in failed:
-                    request.answer(error)
+                answer_all(queue.refuse(error), error)
 
     def _force_lazily(self) -> None:
         """Ask every lane to force what it has written; used by durability "os"."""
@@ -234,6 +235,10 @@ class MessageStore:
             if lane.segment is not None:
                 with contextlib.suppress(StoreError):
                     queue.put(Barrier(), wait=False)
+
+    def _mark(self, lane: Lane) -> None:
+        with contextlib.suppress(StoreError):
+            self._queues[lane.index].put(Mark(), wait=False)
 
     # -- appending ------------------------------------------------------------------------------------
 
@@ -262,13 +267,26 @@ class MessageStore:
             StoreFull: no space for it; not stored.
             StorePoisoned: it may or may not be durable.
         """
-        stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties)
+        if type(queue_id) is not int:
+            check_name(topic, queue_id)  # True and 1.0 would be found as 1
+        try:
+            stream = self._streams[topic, queue_id]
+        except (KeyError, TypeError):
+            stream = self._stream(topic, queue_id)
+        if type(data) is not bytes:
+            data = _as_bytes(data, self._max_message_bytes)
+        size_bytes = len(data)
+        extras = None
+        if deliver_at_ms is not None or key is not None or properties is not None:
+            extras = _check_extras(deliver_at_ms, key, properties)
+        if size_bytes > self._max_message_bytes or extras is not None:
+            self._check_size(size_bytes, extras)
         try:
             lock = self._local.lock
         except AttributeError:
             lock = self._local.lock = threading.Lock()
             lock.acquire()
-        request = BlockingRequest(stream, data, len(data), extras, lock)
+        request = BlockingRequest(stream, data, size_bytes, extras, lock)
         stream.queue.put(request)
         try:
             return request.wait()
@@ -323,7 +341,10 @@ class MessageStore:
         Messages of one queue keep their order. A batch is no transaction: if it fails, some of its messages
         may be stored. Errors as for `append`; nothing is stored if a message is refused.
         """
-        rows = messages if isinstance(messages, list) else list(messages)
+        try:
+            rows = messages if isinstance(messages, list) else list(messages)
+        except TypeError:
+            raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
         if not rows:
             return np.empty(0, np.int64)
         streams, datas, sizes = self._accept_batch(rows)
@@ -373,44 +394,51 @@ class MessageStore:
         properties: Mapping[str, str] | None,
     ) -> tuple[Stream, bytes, Extras | None]:
         """Check one message: (stream, data, extras)."""
+        if type(queue_id) is not int:
+            check_name(topic, queue_id)  # True and 1.0 would be found as 1
         try:
             stream = self._streams[topic, queue_id]
         except (KeyError, TypeError):
             stream = self._stream(topic, queue_id)
         if type(data) is not bytes:
-            data = _as_bytes(data)
+            data = _as_bytes(data, self._max_message_bytes)
         extras = None
         if deliver_at_ms is not None or key is not None or properties is not None:
             extras = _check_extras(deliver_at_ms, key, properties)
-        if len(data) + (extras.size_bytes if extras is not None else 0) > self.config.max_message_bytes:
-            raise MessageTooLarge(
-                f"the message has {len(data)} bytes (plus key and properties) and max_message_bytes is "
-                f"{self.config.max_message_bytes}; cut it, or raise that setting"
-            )
+        self._check_size(len(data), extras)
         return stream, data, extras
+
+    def _check_size(self, size_bytes: int, extras: Extras | None) -> None:
+        total = size_bytes + (extras.size_bytes if extras is not None else 0)
+        if total > self._max_message_bytes:
+            raise _too_large(total, self._max_message_bytes)
 
     def _accept_batch(
         self, rows: list[tuple[str, int, bytes]]
     ) -> tuple[list[Stream], list[bytes], list[int]]:
         """Check a batch, a column at a time: (streams, datas, sizes)."""
         try:
-            topics, queue_ids, columns = zip(*rows, strict=True)
+            datas = [data for _, _, data in rows]
         except (TypeError, ValueError):
             raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
+        known = self._streams
         try:
-            streams = list(map(self._streams.__getitem__, zip(topics, queue_ids, strict=True)))
+            streams = [known[topic, queue_id] for topic, queue_id, _ in rows]
         except (KeyError, TypeError):
-            streams = [self._stream(topic, queue_id) for topic, queue_id in zip(topics, queue_ids, strict=True)]
-        datas: list[bytes] = list(columns)
+            streams = [self._known_or_new((topic, queue_id)) for topic, queue_id, _ in rows]
         if set(map(type, datas)) != {bytes}:
-            datas = [data if type(data) is bytes else _as_bytes(data) for data in datas]
+            limit = self._max_message_bytes
+            datas = [data if type(data) is bytes else _as_bytes(data, limit) for data in datas]
         sizes = list(map(len, datas))
-        if max(sizes) > self.config.max_message_bytes:
-            raise MessageTooLarge(
-                f"a message of the batch has {max(sizes)} bytes and max_message_bytes is "
-                f"{self.config.max_message_bytes}; cut it, or raise that setting"
-            )
+        if max(sizes) > self._max_message_bytes:
+            raise _too_large(max(sizes), self._max_message_bytes)
         return streams, datas, sizes
+
+    def _known_or_new(self, name: tuple[str, int]) -> Stream:
+        try:
+            return self._streams[name]
+        except (KeyError, TypeError):
+            return self._stream(*name)
 
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
@@ -460,6 +488,8 @@ class MessageStore:
             StoreCorrupt: a message's bytes are damaged on the device.
         """
         stream = self._readable(topic, queue_id, offset, max_messages, max_bytes)
+        if type(wait_ms) is not int:
+            raise InvalidMessage(f"wait_ms is an int, not {type(wait_ms).__name__}")
         deadline = time.monotonic() + wait_ms / 1000
         while True:
             if stream is not None:
@@ -519,10 +549,11 @@ class MessageStore:
                 raise InvalidMessage(f"{name} is an int, not {type(value).__name__}")
             if value < 0:
                 raise InvalidMessage(f"{name} is not negative, but {value} is")
-        stream = self._streams.get((topic, queue_id))
-        if stream is None:
-            stream = self._streams.get(check_name(topic, queue_id))
-        return stream
+        try:
+            stream = self._streams.get((topic, queue_id)) if type(queue_id) is int else None
+        except TypeError:
+            stream = None
+        return stream if stream is not None else self._streams.get(check_name(topic, queue_id))
 
     def _check_not_past(self, stream: Stream, offset: int) -> None:
         first, next_offset = self._reader.bounds(stream)
@@ -606,9 +637,19 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _as_bytes(data: object) -> bytes:
-    """A copy of what may change in the caller's hands."""
+def _too_large(size_bytes: int, limit_bytes: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"the message has {size_bytes} bytes, with key and properties, and max_message_bytes is {limit_bytes}; "
+        f"cut it, or raise that setting"
+    )
+
+
+def _as_bytes(data: object, limit_bytes: int) -> bytes:
+    """A copy of what may change in the caller's hands, unless it is too large anyway."""
     if isinstance(data, bytes | bytearray | memoryview):
+        size_bytes = data.nbytes if isinstance(data, memoryview) else len(data)
+        if size_bytes > limit_bytes:
+            raise _too_large(size_bytes, limit_bytes)
         return bytes(data)
     raise InvalidMessage(f"data is bytes, a bytearray or a memoryview, not {type(data).__name__}")
 
@@ -635,9 +676,7 @@ def _put_later(queue: RequestQueue, request: AsyncRequest) -> None:
     try:
         queue.put(request)
     except StoreError as error:
-        request.answer(error)
-        with contextlib.suppress(RuntimeError):
-            request.loop.call_soon_threadsafe(request.resolve)
+        answer_all([request], error)
 
 
 def _collect(groups: list[Group]) -> npt.NDArray[np.int64]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +20,9 @@ ENTRY = np.dtype([("position", "<u4"), ("length", "<u4"), ("checksum", "<u4")])
 GROWTH = 1.25
 
 
-class Row(NamedTuple):
-    """A stream's messages in one segment: offset of the first, and entry numbers in offset order."""
-
-    first: int
-    entries: array[int]
+# A stream's messages in one segment: the offset of the first, and the entry numbers in offset order.
+# A plain tuple: one is made for each stream of each segment, on the way of the messages.
+Row = tuple[int, "array[int]"]
 
 
 class OpenTable:
@@ -52,7 +49,7 @@ class OpenTable:
         stream.table = self
         stream.first = stream.next_offset
         stream.entries = array("I")
-        self.rows[stream.number] = Row(stream.first, stream.entries)
+        self.rows[stream.number] = (stream.first, stream.entries)
 
     def add_frame(
         self,
@@ -83,22 +80,19 @@ class OpenTable:
     def find(self, number: int, offset: int, limit: int) -> npt.NDArray[np.uint32]:
         """Entry numbers of up to `limit` visible messages from `offset` on; empty if there are none."""
         row = self.rows.get(number)
-        if row is None or offset < row.first:
+        if row is None or offset < row[0]:
             return np.empty(0, np.uint32)
-        begin = offset - row.first
-        found = np.frombuffer(row.entries[begin : begin + limit], np.uint32)
-        if len(found) and self.visible < self.entries:
-            found = found[: _shown(found, self.visible)]
-        return found
+        begin = offset - row[0]
+        found = np.frombuffer(row[1][begin : begin + limit], np.uint32)
+        # The builder adds to rows before the columns are there: only the high-water mark can be trusted.
+        return found[: _shown(found, self.visible)]
 
     def next_offset(self, number: int) -> int | None:
         """The offset after the stream's last visible message here; None if it has no row."""
         row = self.rows.get(number)
         if row is None:
             return None
-        if self.visible >= self.entries:
-            return row.first + len(row.entries)
-        return row.first + _shown(np.frombuffer(row.entries[:], np.uint32), self.visible)
+        return row[0] + _shown(np.frombuffer(row[1][:], np.uint32), self.visible)
 
     def look_up(self, entries: npt.NDArray[np.uint32]) -> list[tuple[int, int, int]]:
         """(position in the segment, length, checksum) of each entry."""
@@ -119,7 +113,7 @@ class OpenTable:
 
     def nbytes(self) -> int:
         """Memory of the columns and rows, without the objects around them."""
-        rows = sum(row.entries.buffer_info()[1] * row.entries.itemsize for row in list(self.rows.values()))
+        rows = sum(entries.buffer_info()[1] * entries.itemsize for _, entries in list(self.rows.values()))
         return self._columns.nbytes + rows + 18 * len(self.frame_entry)
 
 

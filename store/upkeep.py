@@ -9,6 +9,7 @@ import contextlib
 import errno
 import threading
 import time
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from .segment import Segment, prewrite
 FIRST_SEGMENT_BYTES = 4 * MIB
 SEGMENT_GROWTH = 4
 TICK_S = 0.5
+WARM_AHEAD_BYTES = 16 * MIB
 
 
 class Upkeep:
@@ -37,7 +39,7 @@ class Upkeep:
 
     def __init__(
         self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock_ms: Callable[[], int],
-        force: Callable[[], None], *, direct: bool,
+        force: Callable[[], None], mark: Callable[[Lane], None], *, direct: bool,
     ) -> None:  # fmt: skip
         self._disk = disk
         self._folder = folder
@@ -45,15 +47,18 @@ class Upkeep:
         self._store_id = store_id
         self._clock_ms = clock_ms
         self._force = force
+        self._mark = mark
         self._direct = direct
         self._spares: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)  # (sequence, bytes)
         self._last: defaultdict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self._recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
+        self._retired: deque[tuple[Lane, Path, int]] = deque()
         self._full: deque[tuple[Lane, FullSegment]] = deque()
         self._lanes: Sequence[Lane] = ()
         self._making = threading.RLock()
         self._wake = threading.Event()
         self._closing = False
+        self._wake.set()
         self.prewritten_bytes = 0
         self.recycled_segments = 0
         self.removed_segments = 0
@@ -162,9 +167,13 @@ class Upkeep:
             self._wake.wait(min(TICK_S, interval_s) if lazy else TICK_S)
             self._wake.clear()
             try:
+                for lane in self._lanes:
+                    lane.ring.warm_up(lane.tail + WARM_AHEAD_BYTES)
                 self._seal_full()
                 self._keep_ahead()
                 self._retire()
+                self._clear_away()
+                self._mark_quiet()
                 if lazy and time.monotonic() - forced >= interval_s:
                     forced = time.monotonic()
                     self._force()
@@ -180,6 +189,16 @@ class Upkeep:
         self._thread.join()
         with contextlib.suppress(OSError):
             self._seal_full()
+            self._clear_away()
+            for lane in self._lanes:
+                for path in self._recyclable[lane.index]:
+                    self._disk.remove(path)
+
+    def _mark_quiet(self) -> None:
+        """Have lanes that have gone quiet note that all they acknowledged is durable."""
+        for lane in self._lanes:
+            if lane.wants_mark():
+                self._mark(lane)
 
     def _seal_full(self) -> None:
         while self._full:
@@ -200,8 +219,8 @@ class Upkeep:
             if (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
                 self._make_spare(lane, self._next_capacity(lane.index))
 
-    def wants_spare(self, lane: Lane) -> None:
-        """Look after a lane soon."""
+    def look(self) -> None:
+        """A lane has got on: look soon whether it needs anything."""
         self._wake.set()
 
     # -- retention ------------------------------------------------------------------------------------
@@ -230,11 +249,23 @@ class Upkeep:
     def _remove_oldest(self, lane: Lane) -> None:
         oldest = lane.forget_oldest()
         self.removed_segments += 1
-        if len(self._recyclable[lane.index]) < 1 and oldest.segment.header.capacity_bytes >= self._config.segment_bytes:
-            self._recyclable[lane.index].append(oldest.segment.path)
-        else:
-            self._disk.remove(oldest.segment.path)
-            self._disk.force_folder(lane.folder)
+        # Readers may still have it: its file is touched when the last of them has let go, not before.
+        weakref.finalize(oldest, self._unused, lane, oldest.segment.path, oldest.segment.header.capacity_bytes)
+
+    def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
+        """Nobody reads a removed segment any more. Runs in whichever thread was the last."""
+        self._retired.append((lane, path, capacity_bytes))
+        self._wake.set()
+
+    def _clear_away(self) -> None:
+        """Keep one file a lane for recycling, remove the other retired ones."""
+        while self._retired:
+            lane, path, capacity_bytes = self._retired.popleft()
+            if not self._recyclable[lane.index] and capacity_bytes >= self._config.segment_bytes:
+                self._recyclable[lane.index].append(path)
+            else:
+                self._disk.remove(path)
+                self._disk.force_folder(lane.folder)
 
 
 def _full(error: OSError, size: int) -> StoreFull:

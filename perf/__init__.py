@@ -1,0 +1,1 @@
+"""Measurements, workloads and references. Imports only the public face of `store`."""

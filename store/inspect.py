@@ -1,0 +1,271 @@
+"""What a closed store's folder holds, described without changing it: segments, totals, names.
+
+`list_segments` is what `inspect` and `verify` share: the files of a lane with their first two blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .disk import Disk, LogFile, OsDisk
+from .errors import StoreCorrupt
+from .folder import enter_folder, read_header
+from .footer import Footer
+from .format import (
+    BLOCK_BYTES,
+    DATA_START,
+    FORMAT_VERSION,
+    LOST_ENTRY,
+    SEALED,
+    SealRecord,
+    SegmentHeader,
+    StoreHeader,
+    align_up,
+    lane_name,
+    read_frame_header,
+)
+from .frame import Frame
+from .scanner import ChunkReader, FrameScanner
+
+TOPICS_SHOWN = 20
+_Names = dict[int, tuple[str, int]]  # the streams of a lane by number
+_SEGMENT_FILE = re.compile(r"([0-9]{12})\.seg")
+
+
+class SegmentFile(NamedTuple):
+    """A segment file by its first two blocks, which are in `head`.
+
+    `header` is None when block 0 is not this segment's own header: the file is a spare, or damaged.
+    `record` is None when block 1 is no seal record of this segment: it is open, or the record is damaged.
+    `is_blank`: block 0 is zeros, or a sound header of another segment, as pre-written files have it.
+    """
+
+    sequence: int
+    path: Path
+    size_bytes: int
+    head: bytes
+    header: SegmentHeader | None
+    record: SealRecord | None
+    is_blank: bool
+    is_spare: bool
+
+    @property
+    def state(self) -> str:
+        """open, closed, sealed, spare; or damaged, when the header can't be read."""
+        if self.header is None:
+            return "spare" if self.is_spare else "damaged"
+        if self.record is None:
+            return "open"
+        return "sealed" if self.record.state == SEALED else "closed"
+
+    @property
+    def log_bytes(self) -> int:
+        """Where the frames may end: at the end of the log, if it is known, and not behind the file's."""
+        return min(self.size_bytes, self.record.data_end) if self.record is not None else self.size_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of the file that mean something, footer included."""
+        footer_end = self.record.footer_position + self.record.footer_bytes if self.record is not None else 0
+        return max(self.log_bytes, footer_end)
+
+
+def list_segments(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> list[SegmentFile]:
+    """The segment files of a lane, by sequence. `store_id` None takes the headers of any store.
+
+    A spare is a file behind the last one in use whose first block is blank or was another segment's.
+    """
+    files = []
+    for name in disk.list(folder):
+        match = _SEGMENT_FILE.fullmatch(name)
+        if match is not None:
+            files.append(_read_head(disk, folder / name, int(match[1]), lane, store_id))
+    last = max((file.sequence for file in files if file.header is not None), default=0)
+    return [file._replace(is_spare=file.is_blank and file.sequence > last) for file in files]
+
+
+def _read_head(disk: Disk, path: Path, sequence: int, lane: int, store_id: bytes | None) -> SegmentFile:
+    file = disk.open(path)
+    try:
+        head, size = file.read(0, DATA_START), file.size()
+    finally:
+        file.close()
+    header = SegmentHeader.unpack(head[:BLOCK_BYTES])
+    blank = header is not None or not any(head[:BLOCK_BYTES])
+    if header is not None and (header.sequence, header.lane) != (sequence, lane):
+        header = None
+    if header is not None and store_id not in (None, header.store_id):
+        header = None
+    record = SealRecord.unpack(head[BLOCK_BYTES:])
+    if record is not None and record.sequence != sequence:
+        record = None  # of the file's earlier life
+    return SegmentFile(sequence, path, size, head, header, record, blank and header is None, False)
+
+
+def stream_names(footer: Footer) -> list[tuple[str, int]]:
+    """(topic, queue id) of a footer's streams, by number."""
+    topics = footer.topics()
+    pairs = zip(footer.stream_topic.tolist(), footer.stream_queue.tolist(), strict=True)
+    return [(topics[topic], queue_id) for topic, queue_id in pairs]
+
+
+class _HeadReader(ChunkReader):
+    """Reads what is asked for and nothing ahead: frame heads are small and far apart."""
+
+    def view(self, position: int, size: int) -> memoryview:
+        return memoryview(self.file.read(position, max(0, min(size, self.size_bytes - position))))
+
+
+def inspect_folder(path: str | Path) -> dict[str, Any]:
+    """Describe a closed store, ready for JSON. Changes no file but LOCK, and checks no payload.
+
+    Returns `store_id` (hex), `format_version`, `lanes`: for each its `lane` number and `segments` (`file`,
+    `sequence`, `state`, `capacity_bytes`, `data_end`, `entries`, `frames`, `streams` with messages in it,
+    `time_min_ms` and `time_max_ms` since the epoch, `footer_bytes`, `problem`), `totals` (`messages`,
+    `payload_bytes`, `disk_bytes`), the number of `streams` and the first 20 `topics`. What can't be known,
+    because a part is damaged, is None, and `problem` says what was found; `verify_folder` says all.
+    Messages that a repair gave up are not counted. Of a crashed store's unsealed segments everything is
+    shown that the frames' heads tell, a torn tail included.
+
+    Raises StoreUnusable if the folder is no store, StoreLocked if it is open, StoreCorrupt if the STORE
+    file is damaged.
+    """
+    folder, disk = Path(path), OsDisk()
+    lock = enter_folder(disk, folder, create=False)
+    try:
+        header = read_header(disk, folder)
+        assert header is not None, "enter_folder has seen it"
+        return _describe(disk, folder, header)
+    finally:
+        lock.release()
+
+
+def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
+    lanes: list[dict[str, Any]] = []
+    totals: dict[str, int | None] = {"messages": 0, "payload_bytes": 0, "disk_bytes": 0}
+    streams = 0
+    topics: dict[str, None] = {}
+    for lane in range(header.lanes):
+        files = list_segments(disk, folder / lane_name(lane), lane, header.store_id)
+        names: _Names = {}
+        segments = []
+        for file in files:
+            row, payload_bytes, messages = _segment(disk, file, names)
+            segments.append(row)
+            figures = {"messages": messages, "payload_bytes": payload_bytes, "disk_bytes": file.size_bytes}
+            for key, value in figures.items():
+                before = totals[key]
+                totals[key] = None if before is None or value is None else before + value
+        lanes.append({"lane": lane, "segments": segments})
+        streams += len(names)
+        topics.update(dict.fromkeys(topic for _, (topic, _) in sorted(names.items())))
+    return {
+        "store_id": header.store_id.hex(),
+        "format_version": FORMAT_VERSION,
+        "lanes": lanes,
+        "totals": totals,
+        "streams": streams,
+        "topics": list(topics)[:TOPICS_SHOWN],
+    }
+
+
+def _segment(disk: Disk, file: SegmentFile, names: _Names) -> tuple[dict[str, Any], int | None, int | None]:
+    """A segment's row, its payload bytes and its messages; None for what can't be known."""
+    header, record = file.header, file.record
+    row: dict[str, Any] = {
+        "file": str(Path(file.path.parent.name) / file.path.name),
+        "sequence": file.sequence,
+        "state": file.state,
+        "capacity_bytes": header.capacity_bytes if header is not None else file.size_bytes,
+        "data_end": record.data_end if header is not None and record is not None else None,
+        "entries": record.entries if header is not None and record is not None else None,
+        "frames": None,
+        "streams": None,
+        "time_min_ms": None,
+        "time_max_ms": None,
+        "footer_bytes": record.footer_bytes if header is not None and record is not None else 0,
+        "problem": None,
+    }
+    if header is None:
+        if not file.is_spare:
+            row["problem"] = f"the segment's header is damaged in {file.path} at byte 0"
+        unknown = 0 if file.is_spare else None
+        return row, unknown, unknown
+    data = disk.open(file.path)
+    try:
+        if record is None or record.state != SEALED:
+            return _walked(data, file, header, row, names)
+        return _sealed(data, file, record, row, names)
+    except StoreCorrupt as error:
+        row["problem"] = f"{error.what} in {error.file} at byte {error.position}"
+        return row, None, None
+    finally:
+        data.close()
+
+
+def _sealed(
+    data: LogFile, file: SegmentFile, record: SealRecord, row: dict[str, Any], names: _Names
+) -> tuple[dict[str, Any], int | None, int | None]:
+    """A sealed segment by its footer; the payload bytes by the frames' fixed headers."""
+    footer = Footer(data, str(file.path), record)
+    footer.check_entries()
+    names.update(enumerate(stream_names(footer)))
+    row["frames"] = len(footer.frame_position)
+    row["streams"] = int(np.count_nonzero(np.diff(footer.start.astype(np.int64))))
+    if len(footer.frame_position):
+        row["time_min_ms"], row["time_max_ms"] = footer.time_min_ms, footer.time_max_ms
+    payload_bytes: int | None = 0
+    for position in footer.frame_position.tolist():
+        frame = read_frame_header(data.read(position, 128), 0)
+        if frame is None or frame.position != position or payload_bytes is None:
+            payload_bytes = None
+            row["problem"] = f"a frame's header is damaged in {file.path} at byte {position}"
+        else:
+            payload_bytes += min(frame.end, record.data_end) - position - frame.header_bytes
+    return row, payload_bytes, int(np.count_nonzero(footer.entries != LOST_ENTRY))
+
+
+def _walked(
+    data: LogFile, file: SegmentFile, header: SegmentHeader, row: dict[str, Any], names: _Names
+) -> tuple[dict[str, Any], int | None, int | None]:
+    """An open or closed segment by its frames' heads, along their chain."""
+    reader = _HeadReader(data, file.log_bytes)
+    scanner = FrameScanner(reader, file.sequence, DATA_START, header.chain)
+    times: list[int] = []
+    numbers: set[int] = set()
+    payload_bytes = entries = 0
+    for frame in _heads(scanner):
+        for number, topic, queue_id in frame.definitions():
+            names[number] = (topic, queue_id)
+        times.append(frame.header.time_ms)
+        numbers.update(frame.numbers.tolist())
+        payload_bytes += frame.header.payload_bytes
+        entries += frame.header.count
+    reader.close()
+    if file.record is None:
+        row["data_end"], row["entries"] = scanner.position, entries
+    elif align_up(scanner.position) < file.record.data_end or entries != file.record.entries:
+        row["problem"] = f"a frame is damaged or missing in {file.path} at byte {scanner.position}"
+        return row, None, None
+    row["frames"], row["streams"] = len(times), len(numbers)
+    if times:
+        row["time_min_ms"], row["time_max_ms"] = min(times), max(times)
+    return row, payload_bytes, entries
+
+
+def _heads(scanner: FrameScanner) -> Iterator[Frame]:
+    """The frames along the chain by their heads alone."""
+    while True:
+        for position in dict.fromkeys((scanner.position, align_up(scanner.position))):
+            frame = scanner.frame_at(position)
+            if frame is not None and frame.header.chain == scanner.chain:
+                break
+        else:
+            return
+        scanner.position, scanner.chain = frame.header.end, frame.head.checksum
+        yield frame

@@ -1,0 +1,130 @@
+"""Every measurement runs in its short form and gives the figures that its readers look for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from perf import hotcold_command
+from perf.bench import app
+from perf.checker import Counts
+from perf.phases import ReadSide
+
+HOTCOLD_KEYS = {
+    "lost", "duplicated", "out_of_order", "corrupted", "wrong_offsets", "seed", "config", "total_s", "phase1",
+    "phase2", "reads", "write_amplification", "forces", "mean_batch", "cpu_s", "peak_rss_mb",
+    "raw_device_mb_per_s", "raw_device_ratio", "thread_floor_messages_per_s", "thread_floor_ratio",
+    "thread_floor_bare_messages_per_s", "prewrite_s", "prewritten_mb", "stats",
+}  # fmt: skip
+PHASE_KEYS = {"seconds", "messages", "bytes", "messages_per_s", "mb_per_s", "latency_us"}
+
+
+def figures_of(tmp_path: Path, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
+    """The JSON of a command; nothing may be left of its folder."""
+    runs, out = tmp_path / "runs", tmp_path / "out.json"
+    done = CliRunner().invoke(app, [*arguments, "--dir", str(runs), "--json", str(out)])
+    assert done.exit_code == exit_code, (done.output, done.exception)
+    assert list(runs.iterdir()) == []
+    figures: dict[str, Any] = json.loads(out.read_text())
+    return figures
+
+
+@pytest.mark.parametrize("api", ["blocking", "pipelined", "batch", "asyncio"])
+def test_hotcold_loses_nothing_and_gives_every_key(tmp_path: Path, api: str) -> None:
+    figures = figures_of(tmp_path, "hotcold", "--short", "--size", "3MiB", "--api", api, "--seed", "5")
+    assert figures.keys() >= HOTCOLD_KEYS
+    assert figures["phase1"].keys() >= PHASE_KEYS
+    assert figures["phase2"].keys() >= PHASE_KEYS
+    assert figures["phase1"]["latency_us"].keys() == {"p50", "p99", "p999"}
+    assert figures["reads"].keys() >= {"messages", "bytes", "messages_per_s", "device_mb"}
+    assert [figures[name] for name in hotcold_command.COUNT_NAMES] == [0] * 5
+    assert figures["raw_device_ratio"] > 0
+    assert (figures["thread_floor_ratio"] is not None) == (api in ("blocking", "asyncio"))
+    assert figures["config"]["drive"]["api"] == api
+    written = figures["phase1"]["messages"] + figures["phase2"]["messages"]
+    assert figures["phase2"]["messages"] < figures["reads"]["messages"] < written
+
+
+def test_hotcold_takes_medians_and_passes_settings_on(tmp_path: Path) -> None:
+    figures = figures_of(
+        tmp_path, "hotcold", "--short", "--size", "1MiB", "--repeat", "2", "--no-reference", "--no-prewrite",
+        "--lanes", "2", "--alignment", "trim", "--durability", "os", "--sizes", "small", "--threads", "3",
+    )  # fmt: skip
+    assert len(figures["runs"]) == 2
+    assert "raw_device_ratio" not in figures
+    store = figures["config"]["store"]
+    assert (store["lanes"], store["alignment"], store["durability"]) == (2, "trim", "os")
+    assert store["prewrite_bytes"] == 0
+
+
+def test_hotcold_exits_with_1_when_a_message_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadSide, "finish", lambda self: Counts(lost=1))
+    figures = figures_of(tmp_path, "hotcold", "--short", "--size", "1MiB", "--no-reference", exit_code=1)
+    assert figures["lost"] == 1
+
+
+def test_hotcold_refuses_what_is_no_size() -> None:
+    assert CliRunner().invoke(app, ["hotcold", "--size", "much"]).exit_code == 2
+    assert CliRunner().invoke(app, ["hotcold", "--sizes", "odd"]).exit_code == 2
+
+
+def test_alignment_compares_adaptive_with_both(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "alignment", "--short")
+    assert {row["alignment"] for row in figures["rows"]} == {"pad", "trim", "adaptive"}
+    assert figures["rows"][0].keys() >= {"mb_per_s", "write_amplification", "held_requests", "producers"}
+    assert figures["adaptive"][0].keys() >= {"throughput_over_best", "amplification_over_trim"}
+
+
+def test_prewrite_has_device_and_store(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "prewrite", "--short", "--size", "1MiB")
+    assert {row["file"] for row in figures["raw"]} == {"prewritten", "fallocated", "growing"}
+    assert {row["segments"] for row in figures["store"]} == {"pre-written", "made in the run"}
+
+
+def test_lanes_are_beside_as_many_writers(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "lanes", "--short", "--size", "1MiB")
+    assert {row["lanes"] for row in figures["rows"]} == {1, 2, 4}
+    assert all(row["raw_device_ratio"] > 0 for row in figures["rows"])
+
+
+def test_recovery_keeps_all_that_was_acknowledged(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "recovery", "--short", "--unsealed", "1MiB", "--size", "2MiB")
+    assert figures["unsealed"][0].keys() >= {"unsealed_mb", "open_s", "scan_mb_per_s", "raw_read_mb_per_s"}
+    assert [row["messages"] for row in figures["sealed"]] == sorted(
+        row["messages"] for row in figures["sealed"]
+    )
+
+
+def test_batch_is_beside_rocksdb(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "batch", "--short")
+    assert figures["append_batch_messages_per_s"] > 0
+    assert figures["submit_messages_per_s"] > 0
+    assert figures["rocksdb_messages_per_s"] is not None or "pip install" in figures["rocksdb_missing"]
+
+
+def test_reads_are_beside_lmdb_and_the_device(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "reads", "--short", "--size", "1MiB")
+    assert figures["ratios"].keys() >= {"tail_over_lmdb", "read_batch_over_get_range", "scan_over_raw"}
+    assert figures["cold"]["scan_mb_per_s"] > 0
+    assert figures["tail"]["lmdb_messages_per_s"] is not None or "pip install" in figures["tail"]["missing"]
+
+
+def test_memory_gives_bytes_a_message(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "memory", "--short")
+    assert figures["messages"] == 20_000
+    assert 0 < figures["disk_metadata_bytes_per_message"] < 100
+    assert figures["open_table_bytes_per_message"] > 0
+
+
+def test_missing_peer_is_said_and_the_rest_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "rocksdict", None)
+    figures = figures_of(tmp_path, "batch", "--short")
+    assert figures["rocksdb_messages_per_s"] is None
+    assert "pip install" in figures["rocksdb_missing"]
+    assert figures["append_batch_messages_per_s"] > 0

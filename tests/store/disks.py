@@ -1,0 +1,104 @@
+"""Disks for tests: real files, with a gate before them or a failure in them.
+
+Fault model: `GatedDisk` is slow (nothing passes while the gate is shut) and `FailingDisk` breaks for good at
+the Nth write or force of a segment (the call raises EIO and has no effect; later ones raise as well).
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from store.disk import Buffer, OsDisk, OsFile
+
+
+class GatedDisk(OsDisk):
+    """The system's disk; writes to segments wait while the gate is shut."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = threading.Semaphore(0)
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return _GatedFile(self, path, create=create, direct=direct)
+
+
+class _GatedFile(OsFile):
+    def __init__(self, disk: GatedDisk, path: Path, *, create: bool, direct: bool) -> None:
+        super().__init__(path, create=create, direct=direct)
+        self._disk = disk
+
+    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
+        if not self._disk.gate.is_set():
+            self._disk.waiting.release()
+            self._disk.gate.wait()
+        super().write(parts, position, **how)
+
+
+class FailingDisk(OsDisk):
+    """The system's disk; once `fail` is set to "write" or "force", these calls raise EIO."""
+
+    def __init__(self) -> None:
+        self.fail = ""
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return _FailingFile(self, path, create=create, direct=direct)
+
+
+class _FailingFile(OsFile):
+    def __init__(self, disk: FailingDisk, path: Path, *, create: bool, direct: bool) -> None:
+        super().__init__(path, create=create, direct=direct)
+        self._disk = disk
+
+    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
+        if self._disk.fail == "write" or (self._disk.fail == "force" and how.get("force")):
+            raise OSError(errno.EIO, "the test's disk is broken")
+        super().write(parts, position, **how)
+
+    def force(self) -> None:
+        if self._disk.fail == "force":
+            raise OSError(errno.EIO, "the test's disk is broken")
+        super().force()
+
+
+class RecordingDisk(GatedDisk):
+    """A disk with a gate that knows of each file which blocks were written and not forced since."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unforced: dict[str, set[int]] = {}  # path -> blocks
+        self.lock = threading.Lock()
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return _RecordingFile(self, path, create=create, direct=direct)
+
+    def unforced_blocks(self) -> int:
+        """Blocks that a power cut could take now."""
+        with self.lock:
+            return sum(map(len, self.unforced.values()))
+
+
+class _RecordingFile(_GatedFile):
+    _disk: RecordingDisk
+
+    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
+        super().write(parts, position, **how)
+        end = position + sum(map(len, parts))
+        with self._disk.lock:
+            blocks = self._disk.unforced.setdefault(str(self.path), set())
+            touched = set(range(position // 4096, (end + 4095) // 4096))
+            if how.get("force"):
+                blocks -= touched
+            else:
+                blocks |= touched
+
+    def force(self) -> None:
+        with self._disk.lock:
+            before = set(self._disk.unforced.get(str(self.path), ()))
+        super().force()
+        with self._disk.lock:
+            self._disk.unforced.get(str(self.path), set()).difference_update(before)

@@ -1,0 +1,117 @@
+"""A small store's parts with fixed contents, and the command that writes them to tests/fixtures.
+
+Run `python -m tests.store.golden` only for a new version of the format: stores written with the old bytes
+must stay readable.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from store.footer import FooterData
+from store.format import (
+    CLOSED,
+    FRAME_HEADER_BYTES,
+    HAS_PAYLOAD_CHECKSUM,
+    SEALED,
+    FrameHeader,
+    SealRecord,
+    SegmentHeader,
+    StoreHeader,
+    checksum64,
+)
+from store.frame import Definition, encode_columns
+from store.request import Extras
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+STORE_ID = bytes(range(16))
+TIME_MS = 1_700_000_000_123
+BASE = 8192
+
+STORE = StoreHeader(STORE_ID, 4)
+SEGMENT = SegmentHeader(3, STORE_ID, 7, 262_144, TIME_MS, 0x1122334455667788)
+CLOSED_RECORD = SealRecord(CLOSED, 7, 12_345, 0xCAFE, 17, 0, 0)
+SEALED_RECORD = SealRecord(SEALED, 7, 200_000, 0xCAFE_F00D, 1_000, 200_704, 5_000)
+
+Parts = dict[str, bytes]
+
+
+def make_frame(
+    numbers: list[int],
+    datas: list[bytes],
+    offsets: list[int],
+    extras: list[Extras | None] | None = None,
+    defined: list[Definition] | None = None,
+) -> bytes:
+    """A frame at the beginning of segment 7, as its bytes."""
+    columns = encode_columns(numbers, datas, [len(data) for data in datas], offsets, extras, defined or [])
+    payload = b"".join(datas)
+    header = FrameHeader(
+        columns.flags | HAS_PAYLOAD_CHECKSUM, 3, FRAME_HEADER_BYTES + len(columns.packed), len(datas),
+        len(payload), 5, 7, BASE, TIME_MS, 6, 4096, SEGMENT.chain, checksum64(payload),
+    )  # fmt: skip
+    return header.seal(columns.packed)[0] + payload
+
+
+def full_frame() -> bytes:
+    """Every optional column, wide numbers, narrow lengths."""
+    extras = [
+        Extras(None, None, None),
+        Extras(TIME_MS + 5, b"key", b'{"a":"b"}'),
+        Extras(None, b"", b"{}"),
+    ]
+    defined = [Definition(70_000, "orders", 0), Definition(70_001, "Zürich/../x", 2_147_483_647)]
+    return make_frame([70_000, 1, 70_001], [b"one", b"", b"three"], [0, 65_537, 9], extras, defined)
+
+
+def plain_frame() -> bytes:
+    """No optional column, narrow numbers, wide lengths."""
+    return make_frame([0, 1], [b"x" * 70_000, b"y"], [1, 2])
+
+
+def footer_data() -> FooterData:
+    """Three streams, one without messages; four messages, one lost; two frames."""
+    return FooterData(
+        ["orders", "Zürich/../x"],
+        np.array([0, 0, 1], np.uint32),
+        np.array([0, 1, 2_147_483_647], np.uint32),
+        np.array([10, 5_000_000_000, 0], np.int64),
+        np.array([0, 3, 3, 4], np.uint32),
+        np.array([0, 0xFFFFFFFF, 3, 1], np.uint32),
+        np.array([8192, 12_288], np.uint32),
+        np.array([0, 2], np.uint32),
+        np.array([TIME_MS, TIME_MS + 1], np.int64),
+        TIME_MS + 99,
+    )
+
+
+def all_parts() -> Parts:
+    """Name of the fixture -> bytes; blocks without the zeros that fill them up."""
+    return {
+        "store": STORE.pack().rstrip(b"\0"),
+        "segment": SEGMENT.pack().rstrip(b"\0"),
+        "closed": CLOSED_RECORD.pack().rstrip(b"\0"),
+        "sealed": SEALED_RECORD.pack().rstrip(b"\0"),
+        "frame-full": full_frame(),
+        "frame-plain": plain_frame()[:200],
+        "footer": footer_data().pack(7, 4),
+    }
+
+
+def fixture(name: str) -> bytes:
+    """The kept bytes of a part."""
+    return bytes.fromhex((FIXTURES / f"{name}.hex").read_text())
+
+
+def main() -> None:
+    """Write the fixtures, 32 bytes a line."""
+    FIXTURES.mkdir(exist_ok=True)
+    for name, content in all_parts().items():
+        lines = [content[at : at + 32].hex() for at in range(0, len(content), 32)]
+        (FIXTURES / f"{name}.hex").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""What the store's tests share: small settings, stores that were not closed, damage to files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from store import MessageStore, StoreConfig
+from store.format import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
+from store.frame import Frame
+from store.scanner import ChunkReader, FrameScanner
+
+KIB = 1 << 10
+ROOT = Path(__file__).resolve().parents[2]
+SHM = Path("/dev/shm")
+
+Snapshot = dict[str, bytes]
+Queue = tuple[str, int]
+
+
+def small(**changes: Any) -> StoreConfig:
+    """Settings that make segments roll after a few dozen messages and memory hold little."""
+    settings: dict[str, Any] = {
+        "segment_bytes": 256 * KIB, "max_message_bytes": 64 * KIB, "max_frame_bytes": 64 * KIB,
+        "recent_bytes": 0,
+    }  # fmt: skip
+    return StoreConfig(**{**settings, **changes})
+
+
+def tiny(**changes: Any) -> StoreConfig:
+    """The smallest segments there are."""
+    return small(**{"segment_bytes": 64 * KIB, **changes})
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder in memory where the system has one: for tests that open thousands of stores."""
+    folder = Path(tempfile.mkdtemp(prefix="stratalog-", dir=SHM if SHM.is_dir() else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def segment_path(store: Path, sequence: int, lane: int = 0) -> Path:
+    """A segment's file."""
+    return store / lane_name(lane) / segment_name(sequence)
+
+
+def segment_paths(store: Path, lane: int = 0) -> list[Path]:
+    """All segment files of a lane, spares included."""
+    return sorted((store / lane_name(lane)).glob("*.seg"))
+
+
+def take_snapshot(store: Path) -> Snapshot:
+    """All files of a folder. Files that move away meanwhile (recycled ones) make it start again."""
+    while True:
+        try:
+            paths = [path for path in sorted(store.rglob("*")) if path.is_file()]
+            return {str(path.relative_to(store)): path.read_bytes() for path in paths}
+        except FileNotFoundError:
+            continue
+
+
+def put_snapshot(snapshot: Snapshot, store: Path) -> Path:
+    """Write a snapshot as the only content of a folder."""
+    shutil.rmtree(store, ignore_errors=True)
+    for name, content in snapshot.items():
+        path = store / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return store
+
+
+def crash_copy(store: Path, to: Path) -> Path:
+    """A copy of an open store's folder: what a crash at this moment would leave."""
+    return put_snapshot(take_snapshot(store), to)
+
+
+def flip_bit(path: Path, position: int, bit: int = 0) -> None:
+    """Damage one bit of a file."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte[0] ^ (1 << bit)]))
+
+
+def overwrite(path: Path, position: int, content: bytes) -> None:
+    """Damage a range of a file."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(content)
+
+
+def seal_of(path: Path) -> SealRecord | None:
+    """A segment's seal record."""
+    return SealRecord.unpack(path.read_bytes()[BLOCK_BYTES:DATA_START])
+
+
+def frames_of(path: Path) -> list[Frame]:
+    """The frames of a segment, found by their magic; a closed, healthy file is expected."""
+    from store.disk import OsFile  # noqa: PLC0415  # the only user
+
+    file = OsFile(path, create=False, direct=False)
+    reader = ChunkReader(file, file.size())
+    try:
+        scanner = FrameScanner(reader, int(path.stem), DATA_START, 0)
+        headers = scanner.find_later(DATA_START, reader.size_bytes)
+        frames = [scanner.frame_at(header.position) for header in headers]
+        return [frame for frame in frames if frame is not None]
+    finally:
+        reader.close()
+        file.close()
+
+
+def contents(store: MessageStore, queues: list[Queue]) -> dict[Queue, dict[int, bytes]]:
+    """Every message of the queues: offset -> data."""
+    found: dict[Queue, dict[int, bytes]] = {}
+    for topic, queue_id in queues:
+        first, next_offset = store.queue_bounds(topic, queue_id)
+        rows: dict[int, bytes] = {}
+        at = first
+        while at < next_offset:
+            messages = store.read(topic, queue_id, at, 64)
+            if not messages:
+                break  # nothing but lost messages is left
+            rows.update({message.offset: message.data for message in messages})
+            at = messages[-1].offset + 1
+        found[topic, queue_id] = rows
+    return found
+
+
+def scanned(store: MessageStore) -> dict[Queue, dict[int, bytes]]:
+    """The same by `scan`, for the queues that have messages."""
+    found: dict[Queue, dict[int, bytes]] = {}
+    for batch in store.scan():
+        for index in range(len(batch)):
+            rows = found.setdefault((batch.topic(index), batch.queue_id(index)), {})
+            offset = int(batch.offsets[index])
+            assert offset not in rows, "scan gave a message twice"
+            rows[offset] = bytes(batch.payload(index))
+    return found
+
+
+def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    """Wait for something that happens in the background."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.005)
+
+
+@dataclass
+class Worker:
+    """A thread whose error is not lost: `join` raises it."""
+
+    thread: threading.Thread
+    errors: list[BaseException]
+
+    def join(self, limit_s: float = 30.0) -> None:
+        """Wait for the end, and raise what the thread raised."""
+        self.thread.join(limit_s)
+        assert not self.thread.is_alive(), f"{self.thread.name} is stuck"
+        if self.errors:
+            raise self.errors[0]
+
+
+def start(work: Callable[..., object], *given: object) -> Worker:
+    """Run in a thread."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work(*given)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name=getattr(work, "__name__", "worker"))
+    thread.start()
+    return Worker(thread, errors)
+
+
+def run_child(code: str, *arguments: str, limit_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own; its output is in the answer. The code may end in any way."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False,
+    )  # fmt: skip

@@ -1,0 +1,41 @@
+"""When a partly filled block is padded and when it is held back."""
+
+from __future__ import annotations
+
+import pytest
+
+from store.alignment import Tail, should_pad
+from store.config import Alignment
+
+POLICIES: list[Alignment] = ["pad", "trim", "adaptive"]
+BUSY = Tail(held=1, answered=9, empty_bytes=100, whole_bytes=40_960, follows=True)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_full_block_is_always_written(policy: Alignment) -> None:
+    assert should_pad(policy, BUSY._replace(empty_bytes=0))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_is_held_when_nothing_would_push_it_out(policy: Alignment) -> None:
+    assert should_pad(policy, BUSY._replace(follows=False))
+
+
+def test_pad_always_pads() -> None:
+    assert should_pad("pad", BUSY._replace(empty_bytes=4095))
+
+
+def test_trim_holds_whatever_it_costs() -> None:
+    assert not should_pad("trim", BUSY._replace(held=100))
+
+
+def test_adaptive_holds_a_nearly_empty_block_with_few_messages() -> None:
+    assert not should_pad("adaptive", BUSY._replace(empty_bytes=4000, whole_bytes=8192))
+
+
+def test_adaptive_pads_a_nearly_full_block_with_many_messages() -> None:
+    assert should_pad("adaptive", BUSY._replace(held=40, answered=10, empty_bytes=10))
+
+
+def test_adaptive_pads_when_nobody_would_be_answered() -> None:
+    assert should_pad("adaptive", BUSY._replace(answered=0, empty_bytes=4000, whole_bytes=0))

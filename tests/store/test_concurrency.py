@@ -1,0 +1,343 @@
+"""Many producers at once, and producers that are interrupted while they wait."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore, PublishBufferFull, StoreError
+
+from .disks import GatedDisk
+from .helpers import contents, run_child, start, tiny, until
+
+
+class Interrupted(BaseException):
+    """What the tests throw into waiting threads."""
+
+
+def interrupt(thread: threading.Thread) -> None:
+    """Raise `Interrupted` in a thread, at its next bytecode."""
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
+
+
+@pytest.fixture
+def disk() -> GatedDisk:
+    return GatedDisk()
+
+
+@pytest.fixture
+def store(tmp_path: Path, disk: GatedDisk) -> Iterator[MessageStore]:
+    opened = MessageStore.open(tmp_path, tiny(), disk=disk)
+    opened.append("t", 0, b"first")
+    yield opened
+    disk.gate.set()
+    opened.close()
+
+
+# -- threads ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("alignment", ["pad", "trim", "adaptive"])
+def test_twenty_producers_get_dense_offsets_in_their_order(tmp_path: Path, alignment: str, lanes: int) -> None:
+    config = tiny(alignment=alignment, lanes=lanes)
+    producers, each = 20, 40
+    answers: dict[int, list[int]] = {number: [] for number in range(producers)}
+    with MessageStore.open(tmp_path, config) as store:
+
+        def produce(number: int) -> None:
+            for turn in range(each):
+                answers[number].append(store.append("shared", turn % 2, b"%d:%d" % (number, turn) * 20))
+
+        for worker in [start(produce, number) for number in range(producers)]:
+            worker.join()
+        check_order(store, answers, each)
+    with MessageStore.open(tmp_path, config) as store:
+        check_order(store, answers, each)
+
+
+def check_order(store: MessageStore, answers: dict[int, list[int]], each: int) -> None:
+    queues = [("shared", 0), ("shared", 1)]
+    found = contents(store, queues)
+    for queue in (0, 1):
+        offsets = sorted(offset for mine in answers.values() for offset in mine[queue::2])
+        assert offsets == list(range(len(answers) * each // 2))
+        for number, mine in answers.items():
+            assert mine[queue::2] == sorted(mine[queue::2])
+            for turn in range(queue, each, 2):
+                assert found["shared", queue][mine[turn]] == b"%d:%d" % (number, turn) * 20
+
+
+def test_all_kinds_of_producers_at_once(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(lanes=2, publish_buffer_bytes=32 << 10)) as store:
+
+        def blocking() -> None:
+            for _ in range(60):
+                store.append("a", 0, b"a" * 500)
+
+        def pipelined() -> None:
+            tickets = [store.submit("b", 0, b"b" * 500) for _ in range(120)]
+            assert [ticket.result() for ticket in tickets] == list(range(120))
+
+        def batches() -> None:
+            for turn in range(12):
+                rows = [("c", index % 3, b"c" * 500) for index in range(30)]
+                assert store.append_batch(rows)[0] == turn * 10
+
+        def coroutines() -> None:
+            async def produce(queue: int) -> None:
+                for turn in range(30):
+                    assert await store.append_async("d", queue, b"d" * 500) == turn
+
+            async def main() -> None:
+                await asyncio.gather(*map(produce, range(8)))
+
+            asyncio.run(main())
+
+        def flushes() -> None:
+            for _ in range(20):
+                store.flush()
+
+        for worker in [start(work) for work in (blocking, pipelined, batches, coroutines, flushes)]:
+            worker.join()
+        counts = [store.queue_bounds(*name)[1] for name in (("a", 0), ("b", 0), ("c", 2), ("d", 7))]
+        assert counts == [60, 120, 120, 30]
+
+
+def test_producers_make_new_queues_at_once(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(lanes=2)) as store:
+        workers = [
+            start(lambda: [store.append("same", queue, b"x") for queue in range(100)]) for _ in range(6)
+        ]
+        for worker in workers:
+            worker.join()
+        assert all(store.queue_bounds("same", queue) == (0, 6) for queue in range(100))
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert all(store.queue_bounds("same", queue) == (0, 6) for queue in range(100))
+
+
+# -- interrupts ---------------------------------------------------------------------------------------
+
+
+def test_interrupted_producer_does_not_stall_the_others(store: MessageStore, disk: GatedDisk) -> None:
+    """Each position in the chain of wake-ups, the first and the last included, is interrupted once."""
+    for victim in range(8):
+        disk.gate.clear()
+        base = store.queue_bounds("t", 0)[1]
+        workers = []
+        for index in range(8):
+            workers.append(start(store.append, "t", 0, b"%d" % index))
+            time.sleep(0.01)
+        interrupt(workers[victim].thread)
+        disk.gate.set()
+        for index, worker in enumerate(workers):
+            if index != victim:
+                worker.join()
+            else:
+                worker.thread.join(20)
+                assert not worker.thread.is_alive()
+        store.flush()
+        assert store.queue_bounds("t", 0)[1] == base + 8  # what was handed over becomes durable all the same
+
+
+def test_thread_whose_wait_was_interrupted_appends_on(store: MessageStore, disk: GatedDisk) -> None:
+    answers: list[object] = []
+
+    def produce() -> None:
+        try:
+            store.append("t", 0, b"interrupted")
+        except Interrupted:
+            answers.append("interrupted")
+        answers.extend(store.append("t", 0, b"%d" % turn) for turn in range(20))
+
+    disk.gate.clear()
+    worker = start(produce)
+    disk.waiting.acquire()
+    time.sleep(0.02)
+    interrupt(worker.thread)
+    disk.gate.set()
+    worker.join()
+    assert answers[-20:] == list(range(2, 22))
+    assert [message.data for message in store.read("t", 0, 2)] == [b"%d" % turn for turn in range(20)]
+
+
+def test_interrupts_at_random_moments_stall_nobody_and_mix_nothing_up(tmp_path: Path) -> None:
+    """Also between two bytecodes of `append`: the next append of the thread must get its own answer."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    ended = threading.Event()
+    with MessageStore.open(tmp_path, tiny(segment_bytes=1 << 20)) as store:
+        wrong: list[tuple[int, bytes]] = []
+        counts = [0] * 6
+
+        def produce(number: int) -> None:
+            turn = 0
+            while not ended.is_set():
+                turn += 1
+                data = b"%d:%d" % (number, turn)
+                try:
+                    offset = store.append("t", number, data)
+                    if store.read("t", number, offset, 1)[0].data != data:
+                        wrong.append((offset, data))
+                    counts[number] += 1
+                except Interrupted:
+                    pass
+                except StoreError as error:
+                    wrong.append((-1, repr(error).encode()))
+
+        def produce_for_ever(number: int) -> None:
+            while not ended.is_set():
+                try:
+                    produce(number)
+                except Interrupted:
+                    pass  # it hit outside of the inner block
+
+        workers = [start(produce_for_ever, number) for number in range(6)]
+        deadline = time.monotonic() + 4
+        while time.monotonic() < deadline:
+            interrupt(workers[chance.randrange(3)].thread)  # the other three are never interrupted
+            time.sleep(chance.random() * 0.004)
+        for _ in range(2):
+            before = list(counts)
+            time.sleep(0.2)
+            until(lambda before=before: all(now > then for now, then in zip(counts, before, strict=True)), 10)
+        ended.set()
+        for worker in workers:
+            worker.thread.join(10)
+            assert not worker.thread.is_alive()
+        assert wrong == []
+
+
+SIGNALLED = """
+import os, signal, sys, threading
+from store import MessageStore, StoreConfig
+from tests.store.disks import GatedDisk
+disk = GatedDisk()
+store = MessageStore.open(sys.argv[1], StoreConfig(segment_bytes=65536, recent_bytes=0), disk=disk)
+store.append("t", 0, b"first")
+disk.gate.clear()
+others = [threading.Thread(target=store.append, args=("t", 0, b"%d" % i)) for i in range(4)]
+for thread in others: thread.start()
+disk.waiting.acquire()
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Timer(0.4, disk.gate.set).start()
+try:
+    store.append("t", 0, b"main")
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("interrupted")
+for thread in others: thread.join(20)
+print(sum(thread.is_alive() for thread in others), store.append("t", 0, b"next"))
+store.close()
+"""
+
+
+def test_control_c_interrupts_a_waiting_append_and_nothing_else(tmp_path: Path) -> None:
+    done = run_child(SIGNALLED, str(tmp_path))
+    assert done.stdout.split() == ["interrupted", "0", "6"], done.stderr
+
+
+# -- asyncio ------------------------------------------------------------------------------------------
+
+
+def test_coroutines_get_dense_offsets(store: MessageStore) -> None:
+    async def main() -> list[int]:
+        futures = [store.append_async("new", 0, b"%d" % index) for index in range(200)]
+        return list(await asyncio.gather(*futures))
+
+    assert asyncio.run(main()) == list(range(200))
+    assert [message.data for message in store.read("new", 0, 0, 200)] == [b"%d" % index for index in range(200)]
+
+
+def test_cancelled_coroutine_leaves_the_others_alone(store: MessageStore, disk: GatedDisk) -> None:
+    async def main() -> list[object]:
+        disk.gate.clear()
+        tasks = [asyncio.ensure_future(store.append_async("t", 0, b"%d" % index)) for index in range(10)]
+        await asyncio.sleep(0.02)
+        tasks[3].cancel()
+        tasks[9].cancel()
+        disk.gate.set()
+        return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+    found = asyncio.run(main())
+    assert [index for index, answer in enumerate(found) if isinstance(answer, asyncio.CancelledError)] == [3, 9]
+    assert [answer for answer in found if isinstance(answer, int)] == [1, 2, 3, 5, 6, 7, 8, 9]
+    assert store.append("t", 0, b"after") == 11
+
+
+def test_loop_that_ends_with_appends_in_flight_harms_nobody(store: MessageStore, disk: GatedDisk) -> None:
+    async def main() -> None:
+        disk.gate.clear()
+        for _ in range(5):
+            store.append_async("t", 0, b"left behind")
+
+    asyncio.run(main())
+    waiting = start(store.append, "t", 0, b"x")
+    disk.gate.set()
+    waiting.join()
+    assert store.queue_bounds("t", 0) == (0, 7)
+
+
+def full_store(path: Path, disk: GatedDisk, timeout_ms: int) -> MessageStore:
+    store = MessageStore.open(path, tiny(publish_buffer_bytes=4096, append_timeout_ms=timeout_ms), disk=disk)
+    store.append("t", 0, b"first")
+    disk.gate.clear()
+    for _ in range(4):
+        store.submit("t", 0, bytes(1000))
+    return store
+
+
+def test_full_buffer_does_not_stop_the_loop(tmp_path: Path, disk: GatedDisk) -> None:
+    store = full_store(tmp_path, disk, 30_000)
+
+    async def main() -> int:
+        future = store.append_async("t", 0, bytes(1000))
+        for _ in range(10):  # the loop turns while the append waits
+            await asyncio.sleep(0.005)
+        assert not future.done()
+        disk.gate.set()
+        return await future
+
+    assert asyncio.run(main()) == 5
+    store.close()
+
+
+def test_full_buffer_is_an_error_of_the_awaited_append(tmp_path: Path, disk: GatedDisk) -> None:
+    store = full_store(tmp_path, disk, 50)
+
+    async def main() -> None:
+        with pytest.raises(PublishBufferFull):
+            await store.append_async("t", 0, bytes(1000))
+
+    asyncio.run(main())
+    disk.gate.set()
+    store.close()
+
+
+def test_appends_of_one_coroutine_keep_their_order_at_a_full_buffer(tmp_path: Path, disk: GatedDisk) -> None:
+    store = full_store(tmp_path, disk, 30_000)
+
+    async def main() -> list[int]:
+        futures = [store.append_async("t", 0, bytes(900 - index)) for index in range(40)]
+        await asyncio.sleep(0.05)
+        disk.gate.set()
+        return list(await asyncio.gather(*futures))
+
+    assert asyncio.run(main()) == list(range(5, 45))
+    store.close()
+
+
+def test_append_async_outside_a_loop_is_refused(store: MessageStore) -> None:
+    with pytest.raises(RuntimeError):
+        store.append_async("t", 0, b"x")
+    assert store.append("t", 0, b"x") == 1
+

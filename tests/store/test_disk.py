@@ -1,0 +1,112 @@
+"""The operating system's files: O_DIRECT and its absence, short writes, sizes."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore
+from store.disk import OsDisk, OsFile
+from store.segment import prewrite
+
+from .helpers import SHM, memory_folder, run_child, tiny
+
+BLOCK = 4096
+
+
+def aligned(content: bytes) -> memoryview:
+    """The bytes in page-aligned memory, as O_DIRECT wants them."""
+    view = memoryview(mmap.mmap(-1, len(content)))
+    view[:] = content
+    return view
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_what_is_written_is_read(tmp_path: Path, direct: bool) -> None:
+    file = OsFile(tmp_path / "f", create=True, direct=direct)
+    file.write([aligned(b"a" * BLOCK), aligned(b"b" * 2 * BLOCK)], BLOCK)
+    file.force()
+    reader = OsFile(tmp_path / "f", create=False, direct=False)
+    assert reader.size() == 4 * BLOCK
+    assert reader.read(0, BLOCK) == bytes(BLOCK)
+    assert reader.read(BLOCK, 3 * BLOCK) == b"a" * BLOCK + b"b" * 2 * BLOCK
+    assert reader.read(3 * BLOCK, 9 * BLOCK) == b"b" * BLOCK
+    assert reader.read(9 * BLOCK, 10) == b""
+    file.close()
+    file.close()
+    reader.close()
+
+
+def test_write_that_direct_io_refuses_falls_back(tmp_path: Path) -> None:
+    """An unaligned write is EINVAL with O_DIRECT (where the file system has it): then it goes without."""
+    file = OsFile(tmp_path / "f", create=True, direct=True)
+    file.write([b"unaligned"], 3)
+    assert OsFile(tmp_path / "f", create=False, direct=False).read(0, 20) == b"\0\0\0unaligned"
+    file.write([aligned(b"x" * BLOCK)], BLOCK)
+    assert file.size() == 2 * BLOCK
+
+
+@pytest.mark.skipif(not SHM.is_dir(), reason="needs a tmpfs at /dev/shm")
+@pytest.mark.parametrize("direct_io", [None, True, False])
+def test_store_works_on_a_tmpfs(direct_io: bool | None) -> None:
+    with memory_folder() as folder:
+        for _ in range(2):
+            with MessageStore.open(folder, tiny(direct_io=direct_io)) as store:
+                offset = store.append("t", 0, b"x" * 5000)
+                assert store.read("t", 0, offset)[0].data == b"x" * 5000
+                assert isinstance(store.stats()["log"]["direct_io"], bool)
+
+
+def test_direct_io_is_reported_as_it_is(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(direct_io=False)) as store:
+        store.append("t", 0, b"x")
+        assert store.stats()["log"]["direct_io"] is False
+
+
+SHORT_WRITE = """
+import resource, signal, sys
+from pathlib import Path
+from store.disk import OsFile
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+file = OsFile(Path(sys.argv[1]), create=True, direct=False)
+resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+try:
+    file.write([b"a" * 4096, b"b" * 4096], 0)
+except OSError as error:
+    print(error.errno, file.size())
+"""
+
+
+def test_short_write_is_an_error_of_the_device(tmp_path: Path) -> None:
+    done = run_child(SHORT_WRITE, str(tmp_path / "f"))
+    assert done.stdout.split() == ["27", "6000"], done.stderr  # EFBIG
+
+
+def test_prewrite_takes_its_space_and_is_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    prewrite(OsDisk(), path, 300 << 10, direct=True)
+    assert path.read_bytes() == bytes(300 << 10)
+    assert os.stat(path).st_blocks * 512 >= 300 << 10
+
+
+def test_prewrite_from_a_position_keeps_what_is_before(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 2 * BLOCK)
+    prewrite(OsDisk(), path, 4 * BLOCK, direct=False, begin=BLOCK)
+    assert path.read_bytes() == b"x" * BLOCK + bytes(3 * BLOCK)
+
+
+def test_folders_are_listed_made_renamed_and_removed(tmp_path: Path) -> None:
+    disk = OsDisk()
+    assert disk.list(tmp_path / "none") == []
+    disk.make_folder(tmp_path / "a" / "b")
+    disk.make_folder(tmp_path / "a" / "b")
+    disk.open(tmp_path / "a" / "y", create=True).close()
+    disk.rename(tmp_path / "a" / "y", tmp_path / "a" / "x")
+    disk.force_folder(tmp_path / "a")
+    assert disk.list(tmp_path / "a") == ["b", "x"]
+    disk.remove(tmp_path / "a" / "x")
+    assert disk.list(tmp_path / "a") == ["b"]

@@ -1,0 +1,139 @@
+"""What the answer of an append promises, by `durability`: which bytes may still be lost to a power cut."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore, StoreError, StorePoisoned
+
+from .disks import FailingDisk, RecordingDisk
+from .helpers import contents, crash_copy, start, tiny, until
+
+
+@pytest.mark.parametrize("alignment", ["pad", "trim", "adaptive"])
+def test_force_means_that_nothing_answered_is_unforced(tmp_path: Path, alignment: str) -> None:
+    disk = RecordingDisk()
+    with MessageStore.open(tmp_path, tiny(alignment=alignment, segment_bytes=1 << 20), disk=disk) as store:
+        for index in range(60):  # less than half a segment: nothing is written in the background
+            store.append("t", 0, bytes(2000 + index))
+            assert disk.unforced_blocks() == 0
+
+
+def test_os_forces_everything_at_flush(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    config = tiny(durability="os", flush_interval_ms=3_600_000, segment_bytes=1 << 20)
+    with MessageStore.open(tmp_path, config, disk=disk) as store:
+        for _ in range(20):
+            store.append("t", 0, bytes(3000))
+        assert disk.unforced_blocks() > 0, "os does not force before the answer"
+        store.flush()
+        assert disk.unforced_blocks() == 0
+        ticket = store.submit("t", 0, bytes(3000))
+        store.flush()
+        assert ticket.done()
+        assert disk.unforced_blocks() == 0
+
+
+def test_os_flush_forces_earlier_writes_as_well(tmp_path: Path) -> None:
+    """The flush finds something new to write: its force must not be for those bytes alone."""
+    disk = RecordingDisk()
+    config = tiny(durability="os", flush_interval_ms=3_600_000, segment_bytes=1 << 20)
+    with MessageStore.open(tmp_path, config, disk=disk) as store:
+        store.append("t", 0, bytes(10_000))
+        disk.gate.clear()
+        tickets = [store.submit("t", 0, bytes(10_000))]
+        disk.waiting.acquire()  # its write is under way
+        tickets.append(store.submit("t", 0, bytes(10_000)))
+        flushing = start(store.flush)
+        time.sleep(0.05)
+        disk.gate.set()
+        flushing.join()
+        assert all(ticket.done() for ticket in tickets)
+        assert disk.unforced_blocks() == 0
+
+
+def test_os_forces_after_the_interval(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    with MessageStore.open(tmp_path, tiny(durability="os", flush_interval_ms=20), disk=disk) as store:
+        for _ in range(5):
+            store.append("t", 0, bytes(3000))
+        until(lambda: disk.unforced_blocks() == 0)
+
+
+def test_os_forces_a_segment_before_it_is_sealed(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    config = tiny(durability="os", flush_interval_ms=3_600_000)
+    with MessageStore.open(tmp_path, config, disk=disk) as store:
+        for _ in range(60):
+            store.append("t", 0, bytes(3000))
+        until(lambda: store.stats()["segments"]["open"] == 1)
+        newest = max(path for path in disk.unforced if path.endswith(".seg"))
+        assert [path for path, blocks in disk.unforced.items() if blocks and path != newest] == []
+
+
+def test_os_survives_the_death_of_the_process(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "a", tiny(durability="os")) as store:
+        sent = {store.append("t", 0, b"%d" % index): b"%d" % index for index in range(50)}
+        crash_copy(tmp_path / "a", tmp_path / "b")
+    with MessageStore.open(tmp_path / "b", tiny()) as store:
+        assert contents(store, [("t", 0)]) == {("t", 0): sent}
+
+
+@pytest.mark.parametrize("broken", ["write", "force"])
+def test_failed_write_poisons_appends_and_spares_reads(tmp_path: Path, broken: str) -> None:
+    disk = FailingDisk()
+    store = MessageStore.open(tmp_path, tiny(lanes=2), disk=disk)
+    sent = {queue: {store.append("t", queue, b"x%d" % queue): b"x%d" % queue} for queue in range(8)}
+    disk.fail = broken
+    with pytest.raises(StorePoisoned):
+        store.append("t", 0, b"lost")
+    disk.fail = ""  # the device is well again: the store stays poisoned all the same
+    for queue in range(8):
+        with pytest.raises(StorePoisoned, match="open"):
+            store.append("t", queue, b"refused")
+    with pytest.raises(StorePoisoned):
+        store.submit("t", 0, b"refused").result()
+    with pytest.raises(StorePoisoned):
+        store.append_batch([("t", 0, b"refused")])
+    with pytest.raises(StorePoisoned):
+        store.flush()
+    assert store.stats()["poisoned"]
+    queues = [("t", queue) for queue in range(8)]
+    assert contents(store, queues) == {("t", queue): rows for queue, rows in sent.items()}
+    store.close()
+    with MessageStore.open(tmp_path, tiny()) as again:
+        for queue in range(8):
+            found = contents(again, [("t", queue)])["t", queue]
+            assert {offset: found.get(offset) for offset in sent[queue]} == sent[queue]
+            assert again.append("t", queue, b"new") == len(found)
+
+
+def test_failed_write_fails_everything_in_flight(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    with MessageStore.open(tmp_path, tiny(segment_bytes=1 << 20), disk=disk) as store:
+        store.append("t", 0, b"x")
+        disk.fail = "write"
+        tickets = []
+        for _ in range(20):
+            try:
+                tickets.append(store.submit("t", 0, bytes(3000)))
+            except StorePoisoned:
+                break
+        for ticket in tickets:
+            with pytest.raises(StorePoisoned):
+                ticket.result(20)
+
+
+def test_device_that_fails_at_close_is_an_error_of_ours_and_loses_nothing(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    store = MessageStore.open(tmp_path, tiny(), disk=disk)
+    store.append("t", 0, b"x")
+    disk.fail = "write"
+    with contextlib.suppress(StoreError):
+        store.close()
+    with MessageStore.open(tmp_path, tiny()) as again:
+        assert contents(again, [("t", 0)]) == {("t", 0): {0: b"x"}}

@@ -1,0 +1,117 @@
+"""The format's exact bytes, and that no flipped bit of a header goes unseen."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+import xxhash
+
+from store.format import (
+    BLOCK_BYTES,
+    DATA_START,
+    FRAME_HEADER_BYTES,
+    SealRecord,
+    SegmentHeader,
+    StoreHeader,
+    align_down,
+    align_up,
+    checksum64,
+    lane_name,
+    read_frame_header,
+    segment_name,
+)
+from store.frame import decode_at
+
+from . import golden
+
+Unpack = Callable[[bytes], object]
+BLOCKS: list[tuple[str, object, Unpack]] = [
+    ("store", golden.STORE, StoreHeader.unpack),
+    ("segment", golden.SEGMENT, SegmentHeader.unpack),
+    ("closed", golden.CLOSED_RECORD, SealRecord.unpack),
+    ("sealed", golden.SEALED_RECORD, SealRecord.unpack),
+]
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("name", golden.all_parts())
+def test_bytes_are_the_golden_ones(name: str) -> None:
+    assert golden.all_parts()[name] == golden.fixture(name)
+
+
+@pytest.mark.parametrize(("name", "value", "unpack"), BLOCKS)
+def test_golden_block_unpacks_to_its_value(name: str, value: object, unpack: Unpack) -> None:
+    assert unpack(golden.fixture(name).ljust(BLOCK_BYTES, b"\0")) == value
+
+
+@pytest.mark.parametrize(("name", "value", "unpack"), BLOCKS)
+def test_block_with_any_flipped_bit_is_rejected(name: str, value: object, unpack: Unpack) -> None:
+    content = golden.fixture(name).ljust(BLOCK_BYTES, b"\0")
+    for bit in range(8 * len(golden.fixture(name))):
+        assert unpack(flipped(content, bit)) is None, f"bit {bit} of {name}"
+
+
+@pytest.mark.parametrize(("name", "value", "unpack"), BLOCKS)
+def test_block_that_is_cut_short_is_rejected(name: str, value: object, unpack: Unpack) -> None:
+    content = golden.fixture(name)
+    for size in range(len(content.rstrip(b"\0"))):
+        assert unpack(content[:size]) is None
+
+
+@pytest.mark.parametrize(("name", "value", "unpack"), BLOCKS)
+def test_block_of_another_version_is_rejected(name: str, value: object, unpack: Unpack) -> None:
+    content = bytearray(golden.fixture(name))
+    content[8] += 1
+    content[-8:] = struct.pack("<Q", checksum64(bytes(content[:-8])))
+    assert unpack(bytes(content).ljust(BLOCK_BYTES, b"\0")) is None
+
+
+def test_seal_record_of_an_unknown_state_is_rejected() -> None:
+    assert SealRecord.unpack(golden.CLOSED_RECORD._replace(state=3).pack()) is None
+
+
+def test_frame_with_any_flipped_bit_before_its_payloads_is_rejected() -> None:
+    content = golden.fixture("frame-full")
+    frame = decode_at(content, 0)
+    assert frame is not None
+    for bit in range(8 * frame.header.header_bytes):
+        assert decode_at(flipped(content, bit), 0) is None, f"bit {bit}"
+
+
+def test_frame_header_that_is_cut_short_is_none() -> None:
+    content = golden.fixture("frame-full")
+    frame = decode_at(content, 0)
+    assert frame is not None
+    assert all(read_frame_header(content[:size], 0) is None for size in range(FRAME_HEADER_BYTES))
+    assert all(decode_at(content[:size], 0) is None for size in range(frame.header.header_bytes))
+
+
+def test_checksum_is_xxh3_64() -> None:
+    assert checksum64(b"abc") == xxhash.xxh3_64(b"abc").intdigest() == 0x78AF5F94892F3950
+
+
+def test_chain_of_a_segment_is_its_headers_checksum() -> None:
+    assert golden.SEGMENT.chain == checksum64(golden.fixture("segment")[:-8])
+
+
+@pytest.mark.parametrize(
+    ("position", "down", "up"),
+    [(0, 0, 0), (1, 0, 4096), (4095, 0, 4096), (4096, 4096, 4096), (4097, 4096, 8192)],
+)
+def test_alignment_is_to_blocks(position: int, down: int, up: int) -> None:
+    assert (align_down(position), align_up(position)) == (down, up)
+
+
+def test_file_names_sort_as_their_numbers() -> None:
+    names = [segment_name(sequence) for sequence in (1, 2, 10, 999, 123_456_789_012)]
+    assert names == sorted(names)
+    assert names[0] == "000000000001.seg"
+    assert lane_name(3) == "lane-03"
+    assert DATA_START == 2 * BLOCK_BYTES

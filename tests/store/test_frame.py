@@ -1,0 +1,132 @@
+"""Frames: what is encoded comes back, damage to a payload costs that message alone."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store.format import (
+    FRAME_HEADER_BYTES,
+    HAS_DUE,
+    HAS_KEYS,
+    HAS_PAYLOAD_CHECKSUM,
+    HAS_PROPERTIES,
+    HAS_STREAMS,
+    WIDE_LENGTHS,
+    WIDE_NUMBERS,
+    FrameHeader,
+    checksum64,
+)
+from store.frame import Definition, column_bytes_bound, decode_at, encode_columns
+from store.request import Extras
+from store.scanner import good_messages, whole_messages
+
+from . import golden
+
+PLAIN = 10
+extras_rows = st.builds(
+    Extras,
+    st.none() | st.integers(0, (1 << 62) - 1),
+    st.none() | st.binary(max_size=20),
+    st.none() | st.binary(max_size=20),
+)
+rows = st.tuples(
+    st.integers(0, 100_000), st.binary(max_size=40), st.integers(0, 1 << 40), st.none() | extras_rows
+)
+
+
+def test_every_optional_column_comes_back() -> None:
+    frame = decode_at(golden.full_frame(), 0)
+    assert frame is not None
+    flags = WIDE_NUMBERS | HAS_DUE | HAS_KEYS | HAS_PROPERTIES | HAS_STREAMS | HAS_PAYLOAD_CHECKSUM
+    assert frame.header.flags == flags
+    assert frame.numbers.tolist() == [70_000, 1, 70_001]
+    assert frame.lengths.tolist() == [3, 0, 5]
+    assert frame.lows.tolist() == [0, 1, 9]
+    assert frame.checksums.tolist() == [checksum64(data) & 0xFFFFFFFF for data in (b"one", b"", b"three")]
+    assert frame.starts().tolist() == [frame.payload_start, frame.payload_start + 3, frame.payload_start + 3]
+    assert frame.extras() == [
+        Extras(None, None, None),
+        Extras(golden.TIME_MS + 5, b"key", b'{"a":"b"}'),
+        Extras(None, b"", b"{}"),
+    ]
+    assert frame.definitions() == [
+        Definition(70_000, "orders", 0), Definition(70_001, "Zürich/../x", 2_147_483_647)
+    ]  # fmt: skip
+
+
+def test_wide_columns_are_used_only_where_needed() -> None:
+    narrow = encode_columns([65_535], [b"x"], [65_535], [0], None, [])
+    assert narrow.flags == 0
+    assert len(narrow.packed) == PLAIN
+    wide = encode_columns([65_536], [b"x"], [65_536], [0], None, [])
+    assert wide.flags == WIDE_NUMBERS | WIDE_LENGTHS
+    assert len(wide.packed) == PLAIN + 4
+
+
+def test_frame_without_messages_is_a_mark() -> None:
+    columns = encode_columns([], [], [], [], None, [])
+    head = FrameHeader(0, 0, FRAME_HEADER_BYTES, 0, 0, 9, 1, 8192, 0, 1, 8192, 0, 0).seal(columns.packed)[0]
+    frame = decode_at(head, 0)
+    assert frame is not None
+    assert len(frame.numbers) == 0
+    assert whole_messages(frame, memoryview(b"")) == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(rows, min_size=1, max_size=20), st.booleans())
+def test_any_batch_comes_back_and_its_size_was_bounded(
+    batch: list[tuple[int, bytes, int, Extras | None]], with_definitions: bool
+) -> None:
+    numbers, datas, offsets, extras = (list(column) for column in zip(*batch, strict=True))
+    defined = [Definition(number, f"t{number}", number) for number in numbers] if with_definitions else []
+    given_extras = [row for row in extras if row is not None]
+    content = golden.make_frame(numbers, datas, offsets, extras if given_extras else None, defined)
+    frame = decode_at(content, 0)
+    assert frame is not None
+    assert frame.numbers.tolist() == numbers
+    assert frame.lows.tolist() == [offset & 0xFFFF for offset in offsets]
+    assert frame.extras() == [row or Extras(None, None, None) for row in extras]
+    assert frame.definitions() == defined
+    payload = memoryview(content)[frame.header.header_bytes :]
+    assert whole_messages(frame, payload) == len(batch)
+    assert frame.header.header_bytes <= column_bytes_bound(len(batch), given_extras, len(defined))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=12), st.data())
+def test_damage_to_one_payload_costs_that_message_alone(datas: list[bytes], data: st.DataObject) -> None:
+    content = bytearray(golden.make_frame([0] * len(datas), datas, list(range(len(datas)))))
+    victim = data.draw(st.integers(0, len(datas) - 1))
+    frame = decode_at(bytes(content), 0)
+    assert frame is not None
+    at = int(frame.starts()[victim]) - golden.BASE
+    content[at] ^= 1
+    payload = memoryview(content)[frame.header.header_bytes :]
+    assert whole_messages(frame, payload) == victim
+    assert np.flatnonzero(~good_messages(frame, payload)).tolist() == [victim]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=12), st.data())
+def test_frame_cut_at_any_byte_is_worth_its_whole_messages(datas: list[bytes], data: st.DataObject) -> None:
+    content = golden.make_frame([0] * len(datas), datas, list(range(len(datas))))
+    frame = decode_at(content, 0)
+    assert frame is not None
+    kept = data.draw(st.integers(0, frame.header.payload_bytes))
+    payload = memoryview(content)[frame.header.header_bytes :][:kept]
+    ends = frame.lengths.cumsum().tolist()
+    assert whole_messages(frame, payload) == sum(end <= kept for end in ends)
+
+
+def test_lengths_that_do_not_add_up_are_rejected() -> None:
+    content = bytearray(golden.make_frame([0], [b"abc"], [0]))
+    header_bytes = FRAME_HEADER_BYTES + PLAIN
+    content[16:20] = struct.pack("<I", 4)  # payload_bytes
+    body = bytes(content[: FRAME_HEADER_BYTES - 8])
+    columns = bytes(content[FRAME_HEADER_BYTES:header_bytes])
+    content[FRAME_HEADER_BYTES - 8 : FRAME_HEADER_BYTES] = struct.pack("<Q", checksum64(body + columns))
+    assert decode_at(bytes(content), 0) is None

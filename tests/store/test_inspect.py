@@ -1,0 +1,158 @@
+"""`inspect_folder`: what a folder holds, as plain data, without changing it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import MessageStore, StoreConfig, StoreCorrupt, StoreLocked, StoreUnusable
+from store.format import BLOCK_BYTES, DATA_START, SealRecord
+from store.inspect import inspect_folder
+
+CONFIG = StoreConfig(
+    lanes=2, segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0
+)
+TOPICS = 25
+SIZE_BYTES = 2_500
+MESSAGES = 400
+
+
+def fill(store: MessageStore) -> None:
+    for number in range(0, MESSAGES, 4):
+        four = range(number, number + 4)
+        store.append_batch([(f"topic-{n % TOPICS:02d}", n % 2, bytes([n % 256]) * SIZE_BYTES) for n in four])
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two lanes, copied while it was open (`crashed`) and closed (`closed`)."""
+    home = tmp_path_factory.mktemp("inspect")
+    with MessageStore.open(home / "closed", CONFIG) as store:
+        fill(store)
+        shutil.copytree(home / "closed", home / "crashed")
+    return home
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    """A copy of the closed store."""
+    return Path(shutil.copytree(original / "closed", tmp_path / "store"))
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [row for lane in inspect_folder(folder)["lanes"] for row in lane["segments"]]
+
+
+def in_use(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["state"] != "spare"]
+
+
+def test_closed_store_is_described_whole(folder: Path) -> None:
+    found = inspect_folder(str(folder))
+    assert json.loads(json.dumps(found)) == found
+    assert len(bytes.fromhex(found["store_id"])) == 16
+    assert (found["format_version"], len(found["lanes"])) == (1, 2)
+    disk_bytes = sum(path.stat().st_size for path in folder.rglob("*.seg"))
+    totals = {"messages": MESSAGES, "payload_bytes": MESSAGES * SIZE_BYTES, "disk_bytes": disk_bytes}
+    assert found["totals"] == totals
+    assert found["streams"] == 2 * TOPICS
+    assert len(found["topics"]) == 20 and set(found["topics"]) <= {f"topic-{n:02d}" for n in range(TOPICS)}
+
+
+def test_each_segment_has_its_figures(folder: Path) -> None:
+    for lane in inspect_folder(folder)["lanes"]:
+        rows = in_use(lane["segments"])
+        assert [row["sequence"] for row in rows] == list(range(1, len(rows) + 1))
+        assert {row["state"] for row in rows[:-1]} == {"sealed"}
+        for row in rows:
+            path = folder / row["file"]
+            record = SealRecord.unpack(path.read_bytes()[BLOCK_BYTES:DATA_START])
+            assert record is not None
+            figures = (row["data_end"], row["entries"], row["footer_bytes"])
+            assert figures == (record.data_end, record.entries, record.footer_bytes)
+            assert row["capacity_bytes"] == 262_144 and row["problem"] is None
+            assert row["frames"] > 0 and 0 < row["streams"] <= 2 * TOPICS
+            assert 0 < row["time_min_ms"] <= row["time_max_ms"]
+            assert (row["footer_bytes"] > 0) == (row["state"] == "sealed")
+
+
+def test_states_of_a_store_that_was_closed_crashed_and_never_used(original: Path, tmp_path: Path) -> None:
+    assert {row["state"] for row in in_use(rows_of(original / "closed"))} == {"sealed", "closed"}
+    crashed = inspect_folder(original / "crashed")
+    states = [in_use(lane["segments"])[-1]["state"] for lane in crashed["lanes"]]
+    assert states == ["open", "open"]
+    assert crashed["totals"]["messages"] == MESSAGES
+    assert crashed["totals"]["payload_bytes"] == MESSAGES * SIZE_BYTES
+    assert crashed["streams"] == 2 * TOPICS
+    fresh = StoreConfig(segment_bytes=262_144, prewrite_bytes=500_000)
+    MessageStore.open(tmp_path / "fresh", fresh).close()
+    found = inspect_folder(tmp_path / "fresh")
+    assert {row["state"] for row in found["lanes"][0]["segments"]} == {"spare"}
+    assert (found["totals"]["messages"], found["streams"], found["topics"]) == (0, 0, [])
+    assert found["totals"]["disk_bytes"] > 0
+
+
+def test_nothing_on_disk_is_changed(folder: Path) -> None:
+    def contents() -> dict[str, bytes]:
+        paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "LOCK"]
+        return {str(path): path.read_bytes() for path in paths}
+
+    before = contents()
+    inspect_folder(folder)
+    assert contents() == before
+
+
+def test_open_store_and_what_is_no_store_are_refused(folder: Path, tmp_path: Path) -> None:
+    with MessageStore.open(folder, CONFIG), pytest.raises(StoreLocked):
+        inspect_folder(folder)
+    inspect_folder(folder)
+    with pytest.raises(StoreUnusable):
+        inspect_folder(tmp_path / "nowhere")
+    (tmp_path / "letters").mkdir()
+    with pytest.raises(StoreUnusable):
+        inspect_folder(tmp_path / "letters")
+    assert not list((tmp_path / "letters").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("position", "what"),
+    [
+        (40, "the segment's header is damaged"),
+        (None, "the footer is damaged"),
+        (DATA_START, "a frame's header is damaged"),
+    ],
+)
+def test_damage_is_said_and_unknown_figures_are_none(folder: Path, position: int | None, what: str) -> None:
+    row = rows_of(folder)[0]
+    path = folder / row["file"]
+    raw = bytearray(path.read_bytes())
+    raw[(position if position is not None else len(raw) - 9)] ^= 4
+    path.write_bytes(raw)
+    found = inspect_folder(folder)
+    problem = found["lanes"][0]["segments"][0]["problem"]
+    assert problem.startswith(what) and str(path) in problem
+    assert found["totals"]["payload_bytes"] is None
+    assert all(other["problem"] is None for other in rows_of(folder)[1:])
+
+
+def test_damaged_frame_of_a_closed_segment_is_said(folder: Path) -> None:
+    row = next(row for row in rows_of(folder) if row["state"] == "closed")
+    path = folder / row["file"]
+    raw = bytearray(path.read_bytes())
+    raw[DATA_START + 100] ^= 4
+    path.write_bytes(raw)
+    after = next(other for other in rows_of(folder) if other["file"] == row["file"])
+    assert after["problem"] == f"a frame is damaged or missing in {path} at byte {DATA_START}"
+    assert (after["entries"], after["frames"]) == (row["entries"], None)
+
+
+def test_damaged_store_file_is_raised(folder: Path) -> None:
+    raw = bytearray((folder / "STORE").read_bytes())
+    raw[20] ^= 1
+    (folder / "STORE").write_bytes(raw)
+    with pytest.raises(StoreCorrupt):
+        inspect_folder(folder)

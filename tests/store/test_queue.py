@@ -1,0 +1,190 @@
+"""The publish buffer: its cap, who waits at it and how that ends; order; flush as a barrier."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore, PublishBufferFull, StoreClosed, Ticket
+
+from .disks import GatedDisk
+from .helpers import start, tiny, until
+
+CAP = 4096
+KILO = bytes(1000)
+
+
+class Stage:
+    """A store whose disk has a gate, with one durable message in queue ("t", 0)."""
+
+    def __init__(self, path: Path, timeout_ms: int) -> None:
+        self.disk = GatedDisk()
+        config = tiny(publish_buffer_bytes=CAP, append_timeout_ms=timeout_ms)
+        self.store = MessageStore.open(path, config, disk=self.disk)
+        self.store.append("t", 0, b"first")
+
+    def fill(self) -> list[Ticket]:
+        """Shut the gate, and hand messages over until one more would not fit."""
+        self.disk.gate.clear()
+        return [self.store.submit("t", 0, KILO) for _ in range(CAP // 1000)]
+
+    def end(self) -> None:
+        self.disk.gate.set()
+        self.store.close()
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path, 30_000)
+    yield stage
+    stage.end()
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path, 60)
+    yield stage
+    stage.end()
+
+
+def test_append_waits_while_the_buffer_is_full(patient: Stage) -> None:
+    tickets = patient.fill()
+    waiting = start(patient.store.append, "t", 0, KILO)
+    time.sleep(0.1)
+    assert waiting.thread.is_alive()
+    assert not any(ticket.done() for ticket in tickets)
+    patient.disk.gate.set()
+    waiting.join()
+    assert [ticket.result() for ticket in tickets] == [1, 2, 3, 4]
+    assert patient.store.queue_bounds("t", 0) == (0, 6)
+
+
+def test_submit_and_append_batch_wait_as_well(patient: Stage) -> None:
+    patient.fill()
+    waiting = [start(patient.store.submit, "t", 0, KILO), start(patient.store.append_batch, [("t", 0, KILO)])]
+    time.sleep(0.1)
+    assert all(worker.thread.is_alive() for worker in waiting)
+    patient.disk.gate.set()
+    for worker in waiting:
+        worker.join()
+    patient.store.flush()
+    assert patient.store.queue_bounds("t", 0) == (0, 7)
+
+
+def test_full_buffer_is_an_error_after_the_timeout_and_the_message_is_not_accepted(hasty: Stage) -> None:
+    tickets = hasty.fill()
+    began = time.monotonic()
+    with pytest.raises(PublishBufferFull, match="publish_buffer_bytes"):
+        hasty.store.append("t", 0, KILO)
+    assert 0.05 < time.monotonic() - began < 10
+    with pytest.raises(PublishBufferFull):
+        hasty.store.submit("t", 0, KILO)
+    with pytest.raises(PublishBufferFull):
+        hasty.store.append_batch([("t", 0, KILO)])
+    hasty.disk.gate.set()
+    assert [ticket.result() for ticket in tickets] == [1, 2, 3, 4]
+    assert hasty.store.append("t", 0, b"after") == 5
+
+
+def test_timeout_of_zero_refuses_at_once(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 0)
+    stage.fill()
+    with pytest.raises(PublishBufferFull):
+        stage.store.append("t", 0, KILO)
+    stage.end()
+
+
+def test_message_larger_than_the_cap_is_accepted_into_an_empty_buffer(patient: Stage) -> None:
+    assert patient.store.append("t", 0, bytes(3 * CAP)) == 1
+    assert patient.store.append_batch([("t", 0, bytes(CAP)), ("t", 0, bytes(CAP))]).tolist() == [2, 3]
+
+
+def test_space_is_given_back(patient: Stage) -> None:
+    for _ in range(50):
+        patient.store.append("t", 0, KILO, key=b"k" * 100, properties={"a": "b"})
+    until(lambda: patient.store.stats()["publish_buffer"]["used_bytes"] == 0)
+    assert patient.store.stats()["publish_buffer"]["cap_bytes"] == CAP
+
+
+def test_requests_of_one_thread_keep_their_order(patient: Stage) -> None:
+    tickets = [patient.store.submit("t", 0, b"%d" % index) for index in range(500)]
+    assert [ticket.result() for ticket in tickets] == list(range(1, 501))
+    assert [row.data for row in patient.store.read("t", 0, 1, 500)] == [b"%d" % index for index in range(500)]
+
+
+def test_flush_is_a_barrier(patient: Stage) -> None:
+    tickets = [patient.store.submit("t", index % 3, KILO) for index in range(20)]
+    patient.store.flush()
+    assert all(ticket.done() for ticket in tickets)
+
+
+def test_flush_waits_for_what_was_handed_over_before(patient: Stage) -> None:
+    patient.disk.gate.clear()
+    ticket = patient.store.submit("t", 0, b"x")
+    flushing = start(patient.store.flush)
+    time.sleep(0.05)
+    assert flushing.thread.is_alive()
+    patient.disk.gate.set()
+    flushing.join()
+    assert ticket.done()
+
+
+def test_flush_of_nothing_returns(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(lanes=3)) as store:
+        store.flush()
+        store.flush()
+
+
+def test_ticket_times_out_and_can_be_asked_again(patient: Stage) -> None:
+    patient.disk.gate.clear()
+    ticket = patient.store.submit("t", 0, b"x")
+    with pytest.raises(TimeoutError):
+        ticket.result(0.02)
+    with pytest.raises(TimeoutError):
+        ticket.result(0)
+    assert not ticket.done()
+    patient.disk.gate.set()
+    assert ticket.result() == ticket.result(0) == 1
+
+
+def test_many_threads_may_wait_for_one_ticket(patient: Stage) -> None:
+    patient.disk.gate.clear()
+    ticket = patient.store.submit("t", 0, b"x")
+    results: list[int] = []
+    waiting = [start(lambda: results.append(ticket.result())) for _ in range(5)]
+    time.sleep(0.02)
+    patient.disk.gate.set()
+    for worker in waiting:
+        worker.join()
+    assert results == [1] * 5
+
+
+def test_close_refuses_who_waits_for_space_and_keeps_what_was_accepted(patient: Stage) -> None:
+    tickets = patient.fill()
+    waiting = start(patient.store.append, "t", 0, KILO)
+    time.sleep(0.05)
+    closing = start(patient.store.close)
+    with pytest.raises(StoreClosed):
+        waiting.join()
+    patient.disk.gate.set()
+    closing.join()
+    assert [ticket.result() for ticket in tickets] == [1, 2, 3, 4]
+
+
+def test_producers_are_answered_though_nobody_follows(patient: Stage) -> None:
+    """The last slow producers of a run never stall: a batch of one is a batch."""
+    barrier = threading.Barrier(4)
+
+    def produce(count: int) -> None:
+        barrier.wait()
+        for _ in range(count):
+            patient.store.append("t", 1, b"x" * 50)
+
+    workers = [start(produce, count) for count in (1, 10, 50, 200)]
+    for worker in workers:
+        worker.join()
+    assert patient.store.queue_bounds("t", 1) == (0, 261)

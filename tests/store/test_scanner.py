@@ -1,0 +1,95 @@
+"""Reading segments from front to back: chunks and their borders, chains, frames behind damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store import scanner as scanner_module
+from store.disk import OsFile
+from store.format import DATA_START, FRAME_MAGIC
+from store.scanner import ChunkReader, FrameScanner
+
+from . import golden
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(scanner_module, "CHUNK_BYTES", 1000)
+    return 1000
+
+
+def open_file(path: Path, content: bytes) -> OsFile:
+    path.write_bytes(content)
+    return OsFile(path, create=False, direct=False)
+
+
+def test_views_across_chunks_are_right(tmp_path: Path, small_chunks: int) -> None:
+    content = bytes(index % 251 for index in range(3500))
+    reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
+    for position in (0, 1, 999, 1000, 1001, 2500, 3499, 500, 0):  # backwards as well
+        for size in (0, 1, 2, 1000, 1001, 2600, 9999):
+            assert reader.view(position, size) == content[position : position + size]
+    assert reader.view(3500, 1) == b""
+    assert reader.view(9000, 1) == b""
+    reader.close()
+
+
+def test_file_shorter_than_promised_gives_what_there_is(tmp_path: Path, small_chunks: int) -> None:
+    reader = ChunkReader(open_file(tmp_path / "f", b"x" * 1500), 4000)
+    assert reader.view(1400, 500) == b"x" * 100
+    assert reader.view(900, 3000) == b"x" * 600
+    assert reader.view(3000, 10) == b""
+    reader.close()
+
+
+def place(*frames: bytes) -> bytes:
+    """A segment's bytes with frames at DATA_START; the frames know that position."""
+    return bytes(DATA_START) + b"".join(frames)
+
+
+def test_scan_follows_the_chain_and_ends_with_it(tmp_path: Path) -> None:
+    content = place(golden.full_frame(), b"rubbish")
+    reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
+    walk = FrameScanner(reader, 7, DATA_START, golden.SEGMENT.chain)
+    found = walk.next()
+    assert found is not None
+    assert found.is_whole
+    assert found.frame.header.position == DATA_START
+    assert walk.next() is None
+    assert (walk.position, walk.chain) == (len(content) - 7, found.frame.head.checksum)
+    reader.close()
+
+
+def test_frame_of_another_chain_sequence_or_position_is_not_followed(tmp_path: Path) -> None:
+    frame = golden.full_frame()
+    reader = ChunkReader(open_file(tmp_path / "f", place(frame)), DATA_START + len(frame))
+    assert FrameScanner(reader, 7, DATA_START, golden.SEGMENT.chain + 1).next() is None
+    assert FrameScanner(reader, 8, DATA_START, golden.SEGMENT.chain).next() is None
+    reader.close()
+    shifted = place(bytes(4096), frame)
+    reader = ChunkReader(open_file(tmp_path / "g", shifted), len(shifted))
+    assert FrameScanner(reader, 7, DATA_START + 4096, golden.SEGMENT.chain).next() is None
+    reader.close()
+
+
+def test_later_frames_are_found_across_chunk_borders(tmp_path: Path, small_chunks: int) -> None:
+    content = FRAME_MAGIC * 2000 + bytes(192) + golden.full_frame()
+    assert content.index(golden.full_frame()) == DATA_START
+    reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
+    found = FrameScanner(reader, 7, 0, 0).find_later(0, len(content))
+    assert [header.position for header in found] == [DATA_START]
+    reader.close()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=600))
+def test_rubbish_is_never_a_frame(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes) -> None:
+    content = FRAME_MAGIC + rubbish
+    reader = ChunkReader(open_file(tmp_path_factory.getbasetemp() / "rubbish", content), len(content))
+    assert FrameScanner(reader, 7, 0, 0).next() is None
+    assert FrameScanner(reader, 7, 0, 0).find_later(0, len(content)) == []
+    reader.close()
