@@ -16,9 +16,11 @@ from .errors import (
     StorePoisoned,
     StoreUnusable,
 )
+from .inspect import inspect_folder
 from .message import Message, MessageBatch
 from .request import Ticket
 from .store import MessageStore
+from .verify import VerifyReport, verify_folder
 
 __all__ = [
     "InvalidConfig",
@@ -39,4 +41,7 @@ __all__ = [
     "StorePoisoned",
     "StoreUnusable",
     "Ticket",
+    "VerifyReport",
+    "inspect_folder",
+    "verify_folder",
 ]

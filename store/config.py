@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .errors import InvalidConfig
+from .format import BLOCK_BYTES
 
 KIB = 1 << 10
 MIB = 1 << 20
-BLOCK_BYTES = 4 * KIB
 
 Durability = Literal["force", "os"]
 Alignment = Literal["pad", "trim", "adaptive"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .disk import Disk
 from .errors import StoreCorrupt, StoreLocked, StoreUnusable
-from .format import BLOCK_BYTES, StoreHeader
+from .format import BLOCK_BYTES, StoreHeader, lane_name
 
 STORE_FILE = "STORE"
 LOCK_FILE = "LOCK"
@@ -55,7 +55,7 @@ def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock
             raise StoreUnusable(f"{folder} is not a folder; give the path of a folder")
         names = disk.list(folder)
         if STORE_FILE not in names:
-            foreign = [name for name in names if name not in _OURS]
+            foreign = [name for name in names if name not in _OURS and not _is_empty_lane(disk, folder / name)]
             if foreign or not create:
                 raise StoreUnusable(
                     f"{folder} is no store and is not empty (it has {', '.join(foreign[:3]) or 'no STORE file'}); "
@@ -65,6 +65,11 @@ def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StoreUnusable(f"{folder} cannot be used as a store: {reason}") from error
+
+
+def _is_empty_lane(disk: Disk, path: Path) -> bool:
+    """True for what an interrupted creation leaves behind."""
+    return path.name.startswith("lane-") and path.is_dir() and not disk.list(path)
 
 
 def read_header(disk: Disk, folder: Path) -> StoreHeader | None:
@@ -81,8 +86,10 @@ def read_header(disk: Disk, folder: Path) -> StoreHeader | None:
     return header
 
 
-def create_header(disk: Disk, folder: Path, lanes: int) -> StoreHeader:
-    """Make a new store of the folder: its header is whole and durable before its name is."""
+def create_store(disk: Disk, folder: Path, lanes: int) -> StoreHeader:
+    """Make a new store of the folder. The name of its header comes last: with it there is a store."""
+    for lane in range(lanes):
+        disk.make_folder(folder / lane_name(lane))
     header = StoreHeader(secrets.token_bytes(16), lanes)
     fresh = folder / (STORE_FILE + ".new")
     file = disk.open(fresh, create=True)

@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,8 @@ class FooterData:
     @property
     def counts(self) -> npt.NDArray[np.int64]:
         """Messages of each stream in the segment, lost ones included."""
-        return np.diff(self.start.astype(np.int64))
+        ends = self.start.astype(np.int64)
+        return ends[1:] - ends[:-1]
 
     @property
     def next_offsets(self) -> npt.NDArray[np.int64]:
@@ -102,7 +104,7 @@ class Footer:
         if (magic, version) != (FOOTER_MAGIC, FORMAT_VERSION):
             raise StoreCorrupt("the footer is of an unknown version", self.path, self.position)
 
-    def _array(self, kind: str, count: int, *, check: bool = True) -> npt.NDArray[np.generic]:
+    def _array(self, kind: str, count: int, *, check: bool = True) -> npt.NDArray[Any]:
         size = _round8(np.dtype(kind).itemsize * count)
         if check:
             self._check_section(self._section, self._at, size)
@@ -133,6 +135,12 @@ class Footer:
         if number >= len(self.first):
             return 0, 0, 0
         return int(self.first[number]), int(self.start[number]), int(self.start[number + 1])
+
+    @property
+    def next_offsets(self) -> npt.NDArray[np.int64]:
+        """Each stream's offset after the segment."""
+        ends = self.start.astype(np.int64)
+        return np.asarray(self.first + ends[1:] - ends[:-1], np.int64)
 
     def data(self) -> FooterData:
         """Everything as plain arrays."""

@@ -64,9 +64,8 @@ from typing import Final, NamedTuple
 
 import xxhash
 
-from .config import BLOCK_BYTES as BLOCK_BYTES  # re-exported: the layout is counted in blocks
-
 FORMAT_VERSION: Final = 1
+BLOCK_BYTES: Final = 4096
 DATA_START: Final = 2 * BLOCK_BYTES
 SEGMENT_SUFFIX: Final = ".seg"
 
@@ -217,7 +216,7 @@ class FrameHeader(NamedTuple):
     flags: int
     lane: int
     header_bytes: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
     payload_bytes: int
     first_entry: int
     sequence: int

@@ -143,7 +143,7 @@ class Frame:
     def starts(self) -> npt.NDArray[np.int64]:
         """Positions of the payloads in the segment."""
         ends = self.lengths.cumsum(dtype=np.int64)
-        return ends - self.lengths + self.payload_start
+        return np.asarray(ends - self.lengths + self.payload_start, np.int64)
 
     def extras(self) -> list[Extras]:
         """The optional columns, one element a message."""

@@ -87,13 +87,19 @@ class Counters:
 
 
 class Write:
-    """One write of whole blocks, and one force. `low` and `high` are lane positions."""
+    """One write of whole blocks, and one force. `low` and `high` are lane positions.
 
-    def __init__(self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool) -> None:
+    `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
+    """
+
+    def __init__(
+        self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool, earlier: bool
+    ) -> None:
         self.segment = segment
         self.low = low
         self.high = high
         self.force = force
+        self.earlier = earlier
         self.done = False
         self.full: FullSegment | None = None
         self._parts = parts
@@ -101,10 +107,11 @@ class Write:
     def perform(self) -> None:
         """Write and force. Raises OSError; then nothing may be taken for durable any more."""
         assert self.segment.base is not None
+        log = self.segment.log
         if self.high > self.low:
-            self.segment.log.write(self._parts, self.low - self.segment.base, force=self.force)
-        elif self.force:
-            self.segment.log.force()
+            log.write(self._parts, self.low - self.segment.base, force=self.force and not self.earlier)
+        if self.force and (self.earlier or self.high == self.low):
+            log.force()
         self._parts = []
 
 
@@ -159,6 +166,7 @@ class Lane:
         self._viewing = threading.Lock()
         self.counters = Counters()
         self.poison: StorePoisoned | None = None
+        self._lazy = config.durability == "os"  # answers do not wait for forces
         self._clock_ms = clock_ms
         self._next_segment = next_segment
         self._on_progress = on_progress
@@ -291,7 +299,8 @@ class Lane:
     def _make_room(self, frame_bytes: int) -> None:
         segment = self.segment
         if segment is not None and segment.base is not None:
-            if align_up(self.tail - segment.base + frame_bytes) <= segment.header.capacity_bytes:
+            fits = align_up(self.tail - segment.base + frame_bytes) <= segment.header.capacity_bytes
+            if fits:
                 return
         following = self._next_segment(self, DATA_START + align_up(frame_bytes))
         if segment is not None:
@@ -381,7 +390,9 @@ class Lane:
             if high > self.issued:
                 self._planned.append(self._plan_up_to(self.segment, high, force=barrier))
         elif barrier and self.segment is not None:
-            self._planned.append(Write(self.segment, [], self.issued, self.issued, force=True))
+            self._planned.append(
+                Write(self.segment, [], self.issued, self.issued, force=True, earlier=self._lazy)
+            )
         planned, self._planned = self._planned, []
         self._writes.extend(planned)
         return planned
@@ -393,8 +404,9 @@ class Lane:
             self.ring.zero(self.tail, high)
             self.counters.padding_bytes += high - self.tail
             self.tail = high
-        force = force or self.config.durability == "force"
-        write = Write(segment, self.ring.parts(self.issued, high), self.issued, high, force=force)
+        force = force or not self._lazy
+        parts = self.ring.parts(self.issued, high)
+        write = Write(segment, parts, self.issued, high, force=force, earlier=self._lazy)
         self.counters.written_bytes += high - self.issued
         self.counters.writes += 1
         self.counters.forces += force

@@ -72,6 +72,7 @@ class RequestQueue:
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._items: deque[Ticket] = deque()
+        self._overflow: deque[Ticket] = deque()  # of coroutines, which cannot wait in `put`
         self._count = 0
         self._bytes = 0
         self._under_way = 0
@@ -88,7 +89,7 @@ class RequestQueue:
     # -- producers ------------------------------------------------------------------------------------
 
     def put(self, request: Ticket, *, wait: bool = True) -> bool:
-        """Accept a request. At the cap, wait; False at once if `wait` is False.
+        """Accept a request. At the cap, wait; or, if `wait` is False, line it up for later and say False.
 
         Raises:
             PublishBufferFull: the cap was not left within the time-out.
@@ -100,19 +101,26 @@ class RequestQueue:
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal
-            if self.used_bytes + cost > self.cap_bytes and self.used_bytes:
+            if self.used_bytes + cost > self.cap_bytes and self.used_bytes and request.count:
                 if not wait:
+                    self._overflow.append(request)
                     return False
                 self._wait_for_space(cost)
-            self.used_bytes += cost
-            self._bytes += cost
-            self._count += request.count
-            self._items.append(request)
-            if request.count == 0:
-                self._barriers += 1
-            if self._sleepers and not self._looking and self._is_ready():
-                self._wake_builder()
+            elif self._overflow and not wait and request.count:
+                self._overflow.append(request)
+                return False
+            self._accept(request, cost)
         return True
+
+    def _accept(self, request: Ticket, cost: int) -> None:
+        self.used_bytes += cost
+        self._bytes += cost
+        self._count += request.count
+        self._items.append(request)
+        if request.count == 0:
+            self._barriers += 1
+        if self._sleepers and not self._looking and self._is_ready():
+            self._wake_builder()
 
     def _wait_for_space(self, cost: int) -> None:
         deadline = self._clock() + self._timeout_ms / 1000
@@ -121,11 +129,7 @@ class RequestQueue:
             while self.used_bytes + cost > self.cap_bytes and self.used_bytes:
                 left = deadline - self._clock()
                 if left <= 0:
-                    raise PublishBufferFull(
-                        f"{self.used_bytes} bytes wait to become durable and the cap is {self.cap_bytes}; the "
-                        f"device did not make room in {self._timeout_ms} ms. Append slower, or raise "
-                        f"publish_buffer_bytes."
-                    )
+                    raise self._full()
                 self._space.wait(left)
                 if self._refusal is not None:
                     raise self._refusal
@@ -137,25 +141,51 @@ class RequestQueue:
         with self._lock:
             self.used_bytes -= cost
             self._under_way -= messages
+            while self._overflow:
+                following = cost_bytes(self._overflow[0])
+                if self.used_bytes + following > self.cap_bytes and self.used_bytes:
+                    break
+                self._accept(self._overflow.popleft(), following)
             if self._waiting_for_space:
                 self._space.notify_all()
 
     def refuse(self, error: StoreError) -> list[Ticket]:
         """Accept nothing more and let the builders end; the requests that were not taken yet."""
         with self._lock:
-            left = list(self._items)
+            left = [*self._items, *self._overflow]
             self._items.clear()
+            self._overflow.clear()
             self.used_bytes -= self._bytes
             self._bytes = self._count = self._barriers = 0
             self._refusal = error
             self._close()
         return left
 
-    def close(self, error: StoreError) -> None:
-        """Accept nothing more; builders take what is there, and are then told that it was the last."""
+    def close(self, error: StoreError) -> list[Ticket]:
+        """Accept nothing more; builders take what is there, and are then told that it was the last.
+
+        Returns the requests that were still waiting to be accepted.
+        """
         with self._lock:
             self._refusal = self._refusal or error
+            left = list(self._overflow)
+            self._overflow.clear()
             self._close()
+        return left
+
+    def withdraw(self, request: Ticket) -> PublishBufferFull | None:
+        """Take a request out of the line at the cap: the error for it, or None if it was accepted since."""
+        with self._lock:
+            if request not in self._overflow:
+                return None
+            self._overflow.remove(request)
+            return self._full()
+
+    def _full(self) -> PublishBufferFull:
+        return PublishBufferFull(
+            f"{self.used_bytes} bytes wait to become durable and the cap is {self.cap_bytes}; the device did "
+            f"not make room in {self._timeout_ms} ms. Append slower, or raise publish_buffer_bytes."
+        )
 
     def _close(self) -> None:
         self._closing = True

@@ -14,7 +14,6 @@ from .frame import decode_at
 from .lane import OpenSegment, View
 from .message import Message, MessageBatch, make_message
 from .request import Extras
-from .ring import Ring
 from .sealed import SealedSegment
 from .segment import Segment
 from .streams import Stream

@@ -11,8 +11,10 @@ the remains of a crash. Only a small segment that was cleanly closed is gone on 
 
 from __future__ import annotations
 
+import re
 from array import array
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +30,6 @@ from .format import (
     DATA_START,
     LOST_ENTRY,
     SEALED,
-    SEGMENT_SUFFIX,
     SealRecord,
     SegmentHeader,
     align_up,
@@ -39,6 +40,8 @@ from .scanner import ChunkReader, FrameScanner, Scanned, good_messages
 from .sealed import SealedSegment, write_footer
 from .segment import Segment
 from .table import OpenTable
+
+_SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
 
 Mark = tuple[int, int]  # (sequence, position): everything before it was durable
 
@@ -65,7 +68,6 @@ class Found:
     spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
     last_chain: int = 0
     scanned_bytes: int = 0
-    dropped_bytes: int = 0
     losses: list[Loss] = field(default_factory=list)
 
 
@@ -101,6 +103,7 @@ class LaneRecovery:
         self._quarantine = quarantine
         self._repair = repair
         self._direct = direct
+        self._rebuilt: set[int] = set()  # sequences of segments whose header a repair wrote anew
         self.found = Found()
 
     def run(self) -> Found:
@@ -109,23 +112,35 @@ class LaneRecovery:
         files = self._files()
         stale: SealedSegment | None = None  # its footer holds the stream table that is not loaded yet
         for index, file in enumerate(files):
-            if index and file.header.previous_chain != found.last_chain:
-                self._drop(files[index:])
+            if index and file.sequence > files[index - 1].sequence + 1:
+                self._use(stale)
+                stale = None
+                self._fill_holes(files[index - 1].sequence + 1, file.sequence, file.header.previous_chain)
+            if file.sequence in self._rebuilt:
+                file = self._write_header(file.sequence, file.path, found.last_chain)  # noqa: PLW2901
+            if index and file.header.previous_chain != found.last_chain and self._ends_before(files[index:]):
                 break
             segment = Segment(self._disk, self._folder, file.header, direct=self._direct)
             found.segments.append((file.sequence, file.header.capacity_bytes))
-            if file.record is not None and file.record.state == SEALED and not self._repair:
-                stale = SealedSegment(segment, file.record)
-                found.sealed.append(stale)
-                found.last_chain = file.record.chain
-                continue
-            if stale is not None:
-                self._load_streams(stale)
-                stale = None
+            if file.record is not None and file.record.state == SEALED:
+                sealed = SealedSegment(segment, file.record)
+                if not self._repair or self._is_healthy(sealed):
+                    stale = sealed
+                    found.sealed.append(sealed)
+                    found.last_chain = file.record.chain
+                    continue
+            self._use(stale)
+            stale = None
             self._recover_segment(segment, file, files[index + 1 :])
-        if stale is not None:
-            self._load_streams(stale)
+        self._use(stale)
+        if found.spares:
+            self._fill_holes(found.segments[-1][0] + 1 if files else 1, found.spares[0][0], found.last_chain)
         return found
+
+    def _use(self, stale: SealedSegment | None) -> None:
+        """Load the stream table of the newest footer passed, if that was not done."""
+        if stale is not None:
+            self._load_streams(stale.footer.data())
 
     # -- files ----------------------------------------------------------------------------------------
 
@@ -133,10 +148,7 @@ class LaneRecovery:
         """The segments in use, in order; spares are noted. Raises StoreCorrupt if one is missing."""
         used: list[_File] = []
         unknown: list[tuple[int, Path]] = []
-        for name in self._disk.list(self._folder):
-            if not name.endswith(SEGMENT_SUFFIX) or not name[: -len(SEGMENT_SUFFIX)].isdigit():
-                continue
-            sequence, path = int(name[: -len(SEGMENT_SUFFIX)]), self._folder / name
+        for sequence, path in self._segment_files():
             file = self._read_blocks(sequence, path)
             if file is None:
                 unknown.append((sequence, path))
@@ -144,18 +156,41 @@ class LaneRecovery:
                 used.append(file)
         last = used[-1].sequence if used else 0
         for sequence, path in unknown:
-            if sequence < last or self._was_in_use(sequence, path):
+            later = [file for file in used if file.sequence > sequence]
+            if self._was_in_use(sequence, path, later):
                 if not self._repair:
                     raise StoreCorrupt("a segment's header is damaged", path, 0)
-                self._set_aside(path, 0, 0, 0)
-                self._disk.remove(path)
+                used.append(self._rebuild_header(sequence, path))
+                used.sort(key=lambda file: file.sequence)
+                last = used[-1].sequence
+            elif sequence < last:
+                # Its first write, and so its header, was lost in a crash: nothing after it was acknowledged.
+                self._discard(sequence)
+                used = [file for file in used if file.sequence < sequence]
+                break
             else:
                 self._keep_spare(sequence, path)
-        for before, after in zip(used, used[1:], strict=False):
-            if after.sequence != before.sequence + 1 and not self._repair:
-                missing = self._folder / segment_name(before.sequence + 1)
-                raise StoreCorrupt("a segment is missing", missing, 0)
+        self._check_gaps(used)
         return used
+
+    def _segment_files(self) -> list[tuple[int, Path]]:
+        """(sequence, path) of the segment files; files that retention had retired are removed."""
+        files = []
+        for name in self._disk.list(self._folder):
+            if _SEGMENT_FILE.fullmatch(name):
+                files.append((int(name[:12]), self._folder / name))
+            elif name.startswith("retired-"):
+                self._disk.remove(self._folder / name)
+        return files
+
+    def _check_gaps(self, used: list[_File]) -> None:
+        """Segments and spares are numbered without gaps, from 1 unless retention took the first ones."""
+        sequences = [file.sequence for file in used] + [sequence for sequence, _ in self.found.spares]
+        if not used and sequences:
+            sequences.insert(0, 0)
+        for before, after in pairwise(sequences):
+            if after != before + 1 and not self._repair:
+                raise StoreCorrupt("a segment is missing", self._folder / segment_name(before + 1), 0)
 
     def _read_blocks(self, sequence: int, path: Path) -> _File | None:
         file = self._disk.open(path)
@@ -169,21 +204,27 @@ class LaneRecovery:
         record = SealRecord.unpack(head[BLOCK_BYTES:])
         return _File(sequence, path, header, record if record and record.sequence == sequence else None)
 
-    def _was_in_use(self, sequence: int, path: Path) -> bool:
-        """Was anything durable in this file, whose header is not its own? Its frames' marks say so."""
+    def _was_in_use(self, sequence: int, path: Path, later: list[_File]) -> bool:
+        """Was anything durable in this file, whose header is not its own?
+
+        Its own seal record says so, or a durable mark in a frame of it or of a later segment.
+        """
         file = self._disk.open(path)
         reader = ChunkReader(file, file.size())
         try:
-            scanner = FrameScanner(reader, sequence, DATA_START, 0)
-            head = bytes(reader.view(0, BLOCK_BYTES))
-            foreign = not any(head) or SegmentHeader.unpack(head) is not None
-            if foreign and scanner.frame_at(DATA_START) is None:
-                return False
-            later = scanner.find_later(DATA_START, reader.size_bytes)
-            return any((frame.durable_sequence, frame.durable_position) > (sequence, 0) for frame in later)
+            record = SealRecord.unpack(bytes(reader.view(BLOCK_BYTES, BLOCK_BYTES)))
+            if record is not None and record.sequence == sequence:
+                return True
+            frames = FrameScanner(reader, sequence, 0, 0).find_later(0, reader.size_bytes)
         finally:
             reader.close()
             file.close()
+        marks = [(frame.durable_sequence, frame.durable_position) for frame in frames]
+        for other in later:
+            if other.record is not None:
+                return True
+            marks += self._marks(other, DATA_START)
+        return any(mark > (sequence, 0) for mark in marks)
 
     def _keep_spare(self, sequence: int, path: Path) -> None:
         file = self._disk.open(path)
@@ -195,22 +236,86 @@ class LaneRecovery:
         else:
             self._disk.remove(path)
 
-    def _drop(self, files: list[_File]) -> None:
-        """Remove segments that do not continue the log; raises StoreCorrupt if they were durable."""
-        end: Mark = self.found.segments[-1][0], 0
+    def _ends_before(self, files: list[_File]) -> bool:
+        """These segments do not continue the log. True, and they are removed, if they were never durable.
+
+        Otherwise something before them is missing: StoreCorrupt, or False when repairing: go on with them.
+        """
         for file in files:
             marks = self._marks(file, DATA_START)
-            durable = file.record is not None or any(mark > (file.sequence, 0) for mark in marks)
-            if durable and not self._repair:
-                raise StoreCorrupt(f"segment {end[0]} does not reach the one after it", file.path, 0)
-            self.found.dropped_bytes += file.header.capacity_bytes
-            if durable:
-                self._set_aside(file.path, 0, 0, 0)
+            if file.record is not None or any(mark > (file.sequence, 0) for mark in marks):
+                if not self._repair:
+                    raise StoreCorrupt("the segment does not continue the one before it", file.path, 0)
+                return False
+        self._discard(files[0].sequence)
+        return True
+
+    def _discard(self, first: int) -> None:
+        """Remove the files from a sequence on: nothing in them was acknowledged."""
         self.found.spares.clear()
-        for name in self._disk.list(self._folder):
-            if name.endswith(SEGMENT_SUFFIX) and int(name[: -len(SEGMENT_SUFFIX)]) >= files[0].sequence:
-                self._disk.remove(self._folder / name)
+        for sequence, path in self._segment_files():
+            if sequence >= first:
+                self._disk.remove(path)
         self._disk.force_folder(self._folder)
+
+    def _rebuild_header(self, sequence: int, path: Path) -> _File:
+        """Put a new header before the frames of a segment; the old one is set aside."""
+        self._set_aside(path, 0, BLOCK_BYTES, 0)
+        self._rebuilt.add(sequence)
+        return self._write_header(sequence, path, 0)
+
+    def _write_header(self, sequence: int, path: Path, previous_chain: int) -> _File:
+        file = self._disk.open(path)
+        try:
+            capacity = file.size() & -BLOCK_BYTES
+            header = SegmentHeader(self._lane, self._store_id, sequence, capacity, 0, previous_chain)
+            file.write([header.pack()], 0)
+            file.force()
+        finally:
+            file.close()
+        found = self._read_blocks(sequence, path)
+        assert found is not None
+        return found
+
+    def _fill_holes(self, first: int, end: int, chain: int) -> None:
+        """Put empty segments in the place of lost ones, so that the numbers have no gap. Repair only."""
+        for sequence in range(first, end):
+            header = SegmentHeader(self._lane, self._store_id, sequence, DATA_START, 0, self.found.last_chain)
+            segment = Segment(self._disk, self._folder, header, direct=False)
+            file = self._disk.open(segment.path, create=True)
+            file.write([header.pack(), bytes(BLOCK_BYTES)], 0)
+            file.force()
+            file.close()
+            self._disk.force_folder(self._folder)
+            self._set_aside(segment.path, 0, 0, 0)
+            data = self._index(_Scan(), segment.path, None)
+            self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
+            self.found.segments.append((sequence, DATA_START))
+            self.found.last_chain = chain
+
+    def _is_healthy(self, sealed: SealedSegment) -> bool:
+        """Does a sealed segment hold what its footer says, every byte of it?"""
+        segment, record = sealed.segment, sealed.record
+        reader = ChunkReader(segment.data, record.data_end)
+        try:
+            footer = sealed.footer
+            footer.check_entries()
+            scanner = FrameScanner(reader, segment.sequence, DATA_START, 0)
+            good = np.zeros(record.entries, np.bool_)
+            for position in footer.frame_position.tolist():
+                frame = scanner.frame_at(position)
+                if frame is None:
+                    return False
+                payload = reader.view(frame.payload_start, frame.header.payload_bytes)
+                begin = frame.header.first_entry
+                kept = good_messages(frame, payload)[: record.entries - begin]
+                good[begin : begin + len(kept)] = kept
+            entries = footer.entries[footer.entries != LOST_ENTRY]
+            return bool(good[entries].all())
+        except StoreCorrupt:
+            return False
+        finally:
+            reader.close()
 
     def _marks(self, file: _File, begin: int) -> list[Mark]:
         """The durable marks of all frames of a segment from `begin` on."""
@@ -235,12 +340,18 @@ class LaneRecovery:
                 end = segment.data.size()
         reader = ChunkReader(segment.data, end)
         scanner = FrameScanner(reader, file.sequence, DATA_START, file.header.chain)
+        before = _footer_of(segment, file) if self._repair else None
+        if before is not None and not self.found.streams:
+            self._load_streams(before)
+            self.found.next_offsets = before.first.tolist()
         try:
             scan = self._scan(scanner, file, later)
         finally:
             reader.close()
         self.found.scanned_bytes += min(end, align_up(scanner.position))
-        data = self._index(scan, segment.path)
+        data = self._index(scan, segment.path, before)
+        if scan.has_gaps and later:
+            scanner.chain = later[0].header.previous_chain  # the next segment must be found to continue it
         self.found.last_chain = scanner.chain
         small = file.record is not None and file.record.state == CLOSED
         if small and not later and not self.found.losses and not scan.has_gaps:
@@ -273,12 +384,13 @@ class LaneRecovery:
             return False
         if not self._repair:
             raise StoreCorrupt("a frame is damaged or missing", file.path, begin)
+        scan.has_gaps = True
         following = scanner.find_later(begin, scanner.reader.size_bytes)
         resumed = next((header for header in following if header.first_entry >= scan.next_entry), None)
         stop = resumed.position if resumed is not None else scanner.reader.size_bytes
         lost = resumed.first_entry - scan.next_entry if resumed is not None else 0
-        self._set_aside(file.path, begin, stop - begin, lost)
-        scan.has_gaps = True
+        if stop > begin or resumed is None:
+            self._set_aside(file.path, begin, max(0, stop - begin), lost)
         if resumed is None:
             return False
         frame = scanner.frame_at(resumed.position)
@@ -292,6 +404,7 @@ class LaneRecovery:
     ) -> bool:
         """A frame's messages are not all whole. True if the log ends in it; a repair keeps the good ones."""
         frame = found.frame
+        scan.has_gaps = scan.has_gaps or self._repair
         position = int(frame.starts()[found.whole])
         if not self._durable_beyond(scanner, file, later, position):
             scanner.position = position
@@ -334,12 +447,10 @@ class LaneRecovery:
 
     # -- streams and their rows -----------------------------------------------------------------------
 
-    def _load_streams(self, sealed: SealedSegment) -> None:
-        footer = sealed.footer
-        topics = footer.topics()
-        names = [topics[index] for index in footer.stream_topic.tolist()]
+    def _load_streams(self, footer: FooterData) -> None:
+        names = [footer.topics[index] for index in footer.stream_topic.tolist()]
         self.found.streams = list(zip(names, footer.stream_queue.tolist(), strict=True))
-        self.found.next_offsets = (footer.first + np.diff(footer.start.astype(np.int64))).tolist()
+        self.found.next_offsets = footer.next_offsets.tolist()
 
     def _learn_streams(self, found: Scanned) -> None:
         for number, topic, queue_id in found.frame.definitions():
@@ -354,8 +465,11 @@ class LaneRecovery:
             self.found.streams.append((f"lost-name-{self._lane}", len(self.found.streams)))
             self.found.next_offsets.append(0)
 
-    def _index(self, scan: _Scan, path: Path) -> FooterData:
-        """Sort a scan's messages by stream; the footer of the segment. Offsets go on from the state."""
+    def _index(self, scan: _Scan, path: Path, before: FooterData | None) -> FooterData:
+        """Sort a scan's messages by stream; the footer of the segment. Offsets go on from the state.
+
+        `before` is the segment's old footer, if it is whole: where each stream must end.
+        """
         streams = len(self.found.streams)
         numbers = np.concatenate(scan.numbers) if scan.numbers else np.empty(0, np.uint32)
         lows = np.concatenate(scan.lows) if scan.lows else np.empty(0, np.uint16)
@@ -367,10 +481,14 @@ class LaneRecovery:
         first = np.array(self.found.next_offsets, np.int64)
         sorted_entries = entries[order]
         expected = np.repeat(first - start[:-1], counts) + np.arange(len(order))
-        if np.any((expected & 0xFFFF) != lows[order]):
-            if not self._repair:
-                raise StoreCorrupt("an offset does not follow the one before", path, DATA_START)
-            sorted_entries, counts = _fill_gaps(sorted_entries, lows[order], start, first)
+        jumps = bool(np.any((expected & 0xFFFF) != lows[order]))
+        if jumps and not self._repair:
+            raise StoreCorrupt("an offset does not follow the one before", path, DATA_START)
+        if jumps or before is not None:
+            ends = first.copy()
+            if before is not None:
+                ends[: len(before.first)] = before.next_offsets
+            sorted_entries, counts = _fill_gaps(sorted_entries, lows[order], start, first, ends)
             np.cumsum(counts, out=start[1:])
         self.found.next_offsets = (first + counts).tolist()
         return self._footer_data(scan, first, start, sorted_entries)
@@ -417,7 +535,6 @@ class LaneRecovery:
         """Copy a damaged range to the quarantine folder and note it."""
         self._disk.make_folder(self._quarantine)
         source = self._disk.open(path)
-        size = size or source.size()
         name = f"lane-{self._lane:02d}-{path.stem}-{position}.bin"
         target = self._disk.open(self._quarantine / name, create=True)
         step = 8 << 20
@@ -428,6 +545,18 @@ class LaneRecovery:
         source.close()
         self._disk.force_folder(self._quarantine)
         self.found.losses.append(Loss(str(path), position, size, messages, str(self._quarantine / name)))
+
+
+def _footer_of(segment: Segment, file: _File) -> FooterData | None:
+    """The footer of a segment, if it has one and it is whole."""
+    if file.record is None or file.record.state != SEALED:
+        return None
+    try:
+        footer = SealedSegment(segment, file.record).footer
+        footer.check_entries()
+        return footer.data()
+    except StoreCorrupt:
+        return None
 
 
 def _uint_array(values: npt.NDArray[np.uint32]) -> array[int]:
@@ -441,8 +570,9 @@ def _fill_gaps(
     lows: npt.NDArray[np.uint16],
     start: npt.NDArray[np.int64],
     first: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Put LOST_ENTRY where a queue's offsets jump; the new entries and the new count of each stream."""
+    """Put LOST_ENTRY where a queue's offsets jump, or end before `ends`; entries and count of each stream."""
     filled: list[int] = []
     counts = np.zeros(len(first), np.int64)
     for number in range(len(first)):
@@ -452,5 +582,6 @@ def _fill_gaps(
             filled.extend([LOST_ENTRY] * gap)
             filled.append(int(entries[at]))
             offset += gap + 1
+        filled.extend([LOST_ENTRY] * (int(ends[number]) - offset))
         counts[number] = len(filled) - before
     return np.array(filled, np.uint32), counts

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from .errors import StoreError
 from .streams import Stream
 
-
 NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message
 
 
@@ -177,7 +176,7 @@ class Group(Ticket):
 
     def __init__(self, streams: Sequence[Stream], datas: Sequence[bytes], size_bytes: int) -> None:
         super().__init__(streams[0], datas[0] if len(datas) == 1 else b"", size_bytes)
-        self.count = len(streams)  # type: ignore[misc]  # a slot here, a class constant for single messages
+        self.count = len(streams)  # a slot here, a class constant for single messages
         self.streams = streams
         self.datas = datas
         self.offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 
-from .config import BLOCK_BYTES
+from .format import BLOCK_BYTES
 
 SMALL_BYTES = 1024
 WARM_STEP_BYTES = 2 << 20

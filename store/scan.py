@@ -8,7 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import StoreCorrupt
-from .format import FRAME_HEADER_BYTES, HAS_EXTRAS, HAS_PAYLOAD_CHECKSUM, LOST_ENTRY, checksum64, read_frame_header
+from .format import (
+    FRAME_HEADER_BYTES,
+    HAS_EXTRAS,
+    HAS_PAYLOAD_CHECKSUM,
+    LOST_ENTRY,
+    checksum64,
+    read_frame_header,
+)
 from .frame import Frame, decode_at
 from .lane import Lane, OpenSegment
 from .message import MessageBatch

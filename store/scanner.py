@@ -139,7 +139,7 @@ class FrameScanner:
 
     def find_later(self, position: int, end: int) -> list[FrameHeader]:
         """Headers of the frames of this segment that begin in [position, end), whatever their chain."""
-        found = []
+        found: list[FrameHeader] = []
         step = CHUNK_BYTES
         overlap = len(FRAME_MAGIC) - 1
         for begin in range(position, end, step):
@@ -169,10 +169,11 @@ def whole_messages(frame: Frame, payload: memoryview) -> int:
 def good_messages(frame: Frame, payload: memoryview) -> npt.NDArray[np.bool_]:
     """For each message: are its bytes, in `payload`, the right ones?"""
     ends = frame.lengths.cumsum(dtype=np.int64).tolist()
-    begins = [0, *ends[:-1]]
+    begins = [0, *ends][:-1]
     sums = np.fromiter(
         [checksum64(payload[begin:end]) for begin, end in zip(begins, ends, strict=True)],
         np.uint64,
         len(ends),
     ).astype(np.uint32)
-    return (sums == frame.checksums) & (np.array(ends, np.int64) <= len(payload))
+    right: npt.NDArray[np.bool_] = sums == frame.checksums
+    return right & (np.array(ends, np.int64) <= len(payload))

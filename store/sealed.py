@@ -55,7 +55,7 @@ class SealedSegment:
         """Entry numbers of up to `limit` messages from `offset` on; the stream's row must contain it."""
         first, begin, end = self.footer.row(number)
         at = begin + offset - first
-        return self.footer.entries[at : min(end, at + limit)]  # type: ignore[return-value]
+        return self.footer.entries[at : min(end, at + limit)]
 
     def frame(self, ring: Ring | None, index: int) -> Frame:
         """The decoded head of the frame with this index in the footer. Raises StoreCorrupt."""
@@ -117,7 +117,7 @@ def make_footer(
     first = np.zeros(count, np.int64)
     if before is not None:
         known = len(before.first)
-        first[:known] = before.first + np.diff(before.start.astype(np.int64))
+        first[:known] = before.next_offsets
     lengths = np.zeros(count, np.int64)
     numbers = sorted(rows)
     ordered = [rows[number] for number in numbers]

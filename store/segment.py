@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import threading
 from pathlib import Path
 
 from .disk import Disk, LogFile
+from .errors import StoreClosed
 from .format import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
 from .ring import Ring
 
@@ -32,6 +34,8 @@ class Segment:
         self._direct = direct
         self._log: LogFile | None = None
         self._data: LogFile | None = None
+        self._closed = False
+        self._opening = threading.Lock()
         self._windows: set[int] = set()
 
     @property
@@ -48,10 +52,17 @@ class Segment:
 
     @property
     def data(self) -> LogFile:
-        """The file to read from."""
-        if self._data is None:
-            self._data = self._disk.open(self.path)
-        return self._data
+        """The file to read from. Raises StoreClosed."""
+        return self._data if self._data is not None else self.open_data()
+
+    def open_data(self) -> LogFile:
+        """Open the reading side. Raises StoreClosed when the store was closed meanwhile."""
+        with self._opening:
+            if self._closed:
+                raise StoreClosed("the store was closed while it was read; open it again")
+            if self._data is None:
+                self._data = self._disk.open(self.path)
+            return self._data
 
     def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
         """`size` bytes at `position`, and whether they came from the ring of recent frames."""
@@ -94,9 +105,11 @@ class Segment:
     def close(self) -> None:
         """Close both sides."""
         self.stop_writing()
-        if self._data is not None:
-            self._data.close()
-            self._data = None
+        with self._opening:
+            self._closed = True
+            if self._data is not None:
+                self._data.close()
+                self._data = None
 
 
 def prewrite(disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin: int = 0) -> None:

@@ -23,11 +23,12 @@ from .errors import (
     MessageTooLarge,
     OffsetOutOfRange,
     StoreClosed,
+    StoreCorrupt,
     StoreError,
     StoreUnusable,
 )
 from .flusher import Flusher
-from .folder import QUARANTINE, create_header, enter_folder, read_header
+from .folder import QUARANTINE, create_store, enter_folder, read_header
 from .format import (
     BLOCK_BYTES,
     CLOSED,
@@ -125,14 +126,17 @@ class MessageStore:
 
     def _open(self, repair: bool) -> None:
         disk, config = self._disk, self.config
-        header = read_header(disk, self.path) or create_header(disk, self.path, config.lanes)
+        header = read_header(disk, self.path) or create_store(disk, self.path, config.lanes)
         direct = config.direct_io is not False and config.durability == "force"
         self._upkeep = Upkeep(
             disk, self.path, config, header.store_id, _now_ms, self._force_lazily, self._mark, direct=direct
         )
         for index in range(header.lanes):
             folder = self.path / lane_name(index)
-            disk.make_folder(folder)
+            if not folder.is_dir():
+                if not repair:
+                    raise StoreCorrupt("a lane's folder is missing", folder, 0)
+                disk.make_folder(folder)
             found = LaneRecovery(
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()
@@ -183,7 +187,7 @@ class MessageStore:
             self._closed = True
         closed = StoreClosed(f"the store {self.path} was closed; open it again")
         for queue in self._queues:
-            queue.close(closed)
+            answer_all(queue.close(closed), closed)
         for flusher in self._flushers:
             flusher.join()
         with self._arrivals:
@@ -192,7 +196,9 @@ class MessageStore:
         try:
             for lane in self._lanes:
                 if self._poison is None:
-                    self._finish_lane(lane)
+                    # Without its closing note a lane is recovered by a scan: nothing is lost.
+                    with contextlib.suppress(OSError):
+                        self._finish_lane(lane)
         finally:
             for lane in self._lanes:
                 lane.close()
@@ -326,13 +332,15 @@ class MessageStore:
     ) -> asyncio.Future[int]:
         """`append` for coroutines: await the result for the offset. Must be called in a running loop.
 
-        Arguments and errors as for `append`. While the publish buffer is full a helper thread waits.
+        Arguments and errors as for `append`. While the publish buffer is full, messages wait in the order of
+        the calls.
         """
         stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties)
         loop = asyncio.get_running_loop()
         request = AsyncRequest(stream, data, len(data), extras, loop)
         if not stream.queue.put(request, wait=False):
-            loop.run_in_executor(None, _put_later, stream.queue, request)
+            timeout_s = self.config.append_timeout_ms / 1000
+            loop.call_later(timeout_s, _give_up, stream.queue, request)
         return request.future
 
     def append_batch(self, messages: Iterable[tuple[str, int, bytes]]) -> npt.NDArray[np.int64]:
@@ -532,7 +540,9 @@ class MessageStore:
         """
         self._check_open()
         for lane in self._lanes:
-            yield from scan_lane(lane)
+            for batch in scan_lane(lane):
+                yield batch
+                self._check_open()
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(first, next): the queue holds the offsets first .. next - 1; (0, 0) if it was never used."""
@@ -671,12 +681,11 @@ def _check_extras(
     return Extras(deliver_at_ms, key, packed)
 
 
-def _put_later(queue: RequestQueue, request: AsyncRequest) -> None:
-    """Wait for space in a helper thread, on behalf of a coroutine."""
-    try:
-        queue.put(request)
-    except StoreError as error:
-        answer_all([request], error)
+def _give_up(queue: RequestQueue, request: AsyncRequest) -> None:
+    """The time to wait for space in the publish buffer is over."""
+    error = queue.withdraw(request)
+    if error is not None and not request.future.done():
+        request.future.set_exception(error)
 
 
 def _collect(groups: list[Group]) -> npt.NDArray[np.int64]:

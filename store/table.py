@@ -123,7 +123,7 @@ def _shown(entries: npt.NDArray[np.uint32], visible: int) -> int:
         return len(entries)
     kept = entries[entries != LOST_ENTRY]
     if len(kept) == len(entries):
-        return bisect_left(entries, visible)  # type: ignore[type-var]
+        return bisect_left(entries, visible)
     return int(np.count_nonzero((entries < visible) | (entries == LOST_ENTRY)))
 
 

@@ -25,6 +25,7 @@ from .segment import Segment, prewrite
 FIRST_SEGMENT_BYTES = 4 * MIB
 SEGMENT_GROWTH = 4
 TICK_S = 0.5
+RETIRED_PREFIX = "retired-"
 WARM_AHEAD_BYTES = 16 * MIB
 
 
@@ -249,8 +250,13 @@ class Upkeep:
     def _remove_oldest(self, lane: Lane) -> None:
         oldest = lane.forget_oldest()
         self.removed_segments += 1
-        # Readers may still have it: its file is touched when the last of them has let go, not before.
-        weakref.finalize(oldest, self._unused, lane, oldest.segment.path, oldest.segment.header.capacity_bytes)
+        segment = oldest.segment
+        retired = segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
+        segment.open_data()  # for the readers who found it before, and know only its old name
+        self._disk.rename(segment.path, retired)
+        self._disk.force_folder(lane.folder)
+        # Its bytes are touched when the last of those readers has let go, not before.
+        weakref.finalize(oldest, self._unused, lane, retired, segment.header.capacity_bytes)
 
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
         """Nobody reads a removed segment any more. Runs in whichever thread was the last."""

@@ -62,11 +62,13 @@ def segment_paths(store: Path, lane: int = 0) -> list[Path]:
 
 
 def take_snapshot(store: Path) -> Snapshot:
-    """All files of a folder. Files that move away meanwhile (recycled ones) make it start again."""
+    """All files of a folder, and its folders (with a slash). Files that move away meanwhile (recycled ones) make it start again."""
     while True:
         try:
-            paths = [path for path in sorted(store.rglob("*")) if path.is_file()]
-            return {str(path.relative_to(store)): path.read_bytes() for path in paths}
+            paths = sorted(store.rglob("*"))
+            folders = {f"{path.relative_to(store)}/": b"" for path in paths if path.is_dir()}
+            files = {str(path.relative_to(store)): path.read_bytes() for path in paths if not path.is_dir()}
+            return {**folders, **files}
         except FileNotFoundError:
             continue
 
@@ -76,8 +78,10 @@ def put_snapshot(snapshot: Snapshot, store: Path) -> Path:
     shutil.rmtree(store, ignore_errors=True)
     for name, content in snapshot.items():
         path = store / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        folder = path if name.endswith("/") else path.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder != path:
+            path.write_bytes(content)
     return store
 
 

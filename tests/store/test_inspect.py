@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from store import MessageStore, StoreConfig, StoreCorrupt, StoreLocked, StoreUnusable
-from store.format import BLOCK_BYTES, DATA_START, SealRecord
+from store.format import BLOCK_BYTES, DATA_START, SealRecord, align_up
 from store.inspect import inspect_folder
 
 CONFIG = StoreConfig(
@@ -130,7 +130,8 @@ def test_damage_is_said_and_unknown_figures_are_none(folder: Path, position: int
     row = rows_of(folder)[0]
     path = folder / row["file"]
     raw = bytearray(path.read_bytes())
-    raw[(position if position is not None else len(raw) - 9)] ^= 4
+    footer_end = align_up(row["data_end"]) + row["footer_bytes"]
+    raw[(position if position is not None else footer_end - 9)] ^= 4
     path.write_bytes(raw)
     found = inspect_folder(folder)
     problem = found["lanes"][0]["segments"][0]["problem"]

@@ -1,0 +1,307 @@
+"""Opening with `repair=True`: the damaged range is set aside and told of, everything else stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore, StoreCorrupt
+from store.format import BLOCK_BYTES, DATA_START
+from store.frame import Frame
+
+from .helpers import (
+    contents,
+    flip_bit,
+    frames_of,
+    memory_folder,
+    overwrite,
+    put_snapshot,
+    scanned,
+    seal_of,
+    segment_path,
+    segment_paths,
+    take_snapshot,
+    tiny,
+    until,
+)
+from .test_recovery import QUEUES, Rows, count, is_part, long_story, short_story
+
+TINY = tiny()
+Damage = Callable[[Path], None]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+@pytest.fixture
+def long(folder: Path) -> tuple[Path, Rows]:
+    """A closed store of several sealed segments."""
+    with MessageStore.open(folder / "s", TINY) as store:
+        expected = long_story(store)
+    return folder / "s", expected
+
+
+def repair(path: Path, expected: Rows, *, lost: int) -> None:
+    """Repair; at most `lost` messages may be gone, and the store must work as any other from then on."""
+    with MessageStore.open(path, TINY, repair=True) as store:
+        rows = check(store, expected, lost)
+        assert store.losses, "nothing was told of"
+        assert store.stats()["recovery"]["losses"]
+        for loss in store.losses:
+            assert Path(loss.quarantined_to).parent == path / "quarantine"
+            assert Path(loss.quarantined_to).stat().st_size <= loss.size_bytes
+        for topic, queue in QUEUES:
+            offset = store.append(topic, queue, b"new")
+            assert offset == store.queue_bounds(topic, queue)[1] - 1
+            assert offset not in rows[topic, queue]
+            rows[topic, queue][offset] = b"new"
+        assert contents(store, QUEUES) == rows
+    with MessageStore.open(path, TINY) as store:  # no damage is left: it opens without a repair
+        assert store.losses == []
+        assert contents(store, QUEUES) == rows
+        assert scanned(store) == {name: mine for name, mine in rows.items() if mine}
+
+
+def check(store: MessageStore, expected: Rows, lost: int) -> Rows:
+    rows = contents(store, QUEUES)
+    assert is_part(rows, expected)
+    assert count(rows) >= count(expected) - lost
+    assert scanned(store) == {name: mine for name, mine in rows.items() if mine}
+    for topic, queue in QUEUES:
+        last = max(rows[topic, queue], default=-1)
+        assert store.queue_bounds(topic, queue)[1] >= last + 1
+    return rows
+
+
+def full_frames(path: Path) -> list[Frame]:
+    """The frames that have messages; the others are marks."""
+    return [frame for frame in frames_of(path) if frame.header.count]
+
+
+def last_frame(path: Path) -> Frame:
+    return full_frames(path)[-1]
+
+
+def damage_payload(path: Path) -> None:
+    flip_bit(path, full_frames(path)[3].payload_start + 7)
+
+
+def damage_header(path: Path) -> None:
+    flip_bit(path, full_frames(path)[3].header.position + 20)
+
+
+def damage_first_frame(path: Path) -> None:
+    flip_bit(path, DATA_START + 20)
+
+
+def damage_last_frame(path: Path) -> None:
+    flip_bit(path, last_frame(path).header.position + 20)
+
+
+def damage_last_payload(path: Path) -> None:
+    flip_bit(path, last_frame(path).header.end - 1)
+
+
+def zero_a_block(path: Path) -> None:
+    overwrite(path, full_frames(path)[3].header.position // BLOCK_BYTES * BLOCK_BYTES, bytes(BLOCK_BYTES))
+
+
+def damage_footer(path: Path) -> None:
+    record = seal_of(path)
+    assert record is not None
+    flip_bit(path, record.footer_position + 30)
+
+
+def damage_entries(path: Path) -> None:
+    record = seal_of(path)
+    assert record is not None
+    overwrite(path, record.footer_position + record.footer_bytes - 400, b"\x01" * 200)
+
+
+def damage_seal(path: Path) -> None:
+    flip_bit(path, BLOCK_BYTES + 20)
+
+
+def damage_segment_header(path: Path) -> None:
+    flip_bit(path, 30)
+
+
+def cut_in_half(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+IN_A_SEGMENT = 16
+CASES: list[tuple[Damage, int]] = [
+    (damage_payload, 1), (damage_header, 1), (damage_first_frame, 1), (damage_last_frame, 1),
+    (damage_last_payload, 1), (zero_a_block, 3), (cut_in_half, IN_A_SEGMENT), (Path.unlink, IN_A_SEGMENT),
+    (damage_segment_header, IN_A_SEGMENT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sequence", [1, 2, 4])
+@pytest.mark.parametrize(("damage", "lost"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_damage_is_set_aside_and_later_messages_keep_their_offsets(
+    long: tuple[Path, Rows], damage: Damage, lost: int, sequence: int
+) -> None:
+    path, expected = long
+    if damage is Path.unlink and sequence == 1:
+        pytest.skip("a missing first segment cannot be told from one that retention removed")
+    damage(segment_path(path, sequence))
+    with pytest.raises(StoreCorrupt), MessageStore.open(path, TINY) as store:
+        check(store, expected, 0)
+    if damage is Path.unlink:
+        repair_of_missing(path, expected)
+    else:
+        repair(path, expected, lost=lost)
+
+
+def repair_of_missing(path: Path, expected: Rows) -> None:
+    """There is nothing to set aside; the rest of `repair` holds."""
+    with MessageStore.open(path, TINY, repair=True) as store:
+        rows = check(store, expected, IN_A_SEGMENT)
+        assert store.losses
+    with MessageStore.open(path, TINY) as store:
+        assert contents(store, QUEUES) == rows
+
+
+@pytest.mark.parametrize("damage", [damage_footer, damage_entries, damage_seal])
+@pytest.mark.parametrize("sequence", [1, 2, 4])
+def test_damage_to_what_can_be_made_again_loses_nothing(
+    long: tuple[Path, Rows], damage: Damage, sequence: int
+) -> None:
+    path, expected = long
+    damage(segment_path(path, sequence))
+    for _ in range(2):
+        with MessageStore.open(path, TINY, repair=True) as store:
+            check(store, expected, 0)
+    with MessageStore.open(path, TINY) as store:
+        check(store, expected, 0)
+
+
+def test_repair_of_a_healthy_store_changes_nothing(long: tuple[Path, Rows]) -> None:
+    path, expected = long
+    for _ in range(2):
+        with MessageStore.open(path, TINY, repair=True) as store:
+            assert store.losses == []
+            check(store, expected, 0)
+            assert [store.queue_bounds(*name) for name in QUEUES] == [(0, len(expected[name])) for name in QUEUES]
+    assert not (path / "quarantine").exists()
+
+
+def test_repair_of_a_new_folder_makes_a_store(folder: Path) -> None:
+    with MessageStore.open(folder / "new", TINY, repair=True) as store:
+        assert store.append("a", 0, b"x") == 0
+        assert store.losses == []
+
+
+def test_repair_after_retention_keeps_names_offsets_and_messages(folder: Path) -> None:
+    """The first segments are gone, so that streams and offsets are known from footers alone."""
+    path = folder / "s"
+    with MessageStore.open(path, tiny(retention_bytes=300 << 10)) as store:
+        for index in range(200):
+            store.append(*QUEUES[index % 3], b"%04d" % index * 700)
+        until(lambda: bool(store.queue_bounds(*QUEUES[0])[0] > 0))
+    with MessageStore.open(path, TINY) as store:
+        rows = contents(store, QUEUES)
+        bounds = [store.queue_bounds(*name) for name in QUEUES]
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses == []
+        assert [store.queue_bounds(*name) for name in QUEUES] == bounds
+        assert contents(store, QUEUES) == rows
+
+
+def test_repair_of_one_lane_leaves_the_others_alone(folder: Path) -> None:
+    config = tiny(lanes=3)
+    path = folder / "s"
+    expected: Rows = {name: {} for name in QUEUES}
+    queues = [("t", queue) for queue in range(9)]
+    with MessageStore.open(path, config) as store:
+        for index in range(180):
+            store.append(*queues[index % 9], b"%04d" % index * 500)
+        before = contents(store, queues)
+    victim = segment_paths(path, 1)[0]
+    damage_header(victim)
+    with MessageStore.open(path, config, repair=True) as store:
+        after = contents(store, queues)
+        assert count(before) - count(after) == 1
+        assert is_part(after, before)
+    assert expected.keys() == set(QUEUES)
+
+
+def test_damage_in_two_places_is_told_twice(long: tuple[Path, Rows]) -> None:
+    path, expected = long
+    damage_header(segment_path(path, 1))
+    damage_payload(segment_path(path, 3))
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert [Path(loss.file).name[-7:] for loss in store.losses] == ["001.seg", "003.seg"]
+        assert [loss.messages for loss in store.losses] == [1, 1]
+        check(store, expected, 2)
+
+
+def test_one_bad_message_of_a_batch_costs_that_one_alone(folder: Path) -> None:
+    path = folder / "s"
+    with MessageStore.open(path, TINY) as store:
+        expected = short_story(store)
+    segment = segment_path(path, 1)
+    frame = max(frames_of(segment), key=lambda frame: frame.header.count)
+    flip_bit(segment, int(frame.starts()[4]))
+    with MessageStore.open(path, TINY, repair=True) as store:
+        rows = check(store, expected, 1)
+        assert [loss.messages for loss in store.losses] == [1]
+        missing = {(name, at) for name, mine in expected.items() for at in mine if at not in rows[name]}
+        assert len(missing) == 1
+        ((topic, queue), offset) = missing.pop()
+        assert [message.offset for message in store.read(topic, queue, 0)] == list(rows[topic, queue])
+        assert store.read(topic, queue, offset, 1)[0].offset == offset + 1
+        assert store.read_batch(topic, queue, 0).offsets.tolist() == list(rows[topic, queue])
+
+
+def two_batches(store: MessageStore) -> Rows:
+    """Single messages that name the queues, two batches, and a message behind them."""
+    expected: Rows = {name: {} for name in QUEUES}
+    for name in QUEUES:
+        expected[name][store.append(*name, b"first")] = b"first"
+    for turn in range(2):
+        rows = [(*QUEUES[index % 3], b"batch %d;" % turn * index) for index in range(8)]
+        for (topic, queue, data), offset in zip(rows, store.append_batch(rows).tolist(), strict=True):
+            expected[topic, queue][offset] = data
+    expected["a", 0][store.append("a", 0, b"last")] = b"last"
+    return expected
+
+
+def test_every_flipped_byte_of_a_frame_can_be_repaired(folder: Path) -> None:
+    """Whatever is damaged in the middle, at most that frame is lost."""
+    with MessageStore.open(folder / "s", TINY) as store:
+        expected = two_batches(store)
+    snapshot = take_snapshot(folder / "s")
+    segment = segment_path(folder / "s", 1)
+    frame = max(frames_of(segment), key=lambda frame: frame.header.count)
+    for at in range(frame.header.position, frame.header.end, 3):
+        put_snapshot(snapshot, folder / "s")
+        flip_bit(segment, at, at % 8)
+        with MessageStore.open(folder / "s", TINY, repair=True) as store:
+            check(store, expected, frame.header.count)
+            assert store.losses
+        with MessageStore.open(folder / "s", TINY) as store:
+            check(store, expected, frame.header.count)
+
+
+def test_queue_whose_name_was_in_the_lost_frame_keeps_its_messages_under_a_name_of_ours(folder: Path) -> None:
+    with MessageStore.open(folder / "s", TINY) as store:
+        store.append("a", 0, b"0")
+        store.append("lost", 5, b"names the queue")
+        store.append("lost", 5, b"later")
+        store.append("a", 0, b"1")
+    flip_bit(segment_path(folder / "s", 1), frames_of(segment_path(folder / "s", 1))[1].header.position + 20)
+    for repairing in (True, False):
+        with MessageStore.open(folder / "s", TINY, repair=repairing) as store:
+            assert contents(store, [("a", 0)]) == {("a", 0): {0: b"0", 1: b"1"}}
+            ((name, rows),) = [(name, rows) for name, rows in scanned(store).items() if name != ("a", 0)]
+            assert rows == {1: b"later"}
+            assert store.read(*name, 1)[0].data == b"later"
