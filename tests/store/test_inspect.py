@@ -144,7 +144,7 @@ def test_damaged_frame_of_a_closed_segment_is_said(folder: Path) -> None:
     row = next(row for row in rows_of(folder) if row["state"] == "closed")
     path = folder / row["file"]
     raw = bytearray(path.read_bytes())
-    raw[DATA_START + 100] ^= 4
+    raw[DATA_START + 90] ^= 4
     path.write_bytes(raw)
     after = next(other for other in rows_of(folder) if other["file"] == row["file"])
     assert after["problem"] == f"a frame is damaged or missing in {path} at byte {DATA_START}"
