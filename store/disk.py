@@ -139,7 +139,13 @@ class OsFile:
 
     def read_into(self, views: Sequence[memoryview], position: int) -> int:
         """Read into `views` from `position`; the number of bytes read."""
-        return os.preadv(self._fd, views, position)
+        try:
+            return os.preadv(self._fd, views, position)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self.direct:
+                raise
+            self._leave_direct()  # unaligned, or refused by the file system
+            return os.preadv(self._fd, views, position)
 
     def will_need(self, position: int, size: int) -> None:
         """Ask the kernel to bring a range into the page cache; it does so beside us."""

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+REPAIR_ADVICE = (
+    "Restore the file from a copy, or open the store with repair=True to set the damaged range aside and go on "
+    "without it."
+)
+
 
 class StoreError(Exception):
     """Base of everything that the store raises on purpose."""
@@ -27,11 +32,8 @@ class StoreCorrupt(StoreError):
     `file` and `position` name the place; opening with `repair=True` sets the damaged range aside.
     """
 
-    def __init__(self, what: str, file: Path | str, position: int) -> None:
-        super().__init__(
-            f"{what} in {file} at byte {position}. Restore the file from a copy, or open the store with "
-            f"repair=True to set the damaged range aside and go on without it."
-        )
+    def __init__(self, what: str, file: Path | str, position: int, advice: str = REPAIR_ADVICE) -> None:
+        super().__init__(f"{what} in {file} at byte {position}. {advice}")
         self.what = what
         self.file = str(file)
         self.position = position

@@ -86,8 +86,7 @@ class Flusher:
             self.queue.release(batch.cost_bytes, sum(request.count for request in batch.requests))
         except BaseException as error:
             # Nobody else knows these requests yet: tell them before the lane is given up.
-            self.lane.fail(error)
-            answer_all([request for request in batch.requests if not request.done()], self.lane.poison)
+            self.lane.fail(error, batch.requests)
             raise
 
     def _perform(self, writes: Sequence[Write]) -> None:

@@ -82,7 +82,12 @@ def read_header(disk: Disk, folder: Path) -> StoreHeader | None:
     finally:
         file.close()
     if header is None:
-        raise StoreCorrupt("the store's header is damaged or of a newer version", folder / STORE_FILE, 0)
+        raise StoreCorrupt(
+            "the store's header is damaged or of a newer version",
+            folder / STORE_FILE,
+            0,
+            "Restore this one file from a copy of the store, or use the version of stratalog that wrote it.",
+        )
     return header
 
 

@@ -90,6 +90,8 @@ class Footer:
         self.first = self._array("<i8", streams)
         self.start = self._array("<u4", streams + 1)
         self.entries = self._array("<u4", entries, check=False)
+        # Single look-ups through a memoryview cost a third of those through numpy.
+        self._first_items, self._start_items = memoryview(self.first), memoryview(self.start)
         self.frame_position = self._array("<u4", frames)
         self.frame_entry = self._array("<u4", frames)
         self.frame_time = self._array("<i8", frames)
@@ -132,9 +134,9 @@ class Footer:
 
     def row(self, number: int) -> tuple[int, int, int]:
         """(first offset, begin, end) of a stream: its messages are `entries[begin:end]`."""
-        if number >= len(self.first):
+        if number >= len(self._first_items):
             return 0, 0, 0
-        return int(self.first[number]), int(self.start[number]), int(self.start[number + 1])
+        return self._first_items[number], self._start_items[number], self._start_items[number + 1]
 
     @property
     def next_offsets(self) -> npt.NDArray[np.int64]:

@@ -492,8 +492,11 @@ class Lane:
         """Messages built and not answered."""
         return sum(len(frame.ends) for frame in list(self._pending))
 
-    def fail(self, error: BaseException) -> None:
-        """Poison the lane: what is not answered fails, since nobody knows what the device has."""
+    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> None:
+        """Poison the lane: what is not answered fails, since nobody knows what the device has.
+
+        `building`: requests of a frame whose building failed, whether or not it got as far as the lane.
+        """
         with self._completing:
             if self.poison is None:
                 self.poison = StorePoisoned(
@@ -502,6 +505,8 @@ class Lane:
                 )
                 self.poison.__cause__ = error
             failed = [request for frame in list(self._pending) for request in frame.requests]
+            known = set(map(id, failed))
+            failed += [request for request in building if id(request) not in known]
             self._pending.clear()
             self._writes.clear()
         answer_all(failed, self.poison)

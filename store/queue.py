@@ -230,6 +230,7 @@ class RequestQueue:
     def _pop(self) -> Batch:
         items = self._items
         taken: list[Ticket] = []
+        self.sizer.observe(self._under_way + self._count)
         if self._bytes <= self._frame_bytes and self._count <= MAX_FRAME_MESSAGES:
             taken.extend(items)
             items.clear()
@@ -246,7 +247,6 @@ class RequestQueue:
         self._bytes -= size
         self._count -= count
         self._under_way += count
-        self.sizer.observe(self._under_way + self._count)
         barrier = self._closing
         if self._barriers:
             found = sum(request.count == 0 for request in taken)

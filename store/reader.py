@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -17,21 +17,64 @@ from .request import Extras
 from .sealed import SealedSegment
 from .segment import Segment
 from .streams import Stream
-from .table import OpenTable
+from .table import ENTRY, OpenTable
 
 NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
 
 Place = tuple[int, int, int]  # (position in the segment, length, checksum)
 
 
-class Run(NamedTuple):
-    """Messages of one stream that follow each other in one segment; `offsets` ascend, holes left out."""
+class Run:
+    """Messages of one stream that follow each other in one segment; `offsets` ascend, holes left out.
 
-    segment: Segment
-    source: OpenTable | SealedSegment
-    offsets: list[int]
-    entries: npt.NDArray[np.uint32]
-    places: list[Place]
+    Where they lie comes in two shapes, each made from the other when it is wanted: `places`, a list for who
+    takes them one by one, and `columns`, an array of ENTRY for who takes them all.
+    """
+
+    __slots__ = ("_columns", "_places", "entries", "offsets", "segment", "source")
+
+    def __init__(
+        self,
+        segment: Segment,
+        source: OpenTable | SealedSegment,
+        offsets: Sequence[int],
+        entries: npt.NDArray[np.uint32],
+        places: list[Place] | None,
+    ) -> None:
+        self.segment = segment
+        self.source = source
+        self.offsets = offsets
+        self.entries = entries
+        self._places = places
+        self._columns: npt.NDArray[np.void] | None = None
+
+    @property
+    def places(self) -> list[Place]:
+        """Place of each message."""
+        if self._places is None:
+            self._places = self.columns.tolist()
+        return self._places
+
+    @property
+    def columns(self) -> npt.NDArray[np.void]:
+        """The places as an array."""
+        if self._columns is None:
+            if self._places is None and isinstance(self.source, OpenTable):
+                self._columns = self.source.columns(self.entries)
+            else:
+                self._columns = np.array(self._places, ENTRY)
+        return self._columns
+
+    def cut(self, left_bytes: int, *, has_some: bool) -> tuple[Run, int]:
+        """The part of the run that fits into `left_bytes` (at least one message unless `has_some`), and the rest."""
+        ends = self.columns["length"].cumsum(dtype=np.int64)
+        kept = int(ends.searchsorted(left_bytes, side="right"))
+        kept = max(kept, 0 if has_some else 1)
+        if kept >= len(ends):
+            return self, left_bytes - (int(ends[-1]) if len(ends) else 0)
+        part = Run(self.segment, self.source, self.offsets[:kept], self.entries[:kept], None)
+        part._columns = self.columns[:kept]
+        return part, 0
 
 
 class ReadCounters:
@@ -105,6 +148,8 @@ class Reader:
             return None, offset
         if offset < first + count:
             return self._sealed_run(stream, sealed, offset, limit)
+        if offset >= self.bounds(stream)[1]:
+            return None, offset
         return None, self._after_gap(view, number, offset)
 
     def _after_gap(self, view: View, number: int, offset: int) -> int:
@@ -118,15 +163,15 @@ class Reader:
     def _open_run(self, opened: OpenSegment, number: int, offset: int, limit: int) -> tuple[Run | None, int]:
         segment, table = opened
         entries = table.find(number, offset, limit)
-        offsets = list(range(offset, offset + len(entries)))
-        return Run(segment, table, offsets, entries, table.look_up(entries)), offset + len(entries)
+        reached = offset + len(entries)
+        return Run(segment, table, range(offset, reached), entries, None), reached
 
     def _sealed_run(
         self, stream: Stream, sealed: SealedSegment, offset: int, limit: int
     ) -> tuple[Run | None, int]:
         entries = sealed.find(stream.number, offset, limit)
         reached = offset + len(entries)
-        offsets = list(range(offset, reached))
+        offsets: Sequence[int] = range(offset, reached)
         if LOST_ENTRY in entries:
             kept = entries != LOST_ENTRY
             offsets = np.array(offsets)[kept].tolist()
@@ -157,7 +202,47 @@ class Reader:
         counters.bytes += sum(map(len, found))
         return found
 
+    def gather(self, stream: Stream, run: Run) -> bytes:
+        """The messages' bytes back to back, checked; neighbours in the log are copied at once."""
+        segment, columns = run.segment, run.columns
+        if not len(columns):
+            return b""
+        starts, lengths = columns["position"].astype(np.int64), columns["length"].astype(np.int64)
+        ends = starts + lengths
+        breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        firsts, lasts = [0, *breaks.tolist()], [*breaks.tolist(), len(columns)]
+        parts = []
+        for first, last in zip(firsts, lasts, strict=True):
+            begin, end = int(starts[first]), int(ends[last - 1])
+            data, recent = segment.fetch(stream.lane.ring, begin, end - begin)
+            parts.append(data)
+            if recent:
+                self.counters.recent_messages += last - first
+            else:
+                self.counters.device_bytes += end - begin
+        found = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._check(stream, segment, memoryview(found), lengths, columns)
+        return found
+
+    def _check(
+        self,
+        stream: Stream,
+        segment: Segment,
+        found: memoryview,
+        lengths: npt.NDArray[np.int64],
+        columns: npt.NDArray[np.void],
+    ) -> None:
+        """Verify every message's checksum."""
+        edges = [0, *lengths.cumsum().tolist()]
+        sums = [checksum64(found[begin:end]) & 0xFFFFFFFF for begin, end in pairwise(edges)]
+        if sums != columns["checksum"].tolist():
+            wrong = next(i for i, sum_ in enumerate(sums) if sum_ != columns["checksum"][i])
+            raise self._damage(stream, segment, int(columns["position"][wrong]))
+        self.counters.messages += len(sums)
+        self.counters.bytes += len(found)
+
     def _damage(self, stream: Stream, segment: Segment, position: int) -> Exception:
+        segment.check_open()
         if segment.removed:  # retention took the segment while it was read
             first, next_offset = self.bounds(stream)
             return OffsetOutOfRange(stream.topic, stream.queue_id, -1, first, next_offset)
@@ -197,39 +282,41 @@ class Reader:
         messages: list[Message] = []
         left = max_bytes
         for whole in self.runs(stream, offset, limit):
-            run, left = _cut(whole, left, bool(messages))
+            run, left = whole.cut(left, has_some=bool(messages))
             datas = self.payloads(stream, run)
             times, extras = self._details(stream, run)
             for at, data, time_ms, extra in zip(run.offsets, datas, times, extras, strict=True):
                 messages.append(make_message(stream.topic, stream.queue_id, at, data, time_ms, extra))
-            if len(run.places) < len(whole.places):
+            if len(run.offsets) < len(whole.offsets):
                 break
         return messages
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         """The same in columns over one buffer."""
         parts: list[bytes] = []
+        lengths: list[npt.NDArray[np.uint32]] = []
         offsets: list[int] = []
         times: list[int] = []
         extras: list[Extras | None] = []
         left = max_bytes
         for whole in self.runs(stream, offset, limit):
-            run, left = _cut(whole, left, bool(parts))
-            parts += self.payloads(stream, run)
+            run, left = whole.cut(left, has_some=bool(parts))
+            parts.append(self.gather(stream, run))
+            lengths.append(run.columns["length"])
             offsets += run.offsets
             run_times, run_extras = self._details(stream, run)
             times += run_times
             extras += run_extras
-            if len(run.places) < len(whole.places):
+            if len(run.offsets) < len(whole.offsets):
                 break
-        lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+        sizes = np.concatenate(lengths).astype(np.int64) if lengths else np.empty(0, np.int64)
         return MessageBatch(
-            memoryview(b"".join(parts)),
-            lengths.cumsum() - lengths,
-            lengths,
+            memoryview(parts[0] if len(parts) == 1 else b"".join(parts)),
+            sizes.cumsum() - sizes,
+            sizes,
             np.array(offsets, np.int64),
             np.array(times, np.int64),
-            np.zeros(len(parts), np.uint32),
+            np.zeros(len(sizes), np.uint32),
             [(stream.topic, stream.queue_id)],
             [extra or Extras(None, None, None) for extra in extras] if any(extras) else None,
         )
@@ -244,10 +331,13 @@ class Reader:
         times: list[int] = []
         extras: list[Extras | None] = []
         for entry in run.entries.tolist():
-            frame = sealed.frame(stream.lane.ring, sealed.frame_of(entry))
-            header = frame.header
-            times.append(header.time_ms)
-            extras.append(frame.extras()[entry - header.first_entry] if header.flags & HAS_EXTRAS else None)
+            index = sealed.frame_of(entry)
+            head = sealed.head(stream.lane.ring, index)
+            times.append(head.time_ms)
+            if head.flags & HAS_EXTRAS:
+                extras.append(sealed.frame(stream.lane.ring, index).extras()[entry - head.first_entry])
+            else:
+                extras.append(None)
         return times, extras
 
     def _open_details(
@@ -290,31 +380,17 @@ def _last_from(sealed: tuple[SealedSegment, ...], number: int, offset: int) -> i
 
 
 def _places(
-    stream: Stream, sealed: SealedSegment, offsets: list[int], entries: npt.NDArray[np.uint32]
+    stream: Stream, sealed: SealedSegment, offsets: Sequence[int], entries: npt.NDArray[np.uint32]
 ) -> list[Place]:
     """Where messages lie, from their frames' heads; each must name this stream and offset."""
     places: list[Place] = []
-    ring = stream.lane.ring
+    ring, number = stream.lane.ring, stream.number
     frames = (sealed.footer.frame_entry.searchsorted(entries, side="right") - 1).tolist()
     for offset, entry, index in zip(offsets, entries.tolist(), frames, strict=True):
-        frame = sealed.frame(ring, index)
-        at = entry - frame.header.first_entry
-        right = 0 <= at < frame.header.count and int(frame.numbers[at]) == stream.number
-        if not right or int(frame.lows[at]) != offset & 0xFFFF:
+        head = sealed.head(ring, index)
+        at = entry - head.first_entry
+        right = 0 <= at < len(head.starts) and head.numbers[at] == number
+        if not right or head.lows[at] != offset & 0xFFFF:
             raise StoreCorrupt("the footer points to a wrong message", sealed.segment.path, sealed.footer.position)
-        begin = frame.payload_start + int(frame.lengths[:at].sum(dtype=np.int64))
-        places.append((begin, int(frame.lengths[at]), int(frame.checksums[at])))
+        places.append((head.starts[at], head.lengths[at], head.checksums[at]))
     return places
-
-
-def _cut(run: Run, left: int, has_some: bool) -> tuple[Run, int]:
-    """The part of a run that fits into `left` bytes, and what is left after it."""
-    kept = 0
-    for _, length, _ in run.places:
-        if length > left and (has_some or kept):
-            break
-        left -= length
-        kept += 1
-    if kept == len(run.places):
-        return run, left
-    return run._replace(offsets=run.offsets[:kept], entries=run.entries[:kept], places=run.places[:kept]), left

@@ -8,7 +8,6 @@ already in place for the next one (R5).
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 from collections import deque
@@ -19,6 +18,7 @@ from .format import BLOCK_BYTES
 
 SMALL_BYTES = 1024
 WARM_STEP_BYTES = 2 << 20
+NOWHERE = 1 << 62  # a lane position that no log reaches
 MADV_POPULATE_WRITE = 23  # Linux 5.14; not in the mmap module, whose madvise keeps the interpreter lock
 
 try:
@@ -56,7 +56,7 @@ class Ring:
         holds up every producer. Contents stay as they are. A hint: where it fails, pages come when touched.
         """
         until = min(until, self.size_bytes)
-        while self.warm < until and not self._map.closed:
+        while self.warm < until:
             size = min(WARM_STEP_BYTES, self.size_bytes - self.warm)
             if _LIBC is not None:
                 _LIBC.madvise(ctypes.c_void_p(self._address + self.warm), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
@@ -111,7 +111,6 @@ class Ring:
         return self._map[at:] + self._map[: end - self.size_bytes]
 
     def close(self) -> None:
-        """Give the memory back."""
-        self._view.release()
-        with contextlib.suppress(BufferError):  # a reader still copies: it goes when that ends
-            self._map.close()
+        """Give the memory back. A reader under way finds its bytes overtaken; the mapping goes with the last."""
+        self.low = NOWHERE
+        self._map.madvise(mmap.MADV_DONTNEED)

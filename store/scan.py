@@ -76,7 +76,8 @@ def _frames(
     offsets: npt.NDArray[np.int64],
     names: list[tuple[str, int]],
 ) -> Iterator[MessageBatch]:
-    reader = ChunkReader(segment.data, segment.data.size())
+    file = segment.open_sequential()
+    reader = ChunkReader(file, file.size())
     try:
         for position, first in zip(positions, entries, strict=True):
             if first >= len(offsets):
@@ -87,6 +88,7 @@ def _frames(
                 yield _batch(reader, segment, frame, offsets[first : first + count], names)
     finally:
         reader.close()
+        file.close()
 
 
 def _frame_at(reader: ChunkReader, segment: Segment, position: int) -> Frame:

@@ -7,6 +7,7 @@ work side by side.
 from __future__ import annotations
 
 import mmap
+import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from .format import (
 from .frame import Frame, decode_at
 
 CHUNK_BYTES = 8 << 20
+IDLE_REFERENCES = 3  # the list's, the loop variable's and the argument's of getrefcount
 
 
 class ChunkReader:
@@ -41,6 +43,7 @@ class ChunkReader:
         self.size_bytes = size_bytes
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="stratalog-read-ahead")
         self._chunks: dict[int, Future[memoryview]] = {}
+        self._buffers: list[mmap.mmap] = []
         self._lock = threading.Lock()
 
     def view(self, position: int, size: int) -> memoryview:
@@ -74,14 +77,28 @@ class ChunkReader:
         read_into = getattr(self.file, "read_into", None)
         if read_into is None:
             return memoryview(self.file.read(begin, size))
-        buffer = memoryview(mmap.mmap(-1, size))
+        if self.file.direct:
+            size = min(CHUNK_BYTES, align_up(size))  # the kernel wants whole blocks; it stops at the end itself
+        buffer = memoryview(self._buffer())[:size]
         done = 0
         while done < size:
             count = read_into([buffer[done:]], begin + done)
             if count == 0:
                 break
             done += count
-        return buffer[:done]
+        return buffer[: min(done, self.size_bytes - begin)]
+
+    def _buffer(self) -> mmap.mmap:
+        """A chunk's memory: one that nobody looks at any more, or a new one.
+
+        New pages are dear, and views that callers keep hold a reference to their chunk's mapping.
+        """
+        for buffer in self._buffers:
+            if sys.getrefcount(buffer) <= IDLE_REFERENCES:
+                return buffer
+        fresh = mmap.mmap(-1, CHUNK_BYTES)
+        self._buffers.append(fresh)
+        return fresh
 
     def close(self) -> None:
         """End the read-ahead."""

@@ -23,21 +23,39 @@ if TYPE_CHECKING:
 
     from .lane import FullSegment
 
-HEADS_KEPT = 512
+HEAD_ENTRIES_KEPT = 1 << 18  # of one segment: 5 MB
+HEAD_ENTRIES = 20  # what a head costs beside its columns, in entries
 HEAD_GUESS_BYTES = 4096
+
+
+class Head:
+    """The columns of a frame as a reader wants them: one message's place is four quick look-ups."""
+
+    __slots__ = ("checksums", "first_entry", "flags", "lengths", "lows", "numbers", "starts", "time_ms")
+
+    def __init__(self, frame: Frame) -> None:
+        self.first_entry = frame.header.first_entry
+        self.flags = frame.header.flags
+        self.time_ms = frame.header.time_ms
+        self.numbers = array("I", frame.numbers.tobytes())
+        self.lengths = array("I", frame.lengths.tobytes())
+        self.lows = array("H", frame.lows.tobytes())
+        self.checksums = array("I", frame.checksums.tobytes())
+        self.starts = array("I", frame.starts().astype(np.uint32).tobytes())
 
 
 class SealedSegment:
     """A segment that is found through its mapped footer.
 
-    Only a bounded number of decoded frame heads is held in memory; the rest is mapped.
+    Only a bounded number of frame heads is held in memory; the rest is mapped.
     """
 
     def __init__(self, segment: Segment, record: SealRecord) -> None:
         self.segment = segment
         self.record = record
         self._footer: Footer | None = None
-        self._heads: OrderedDict[int, Frame] = OrderedDict()
+        self._held_entries = 0
+        self._heads: OrderedDict[int, Head] = OrderedDict()
 
     @property
     def footer(self) -> Footer:
@@ -57,21 +75,23 @@ class SealedSegment:
         at = begin + offset - first
         return self.footer.entries[at : min(end, at + limit)]
 
-    def frame(self, ring: Ring | None, index: int) -> Frame:
-        """The decoded head of the frame with this index in the footer. Raises StoreCorrupt."""
-        heads = self._heads
-        found = heads.get(index)
+    def head(self, ring: Ring | None, index: int) -> Head:
+        """The head of the frame with this index in the footer. Raises StoreCorrupt."""
+        found = self._heads.get(index)
         if found is None:
-            found = self._decode(ring, index)
-            heads[index] = found
-            while len(heads) > HEADS_KEPT:
+            frame = self.frame(ring, index)
+            found = Head(frame)
+            self._heads[index] = found
+            self._held_entries += frame.header.count + HEAD_ENTRIES
+            while self._held_entries > HEAD_ENTRIES_KEPT:
                 try:
-                    heads.popitem(last=False)
+                    self._held_entries -= len(self._heads.popitem(last=False)[1].starts) + HEAD_ENTRIES
                 except KeyError:
                     break  # another reader was faster
         return found
 
-    def _decode(self, ring: Ring | None, index: int) -> Frame:
+    def frame(self, ring: Ring | None, index: int) -> Frame:
+        """The decoded frame with this index in the footer. Raises StoreCorrupt."""
         position = int(self.footer.frame_position[index])
         raw, _ = self.segment.fetch(ring, position, HEAD_GUESS_BYTES)
         header = read_frame_header(raw, 0)
@@ -90,12 +110,13 @@ class SealedSegment:
 
     def memory_bytes(self) -> int:
         """Memory that is not mapped: the decoded frame heads."""
-        return sum(len(frame.head.columns) + 8 * frame.header.count for frame in list(self._heads.values()))
+        return sum(18 * len(head.starts) + 64 * 6 for head in list(self._heads.values()))
 
     def close(self) -> None:
         """Let go of the mapping and the files."""
         self._footer = None
         self._heads.clear()
+        self._held_entries = 0
         self.segment.close()
 
 
@@ -163,6 +184,7 @@ def write_footer(
     file = disk.open(segment.path)
     try:
         file.write([packed], position)
+        file.truncate(position + len(packed))  # one sealed early gives back what it did not use
         file.force()
     finally:
         file.close()

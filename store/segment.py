@@ -12,7 +12,9 @@ from .format import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_
 from .ring import Ring
 
 ZEROS = bytes(1 << 20)
-WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 128 << 10
+LARGEST_SPAN = 64  # windows, asked for at once: 8 MiB
+TOUCHES_A_DOUBLING = 4
 
 
 class Segment:
@@ -36,7 +38,8 @@ class Segment:
         self._data: LogFile | None = None
         self._closed = False
         self._opening = threading.Lock()
-        self._windows: set[int] = set()
+        self._windows: set[int] = set()  # those that the kernel was asked for
+        self._touches = 0
 
     @property
     def direct(self) -> bool:
@@ -58,11 +61,15 @@ class Segment:
     def open_data(self) -> LogFile:
         """Open the reading side. Raises StoreClosed when the store was closed meanwhile."""
         with self._opening:
-            if self._closed:
-                raise StoreClosed("the store was closed while it was read; open it again")
+            self.check_open()
             if self._data is None:
                 self._data = self._disk.open(self.path)
             return self._data
+
+    def open_sequential(self) -> LogFile:
+        """The file for reading from front to back, past the page cache where possible; close it after use."""
+        self.check_open()
+        return self._disk.open(self.path, direct=True)
 
     def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
         """`size` bytes at `position`, and whether they came from the ring of recent frames."""
@@ -75,17 +82,32 @@ class Segment:
         return self.read(position, size), False
 
     def read(self, position: int, size: int) -> bytes:
-        """`size` bytes from the file, fewer at its end.
-
-        The first touch of a window asks for all of it: who reads one queue of a cold store soon reads its
-        neighbours in the log, and one request of a window costs hardly more than one of a block.
-        """
+        """`size` bytes from the file, fewer at its end."""
         data = self.data
-        for window in range(position // WINDOW_BYTES, (position + size - 1) // WINDOW_BYTES + 1):
-            if window not in self._windows:
-                self._windows.add(window)
-                data.will_need(window * WINDOW_BYTES, WINDOW_BYTES)
-        return data.read(position, size)
+        window = position // WINDOW_BYTES
+        if window not in self._windows:
+            self._read_ahead(data, window)
+        try:
+            return data.read(position, size)
+        except OSError:
+            self.check_open()
+            raise
+
+    def _read_ahead(self, data: LogFile, window: int) -> None:
+        """Ask the kernel for the surroundings of a first touch, the more the more places were touched.
+
+        Who reads one message of a cold segment may want no other; who reads queue after queue wants it all.
+        """
+        self._touches += 1
+        span = min(LARGEST_SPAN, 1 << (self._touches // TOUCHES_A_DOUBLING))
+        first = window & -span
+        self._windows.update(range(first, first + span))
+        data.will_need(first * WINDOW_BYTES, span * WINDOW_BYTES)
+
+    def check_open(self) -> None:
+        """Raises StoreClosed if the store was closed meanwhile: then nothing that was read counts."""
+        if self._closed:
+            raise StoreClosed("the store was closed while it was read; open it again")
 
     def write_seal(self, record: SealRecord | None) -> None:
         """Write and force the seal record; None takes it back."""

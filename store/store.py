@@ -48,7 +48,7 @@ from .scan import scan_lane
 from .streams import Stream, check_name, lane_of
 from .upkeep import Upkeep
 
-OVERLAP_BYTES = 128 << 10
+OVERLAP_BYTES = 256 << 10
 RESUME_BELOW_BYTES = 16 << 20
 RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
@@ -430,6 +430,8 @@ class MessageStore:
         except (TypeError, ValueError):
             raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
         known = self._streams
+        for queue_id in {queue_id for _, queue_id, _ in rows if type(queue_id) is not int}:
+            check_name("any", queue_id)  # True and 1.0 would be found as 1
         try:
             streams = [known[topic, queue_id] for topic, queue_id, _ in rows]
         except (KeyError, TypeError):

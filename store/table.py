@@ -107,9 +107,10 @@ class OpenTable:
         return bisect_right(self.frame_entry, entry) - 1
 
     def frames_of(self, entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
-        """Indexes of the frames that hold the entries."""
-        begins = np.frombuffer(self.frame_entry[:], np.uint32)
-        return np.searchsorted(begins, entries, side="right") - 1
+        """Indexes of the frames that hold the entries, which must ascend."""
+        low, high = self.frame_of(int(entries[0])), self.frame_of(int(entries[-1]))
+        begins = np.frombuffer(self.frame_entry[low : high + 1], np.uint32)
+        return np.searchsorted(begins, entries, side="right") + (low - 1)
 
     def nbytes(self) -> int:
         """Memory of the columns and rows, without the objects around them."""

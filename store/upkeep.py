@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .config import MIB, StoreConfig
 from .disk import Disk
-from .errors import StoreFull
+from .errors import StoreCorrupt, StoreFull
 from .format import BLOCK_BYTES, align_up, segment_name
 from .lane import FullSegment, Lane
 from .sealed import seal
@@ -167,21 +167,25 @@ class Upkeep:
         while not self._closing:
             self._wake.wait(min(TICK_S, interval_s) if lazy else TICK_S)
             self._wake.clear()
-            try:
-                for lane in self._lanes:
-                    lane.ring.warm_up(lane.tail + WARM_AHEAD_BYTES)
-                self._seal_full()
-                self._keep_ahead()
-                self._retire()
-                self._clear_away()
-                self._mark_quiet()
-                if lazy and time.monotonic() - forced >= interval_s:
-                    forced = time.monotonic()
-                    self._force()
-            except StoreFull as error:
-                self.last_error = str(error)  # the lane that needs the segment reports it to its producers
-            except OSError as error:
-                self.last_error = f"background work failed, and is tried again: {error}"
+            if lazy and time.monotonic() - forced >= interval_s:
+                forced = time.monotonic()
+                self._try(self._force)
+            # Each for itself: on a full disk no spare can be made, and retention is what helps.
+            for task in (self._warm, self._seal_full, self._retire, self._clear_away, self._keep_ahead):
+                self._try(task)
+            self._mark_quiet()
+
+    def _try(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except StoreFull as error:
+            self.last_error = str(error)  # the lane that needs the segment reports it to its producers
+        except (OSError, StoreCorrupt) as error:
+            self.last_error = f"background work failed, and is tried again: {error}"
+
+    def _warm(self) -> None:
+        for lane in self._lanes:
+            lane.ring.warm_up(lane.tail + WARM_AHEAD_BYTES)
 
     def close(self) -> None:
         """Seal what is full and end. The lanes must have ended."""

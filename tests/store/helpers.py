@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from store import MessageStore, StoreConfig
+from store.disk import OsFile
 from store.format import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
 from store.frame import Frame
 from store.scanner import ChunkReader, FrameScanner
@@ -62,7 +63,7 @@ def segment_paths(store: Path, lane: int = 0) -> list[Path]:
 
 
 def take_snapshot(store: Path) -> Snapshot:
-    """All files of a folder, and its folders (with a slash). Files that move away meanwhile (recycled ones) make it start again."""
+    """All files of a folder, and its folders (with a slash). Files that move away meanwhile make it start again."""
     while True:
         try:
             paths = sorted(store.rglob("*"))
@@ -113,8 +114,6 @@ def seal_of(path: Path) -> SealRecord | None:
 
 def frames_of(path: Path) -> list[Frame]:
     """The frames of a segment, found by their magic; a closed, healthy file is expected."""
-    from store.disk import OsFile  # noqa: PLC0415  # the only user
-
     file = OsFile(path, create=False, direct=False)
     reader = ChunkReader(file, file.size())
     try:
@@ -125,6 +124,11 @@ def frames_of(path: Path) -> list[Frame]:
     finally:
         reader.close()
         file.close()
+
+
+def full_frames(path: Path) -> list[Frame]:
+    """The frames that have messages; the others are marks, written whenever a lane goes quiet."""
+    return [frame for frame in frames_of(path) if frame.header.count]
 
 
 def contents(store: MessageStore, queues: list[Queue]) -> dict[Queue, dict[int, bytes]]:

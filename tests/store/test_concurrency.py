@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import random
 import threading
@@ -114,9 +115,7 @@ def test_all_kinds_of_producers_at_once(tmp_path: Path) -> None:
 
 def test_producers_make_new_queues_at_once(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=2)) as store:
-        workers = [
-            start(lambda: [store.append("same", queue, b"x") for queue in range(100)]) for _ in range(6)
-        ]
+        workers = [start(lambda: [store.append("same", queue, b"x") for queue in range(100)]) for _ in range(6)]
         for worker in workers:
             worker.join()
         assert all(store.queue_bounds("same", queue) == (0, 6) for queue in range(100))
@@ -196,10 +195,8 @@ def test_interrupts_at_random_moments_stall_nobody_and_mix_nothing_up(tmp_path: 
 
         def produce_for_ever(number: int) -> None:
             while not ended.is_set():
-                try:
+                with contextlib.suppress(Interrupted):  # it may hit outside of the inner block
                     produce(number)
-                except Interrupted:
-                    pass  # it hit outside of the inner block
 
         workers = [start(produce_for_ever, number) for number in range(6)]
         deadline = time.monotonic() + 4
@@ -340,4 +337,3 @@ def test_append_async_outside_a_loop_is_refused(store: MessageStore) -> None:
     with pytest.raises(RuntimeError):
         store.append_async("t", 0, b"x")
     assert store.append("t", 0, b"x") == 1
-

@@ -23,13 +23,15 @@ def open_footer(folder: Path, content: bytes, size: int | None = None) -> Footer
     path = folder / "file"
     path.write_bytes(bytes(AT) + content)
     record = SealRecord(SEALED, 7, AT, 0, 4, AT, len(content) if size is None else size)
-    return Footer(OsFile(path, create=False, direct=False), str(path), record)
+    file = OsFile(path, create=False, direct=False)
+    try:
+        return Footer(file, str(path), record)  # a mapping outlives its file
+    finally:
+        file.close()
 
 
 def same(one: FooterData, other: FooterData) -> bool:
-    return all(
-        np.array_equal(getattr(one, field.name), getattr(other, field.name)) for field in fields(FooterData)
-    )
+    return all(np.array_equal(getattr(one, field.name), getattr(other, field.name)) for field in fields(FooterData))
 
 
 def test_everything_comes_back(tmp_path: Path) -> None:

@@ -33,9 +33,7 @@ extras_rows = st.builds(
     st.none() | st.binary(max_size=20),
     st.none() | st.binary(max_size=20),
 )
-rows = st.tuples(
-    st.integers(0, 100_000), st.binary(max_size=40), st.integers(0, 1 << 40), st.none() | extras_rows
-)
+rows = st.tuples(st.integers(0, 100_000), st.binary(max_size=40), st.integers(0, 1 << 40), st.none() | extras_rows)
 
 
 def test_every_optional_column_comes_back() -> None:

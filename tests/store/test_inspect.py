@@ -13,9 +13,7 @@ from store import MessageStore, StoreConfig, StoreCorrupt, StoreLocked, StoreUnu
 from store.format import BLOCK_BYTES, DATA_START, SealRecord, align_up
 from store.inspect import inspect_folder
 
-CONFIG = StoreConfig(
-    lanes=2, segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0
-)
+CONFIG = StoreConfig(lanes=2, segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0)
 TOPICS = 25
 SIZE_BYTES = 2_500
 MESSAGES = 400

@@ -160,7 +160,7 @@ class StoreMachine(RuleBasedStateMachine):
             first, end = self.store.queue_bounds(*name)
             assert first == 0
             assert known <= end <= len(rows) + len(mine), "acknowledged messages are missing"
-            rows += mine[: end - len(rows)]
+            rows.extend(mine[: end - len(rows)])
 
     @precondition(lambda self: not self.pending)
     @invariant()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreCorrupt
+from store import MessageStore, StoreCorrupt, StoreError
 from store.format import BLOCK_BYTES, DATA_START
 from store.frame import Frame
 
 from .helpers import (
     contents,
+    crash_copy,
     flip_bit,
     frames_of,
+    full_frames,
     memory_folder,
     overwrite,
     put_snapshot,
@@ -76,11 +80,6 @@ def check(store: MessageStore, expected: Rows, lost: int) -> Rows:
         last = max(rows[topic, queue], default=-1)
         assert store.queue_bounds(topic, queue)[1] >= last + 1
     return rows
-
-
-def full_frames(path: Path) -> list[Frame]:
-    """The frames that have messages; the others are marks."""
-    return [frame for frame in frames_of(path) if frame.header.count]
 
 
 def last_frame(path: Path) -> Frame:
@@ -172,9 +171,7 @@ def repair_of_missing(path: Path, expected: Rows) -> None:
 
 @pytest.mark.parametrize("damage", [damage_footer, damage_entries, damage_seal])
 @pytest.mark.parametrize("sequence", [1, 2, 4])
-def test_damage_to_what_can_be_made_again_loses_nothing(
-    long: tuple[Path, Rows], damage: Damage, sequence: int
-) -> None:
+def test_damage_to_what_can_be_made_again_loses_nothing(long: tuple[Path, Rows], damage: Damage, sequence: int) -> None:
     path, expected = long
     damage(segment_path(path, sequence))
     for _ in range(2):
@@ -298,10 +295,62 @@ def test_queue_whose_name_was_in_the_lost_frame_keeps_its_messages_under_a_name_
         store.append("lost", 5, b"names the queue")
         store.append("lost", 5, b"later")
         store.append("a", 0, b"1")
-    flip_bit(segment_path(folder / "s", 1), frames_of(segment_path(folder / "s", 1))[1].header.position + 20)
+    flip_bit(segment_path(folder / "s", 1), full_frames(segment_path(folder / "s", 1))[1].header.position + 20)
     for repairing in (True, False):
         with MessageStore.open(folder / "s", TINY, repair=repairing) as store:
             assert contents(store, [("a", 0)]) == {("a", 0): {0: b"0", 1: b"1"}}
             ((name, rows),) = [(name, rows) for name, rows in scanned(store).items() if name != ("a", 0)]
             assert rows == {1: b"later"}
             assert store.read(*name, 1)[0].data == b"later"
+
+
+def hurt(chance: random.Random, path: Path) -> str:
+    """One random piece of damage to a random segment; what it was."""
+    victim = chance.choice(segment_paths(path))
+    size = victim.stat().st_size
+    kind = chance.choice(["flip", "flip", "zero", "rubbish", "cut", "unlink", "head"])
+    at = chance.randrange(max(1, size))
+    if kind == "unlink":
+        victim.unlink()
+    elif size == 0:
+        pass
+    elif kind == "flip":
+        flip_bit(victim, at, chance.randrange(8))
+    elif kind == "cut":
+        with victim.open("r+b") as file:
+            file.truncate(at)
+    elif kind == "head":
+        flip_bit(victim, chance.randrange(DATA_START + 200) % size, chance.randrange(8))
+    else:
+        length = chance.choice([1, 100, 4096, 10_000])
+        overwrite(victim, at, bytes(length) if kind == "zero" else chance.randbytes(length))
+    return f"{kind} {victim.name} at {at}"
+
+
+@pytest.mark.parametrize("state", ["closed", "crashed"])
+def test_random_damage_never_gives_a_wrong_message_and_can_be_repaired(folder: Path, state: str) -> None:
+    seed = random.SystemRandom().getrandbits(32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    with MessageStore.open(folder / "s", TINY) as store:
+        expected = long_story(store)
+        crash_copy(folder / "s", folder / "crashed")
+    snapshot = take_snapshot(folder / ("s" if state == "closed" else "crashed"))
+    for turn in range(80):
+        path = put_snapshot(snapshot, folder / "t")
+        done = [hurt(chance, path) for _ in range(chance.randrange(1, 4))]
+        print(turn, done)
+        with contextlib.suppress(StoreError), MessageStore.open(path, TINY) as store:
+            assert is_part(contents(store, QUEUES), expected)
+        put_snapshot(snapshot, folder / "t")
+        again = random.Random(seed + turn)
+        print(turn, [hurt(again, path) for _ in range(again.randrange(1, 4))])
+        with MessageStore.open(path, TINY, repair=True) as store:
+            rows = check(store, expected, count(expected))
+            for name in QUEUES:
+                offset = store.append(*name, b"new")
+                assert offset not in rows[name]
+                rows[name][offset] = b"new"
+        with MessageStore.open(path, TINY) as store:
+            assert contents(store, QUEUES) == rows
+            assert scanned(store) == {name: mine for name, mine in rows.items() if mine}

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from store.ring import Ring
 
 SIZE = 8192
-part_lists = st.lists(st.binary(max_size=3000), min_size=1, max_size=6).filter(lambda parts: sum(map(len, parts)) < SIZE)
+parts_of_a_write = st.lists(st.binary(max_size=3000), min_size=1, max_size=6)
+part_lists = parts_of_a_write.filter(lambda parts: sum(map(len, parts)) < SIZE)
 
 
 @settings(max_examples=60, deadline=None)

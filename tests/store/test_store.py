@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,9 +53,7 @@ def seal(store: MessageStore) -> None:
 @pytest.mark.parametrize("durability", ["force", "os"])
 @pytest.mark.parametrize("alignment", PAD_TRIM_ADAPTIVE)
 @pytest.mark.parametrize("lanes", [1, 2, 4])
-def test_every_way_in_and_every_way_out_agree(
-    tmp_path: Path, lanes: int, alignment: str, durability: str
-) -> None:
+def test_every_way_in_and_every_way_out_agree(tmp_path: Path, lanes: int, alignment: str, durability: str) -> None:
     config = tiny(lanes=lanes, alignment=alignment, durability=durability)
     queues = [(f"t{topic}", queue) for topic in range(3) for queue in range(4)]
     expected: dict[tuple[str, int], dict[int, bytes]] = {name: {} for name in queues}
@@ -131,10 +130,7 @@ def check_facts(store: MessageStore) -> None:
         assert [facts_of(batch.message(index)) for index in range(len(batch))] == FACTS
         assert [batch.message(index) for index in range(len(batch))] == messages
         by_scan = [
-            batch.message(index)
-            for batch in store.scan()
-            for index in range(len(batch))
-            if batch.topic(index) == topic
+            batch.message(index) for batch in store.scan() for index in range(len(batch)) if batch.topic(index) == topic
         ]
         assert by_scan == messages
 
@@ -264,13 +260,13 @@ def test_batch_with_one_bad_message_stores_nothing(store: MessageStore) -> None:
 def test_read_keeps_to_its_limits(store: MessageStore) -> None:
     store.append_batch([("t", 0, bytes(1000))] * 50)
     for read in (store.read, store.read_batch):
-        assert len(read("t", 0)) in (32, 50)  # type: ignore[operator]  # the defaults of the two
-        assert len(read("t", 0, 0, 7)) == 7  # type: ignore[operator]
-        assert len(read("t", 0, 45, 100)) == 5  # type: ignore[operator]
-        assert len(read("t", 0, 0, 100, 2500)) == 2  # type: ignore[operator]
-        assert len(read("t", 0, 0, 100, 10)) == 1  # type: ignore[operator]
-        assert len(read("t", 0, 0, 0)) == 0  # type: ignore[operator]
-        assert len(read("t", 0, 50)) == 0  # type: ignore[operator]
+        assert len(read("t", 0)) in (32, 50)  # the defaults of the two
+        assert len(read("t", 0, 0, 7)) == 7
+        assert len(read("t", 0, 45, 100)) == 5
+        assert len(read("t", 0, 0, 100, 2500)) == 2
+        assert len(read("t", 0, 0, 100, 10)) == 1
+        assert len(read("t", 0, 0, 0)) == 0
+        assert len(read("t", 0, 50)) == 0
 
 
 def test_read_across_sealed_and_open_segments(store: MessageStore) -> None:
@@ -457,8 +453,24 @@ def test_appends_beside_close_are_durable_or_refused(tmp_path: Path) -> None:
         assert store.queue_bounds("t", 0) == (0, total)
 
 
+def test_close_gives_all_file_descriptors_and_threads_back(tmp_path: Path) -> None:
+    def use() -> None:
+        with MessageStore.open(tmp_path, tiny(lanes=2)) as store:
+            for index in range(60):
+                store.append("t", index % 4, bytes(3000))
+            sum(map(len, store.scan()))
+            store.read("t", 0, 0, 100)
+
+    use()
+    files, threads = len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+    for _ in range(15):
+        use()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files
+    assert threading.active_count() <= threads
+
+
 def test_leaving_the_block_closes(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), MessageStore.open(tmp_path, tiny()) as store:  # noqa: PT012
+    with pytest.raises(KeyError), MessageStore.open(tmp_path, tiny()) as store:
         store.append("t", 0, b"x")
         raise KeyError
     with pytest.raises(StoreClosed):

@@ -350,9 +350,7 @@ def test_several_bad_messages_of_a_frame_are_reported_as_one(folder: Path) -> No
 
 @pytest.mark.parametrize("sequence", [1, 3])
 @pytest.mark.parametrize("field", ["magic", "count", "position", "chain", "checksum", "columns"])
-def test_flipped_bit_in_a_frame_head_is_reported_and_stepped_over(
-    folder: Path, sequence: int, field: str
-) -> None:
+def test_flipped_bit_in_a_frame_head_is_reported_and_stepped_over(folder: Path, sequence: int, field: str) -> None:
     path = segment(folder, sequence)
     before, frame = frames(path)[3:5]
     at = {"magic": 0, "count": 12, "position": 32, "chain": 64, "checksum": 80, "columns": 90}[field]

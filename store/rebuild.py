@@ -1,0 +1,140 @@
+"""The index of a scanned segment, made anew from its frames: a footer, or the table of one that stays open.
+
+A frame has only the low 16 bits of its messages' offsets. Each stream's offsets go on from the segment before,
+so the low bits are a check; after a repair they also say how many messages are missing in between.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from .footer import FooterData
+from .format import DATA_START, LOST_ENTRY
+from .frame import Frame
+from .lane_streams import Name
+from .repair import Repair
+from .table import OpenTable
+
+Offsets = npt.NDArray[np.int64]
+Entries = npt.NDArray[np.uint32]
+
+
+@dataclass
+class ScanColumns:
+    """The columns of a scanned segment, in log order; one list element a frame."""
+
+    numbers: list[npt.NDArray[np.uint32]] = field(default_factory=list)
+    lows: list[npt.NDArray[np.uint16]] = field(default_factory=list)
+    entries: list[Entries] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    next_entry: int = 0
+
+    def add(self, frame: Frame, count: int, good: npt.NDArray[np.bool_] | None) -> None:
+        """Add the first `count` messages of a frame; those that are not `good` become lost entries."""
+        entries = np.arange(self.next_entry, self.next_entry + count, dtype=np.uint32)
+        if good is not None:
+            entries[~good] = LOST_ENTRY
+        self.numbers.append(frame.numbers[:count])
+        self.lows.append(frame.lows[:count])
+        self.entries.append(entries)
+        self.frames.append(frame)
+        self.next_entry += count
+
+
+def index_columns(
+    columns: ScanColumns,
+    names: list[Name],
+    next_offsets: list[int],
+    before: FooterData | None,
+    repair: Repair,
+    path: Path,
+) -> FooterData:
+    """Sort a scan's messages by stream; the footer of the segment.
+
+    Args:
+        columns: what was scanned.
+        names: the lane's streams by number, all that occur in the columns and in `before` among them.
+        next_offsets: where each of them goes on.
+        before: the segment's old footer, if it is whole: where each stream must end.
+        repair: decides about offsets that jump.
+        path: the segment's file, for errors.
+
+    Raises StoreCorrupt if offsets jump and no repair is allowed.
+    """
+    numbers = np.concatenate([np.empty(0, np.uint32), *columns.numbers])
+    lows = np.concatenate([np.empty(0, np.uint16), *columns.lows])
+    order = np.argsort(numbers, kind="stable")
+    counts = np.bincount(numbers, minlength=len(names))
+    start = np.zeros(len(names) + 1, np.int64)
+    np.cumsum(counts, out=start[1:])
+    first = np.array(next_offsets, np.int64)
+    entries = np.concatenate([np.empty(0, np.uint32), *columns.entries])[order]
+    expected = np.repeat(first - start[:-1], counts) + np.arange(len(order))
+    jumps = bool(np.any((expected & 0xFFFF) != lows[order]))
+    if jumps:
+        repair.on_damage("an offset does not follow the one before", path, DATA_START)
+    if jumps or before is not None:
+        ends = first.copy()
+        if before is not None:
+            ends[: len(before.first)] = before.next_offsets
+        entries, counts = _fill_gaps(entries, lows[order], start, first, ends)
+        np.cumsum(counts, out=start[1:])
+    return _footer_data(columns.frames, names, first, start, entries)
+
+
+def _footer_data(
+    frames: list[Frame], names: list[Name], first: Offsets, start: Offsets, entries: Entries
+) -> FooterData:
+    topics = {topic: index for index, topic in enumerate(dict.fromkeys(topic for topic, _ in names))}
+    headers = [frame.header for frame in frames]
+    return FooterData(
+        list(topics),
+        np.array([topics[topic] for topic, _ in names], np.uint32),
+        np.array([queue_id for _, queue_id in names], np.uint32),
+        first,
+        start.astype(np.uint32),
+        entries,
+        np.array([header.position for header in headers], np.uint32),
+        np.array([header.first_entry for header in headers], np.uint32),
+        np.array([header.time_ms for header in headers], np.int64),
+    )
+
+
+def _fill_gaps(
+    entries: Entries, lows: npt.NDArray[np.uint16], start: Offsets, first: Offsets, ends: Offsets
+) -> tuple[Entries, Offsets]:
+    """Put LOST_ENTRY where a queue's offsets jump, or end before `ends`; entries and count of each stream."""
+    filled: list[int] = []
+    counts = np.zeros(len(first), np.int64)
+    for number in range(len(first)):
+        offset, before = int(first[number]), len(filled)
+        for at in range(int(start[number]), int(start[number + 1])):
+            gap = (int(lows[at]) - offset) & 0xFFFF
+            filled.extend([LOST_ENTRY] * gap)
+            filled.append(int(entries[at]))
+            offset += gap + 1
+        filled.extend([LOST_ENTRY] * (int(ends[number]) - offset))
+        counts[number] = len(filled) - before
+    return np.array(filled, np.uint32), counts
+
+
+def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
+    """The table of a segment that is gone on with: its frames, indexed by `data`."""
+    table = OpenTable()
+    for frame in frames:
+        header = frame.header
+        table.add_frame(
+            header.position, header.time_ms, header.flags, frame.lengths, frame.checksums, frame.payload_start
+        )
+    table.visible = table.entries
+    for number in np.flatnonzero(data.counts).tolist():
+        part = data.entries[data.start[number] : data.start[number + 1]]
+        entries: array[int] = array("I")
+        entries.frombytes(part.tobytes())
+        table.rows[number] = (int(data.first[number]), entries)
+    return table

@@ -1,0 +1,128 @@
+"""Checking a lane: the links between its segments, their first blocks, and offsets from one to the next."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from .disk import Disk
+from .format import BLOCK_BYTES, SealRecord, align_up, segment_name
+from .inspect import SegmentFile, stream_names
+from .scanner import ChunkReader
+from .verify_footer import disagreements, sound_footer
+from .verify_marks import LaneFrames
+from .verify_report import Findings, differ
+from .verify_walk import FrameWalk
+
+HEADER_DAMAGED = "the segment's header is damaged"
+
+
+class LaneCheck:
+    """The check of one lane; making it reads the first blocks of its files and may raise OSError.
+
+    `chain`, `names` and `next_offsets` are what the next segment must go on from; the first two are None
+    while that is unknown, behind damage and behind what retention took.
+    """
+
+    def __init__(self, disk: Disk, store: Path, number: int, store_id: bytes | None, findings: Findings) -> None:
+        self._disk = disk
+        self._findings = findings
+        self._frames = LaneFrames(disk, store, number, store_id)
+        self.files, self.used = self._frames.files, self._frames.used
+        begins = bool(self.used) and self.used[0].sequence == 1
+        self.chain: int | None = 0 if begins else None
+        self.names: list[tuple[str, int]] | None = [] if begins else None
+        self.next_offsets: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def run(self) -> None:
+        """Check the segments in order, up to the end of the log."""
+        frames, findings = self._frames, self._findings
+        sequences = [file.sequence for file in self.files]
+        for before, after in pairwise(sequences if self.used else [0, *sequences]):
+            if after != before + 1:
+                findings.damage("a segment is missing", frames.folder / segment_name(before + 1), 0)
+        for index, file in enumerate(self.used):
+            if index and file.sequence != self.used[index - 1].sequence + 1:
+                self.chain = self.names = None
+            header = file.header
+            if header is None or self.chain not in (None, header.previous_chain):
+                if (header is not None or file.is_blank) and not frames.vouched(index, 0):
+                    for rest in self.used[index:]:
+                        findings.report.torn_bytes += max((head.end for head in frames.heads(rest)), default=0)
+                    return
+                unlinked = "the log does not reach this segment"
+                findings.damage(unlinked if header is not None else HEADER_DAMAGED, file.path, 0)
+                self.names = self.names if header is None else None
+            try:
+                self._check(index, file)
+            except OSError as error:
+                findings.damage(f"cannot be read ({error})", file.path, 0)
+                self.chain = self.names = None
+            findings.done_bytes += file.used_bytes
+            findings.reached(0)
+
+    def _check(self, index: int, file: SegmentFile) -> None:
+        findings, record = self._findings, file.record
+        findings.report.segments += 1
+        self._check_blocks(index, file)
+        data = self._disk.open(file.path)
+        reader = ChunkReader(data, file.log_bytes)
+        try:
+            footer = sound_footer(data, file, findings)
+            walk = FrameWalk(self._frames, index, reader, footer, self.names, findings)
+            walk.run()
+            self.names = walk.names
+        finally:
+            reader.close()
+            data.close()
+        if record is not None and walk.ended and walk.next_entry != record.entries:
+            findings.damage("the seal record's number of messages is wrong", file.path, BLOCK_BYTES)
+        if footer is not None and record is not None:
+            for what in disagreements(footer, walk, record.entries, self.names, self.next_offsets):
+                findings.damage(what, file.path, record.footer_position)
+            self.names = stream_names(footer)
+            start = footer.start.astype(np.int64)
+            self.next_offsets = footer.first.astype(np.int64) + start[1:] - start[:-1]
+        elif not walk.gaps:
+            self._follow_offsets(walk)
+        self.chain = record.chain if record is not None else walk.scanner.chain if walk.ended else None
+        footer_bytes = record.footer_bytes if record is not None else 0
+        findings.report.bytes += align_up(walk.scanner.position) + footer_bytes
+
+    def _check_blocks(self, index: int, file: SegmentFile) -> None:
+        """The first two blocks, to their last byte."""
+        for name, begin, known in (("header", 0, file.header), ("seal record", BLOCK_BYTES, file.record)):
+            block = file.head[begin : begin + BLOCK_BYTES]
+            if known is not None and block != known.pack():
+                at = begin + differ(block, known.pack())
+                self._findings.damage(f"the segment's {name} is not filled up with zeros", file.path, at)
+        block = file.head[BLOCK_BYTES:]
+        torn = any(block) and SealRecord.unpack(block) is None
+        # Segments are sealed in order, so a later record vouches for this one's.
+        sealed_behind = any(later.record is not None for later in self.used[index + 1 :])
+        if file.record is None and (torn or sealed_behind):
+            self._findings.damage("the segment's seal record is damaged", file.path, BLOCK_BYTES)
+        if file.record is not None and file.size_bytes < file.record.data_end:
+            self._findings.damage("the segment is cut short", file.path, file.size_bytes)
+
+    def _follow_offsets(self, walk: FrameWalk) -> None:
+        """Without a footer: each message's low bits must follow those before it in its queue."""
+        numbers = np.concatenate([np.zeros(0, np.int64), *walk.numbers])
+        order = np.argsort(numbers, kind="stable")
+        lows = np.concatenate([np.zeros(0, np.int64), *walk.lows])[order]
+        first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+        expected = np.roll(lows, 1) + 1
+        expected[first] = lows[first]
+        if self.names is not None:
+            known = np.zeros(max(len(self.names), int(numbers.max(initial=-1)) + 1), np.int64)
+            known[: len(self.next_offsets)] = self.next_offsets
+            expected[first] = known[numbers[order][first]]
+            self.next_offsets = known + np.bincount(numbers, minlength=len(known))
+        wrong = order[(expected - lows) & 0xFFFF != 0]
+        if len(wrong):
+            positions = np.repeat([head.position for head in walk.headers], list(map(len, walk.numbers)))
+            path, position = walk.file.path, int(positions[wrong.min()])
+            self._findings.damage("an offset does not follow the one before", path, position)

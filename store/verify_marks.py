@@ -1,0 +1,58 @@
+"""What the frames of a lane, on their chain or not, say about how far the lane was durable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .disk import Disk
+from .format import DATA_START, FrameHeader, lane_name
+from .inspect import SegmentFile, list_segments
+from .scanner import ChunkReader, FrameScanner
+
+
+class LaneFrames:
+    """The segments of a lane and the headers of their frames.
+
+    `files` are all segment files, `used` those that are no spares.
+    """
+
+    def __init__(self, disk: Disk, store: Path, number: int, store_id: bytes | None) -> None:
+        self.number = number
+        self.folder = store / lane_name(number)
+        self._disk = disk
+        self._heads: dict[int, list[FrameHeader]] = {}
+        self.files = list_segments(disk, self.folder, number, store_id)
+        self.used = [file for file in self.files if not file.is_spare or self._was_used(file)]
+
+    def _was_used(self, file: SegmentFile) -> bool:
+        """Was anything durable in a file that looks like a spare? Its record or its frames' marks say so."""
+        if file.record is not None:
+            return True
+        return any(_mark(head) > (file.sequence, 0) for head in self.heads(file))
+
+    def heads(self, file: SegmentFile, begin: int = DATA_START) -> list[FrameHeader]:
+        """Headers of the segment's frames from `begin` on, on the chain or not; read once."""
+        if file.sequence not in self._heads:
+            data = self._disk.open(file.path)
+            reader = ChunkReader(data, file.log_bytes)
+            try:
+                found = FrameScanner(reader, file.sequence, begin, 0).find_later(begin, file.log_bytes)
+            finally:
+                reader.close()
+                data.close()
+            self._heads[file.sequence] = found
+        return [head for head in self._heads[file.sequence] if head.position >= begin]
+
+    def vouched(self, index: int, position: int) -> bool:
+        """Does anything say that the lane was durable beyond `position` of the segment `used[index]`?"""
+        rest = self.used[index:]
+        if any(file.record is not None for file in rest):
+            return True
+        place = (rest[0].sequence, position)
+        begins = [max(position, DATA_START)] + [DATA_START] * (len(rest) - 1)
+        pairs = zip(rest, begins, strict=True)
+        return any(_mark(head) > place for file, begin in pairs for head in self.heads(file, begin))
+
+
+def _mark(head: FrameHeader) -> tuple[int, int]:
+    return head.durable_sequence, head.durable_position

@@ -1,0 +1,59 @@
+"""What a check of a store found, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class VerifyReport:
+    """What a check of a whole store found.
+
+    Attributes:
+        frames: frames whose head is right.
+        messages: messages in them whose bytes are right.
+        bytes: bytes of the log and its footers, blocks of headers included.
+        segments: segments in use; pre-written spares are not.
+        torn_bytes: bytes of frames behind the end of a crashed store's log, which nobody acknowledged.
+        damages: what is damaged, each with its file and byte position.
+    """
+
+    frames: int = 0
+    messages: int = 0
+    bytes: int = 0
+    segments: int = 0
+    torn_bytes: int = 0
+    damages: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is damaged."""
+        return not self.damages
+
+
+class Findings:
+    """The report of a running check, and its progress over the bytes of all segments."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.report = VerifyReport()
+        self.total_bytes = self.done_bytes = 0
+        self._progress = progress
+
+    def damage(self, what: str, path: Path, position: int) -> None:
+        """Note a damage, in the words of `StoreCorrupt`."""
+        self.report.damages.append(f"{what} in {path} at byte {position}")
+
+    def reached(self, position: int) -> None:
+        """Tell how far the current segment is."""
+        if self._progress is not None:
+            self._progress(min(self.done_bytes + position, self.total_bytes), self.total_bytes)
+
+
+def differ(block: bytes, expected: bytes) -> int:
+    """Where two blocks differ first."""
+    pairs = enumerate(zip(block, expected, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(block), len(expected)))

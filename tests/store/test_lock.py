@@ -1,0 +1,230 @@
+"""Who may open a folder: one store object at a time, and only what is a store or can become one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import InvalidConfig, MessageStore, StoreConfig, StoreCorrupt, StoreError, StoreLocked, StoreUnusable
+from store.disk import OsDisk, OsFile
+from store.format import DATA_START
+
+from .helpers import ROOT, crash_copy, flip_bit, run_child, segment_path, tiny
+
+OPEN = """
+import sys
+from store import MessageStore, StoreError
+try:
+    MessageStore.open(sys.argv[1]).close()
+    print("opened")
+except StoreError as error:
+    print(type(error).__name__, error)
+"""
+HOLD = """
+import sys
+from store import MessageStore
+store = MessageStore.open(sys.argv[1])
+store.append("t", 0, b"x")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the folder open."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "open\n"
+    yield child
+    child.kill()
+    child.communicate()
+
+
+def test_second_object_of_the_process_is_refused_at_once(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        began = time.monotonic()
+        for repair in (False, True):
+            with pytest.raises(StoreLocked, match=str(os.getpid())):
+                MessageStore.open(tmp_path, tiny(), repair=repair)
+        assert time.monotonic() - began < 1
+        store.append("t", 0, b"x")
+    MessageStore.open(tmp_path, tiny()).close()
+
+
+def test_second_process_is_refused_at_once(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"x")
+        done = run_child(OPEN, str(tmp_path))
+        assert done.stdout.startswith("StoreLocked"), done
+        assert store.append("t", 0, b"y") == 1
+    assert run_child(OPEN, str(tmp_path)).stdout == "opened\n"
+
+
+def test_folder_of_another_process_is_refused_and_names_it(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    with pytest.raises(StoreLocked, match=str(holder.pid)):
+        MessageStore.open(tmp_path)
+
+
+def test_death_of_the_process_frees_the_folder(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.wait()
+    with MessageStore.open(tmp_path) as store:
+        assert store.read("t", 0)[0].data == b"x"
+
+
+def test_failed_open_frees_the_folder(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path, tiny()).close()
+    header = (tmp_path / "STORE").read_bytes()
+    (tmp_path / "STORE").write_bytes(b"rubbish")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="header"):
+            MessageStore.open(tmp_path, tiny())
+    (tmp_path / "STORE").write_bytes(header)
+    MessageStore.open(tmp_path, tiny()).close()
+
+
+def test_failed_open_leaves_no_file_open(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(10):
+            store.append("t", 0, bytes(3000))
+    flip_bit(segment_path(tmp_path, 1), DATA_START + 20)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(10):
+        with pytest.raises(StoreCorrupt):
+            MessageStore.open(tmp_path, tiny())
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+
+
+# -- what is no store ---------------------------------------------------------------------------------
+
+
+def refused(path: Any) -> None:
+    with pytest.raises(StoreUnusable) as caught:
+        MessageStore.open(path, tiny())
+    assert len(str(caught.value)) > 20
+
+
+def test_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    refused(tmp_path / "file")
+    refused(str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_path_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    refused(tmp_path / "file" / "store")
+    refused(tmp_path / "file" / "a" / "b")
+
+
+def test_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("mine")
+    refused(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_folder_with_other_folders_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    refused(tmp_path)
+
+
+@pytest.mark.parametrize("path", [None, 1, b"bytes", "a\0b", "x" * 5000, "/proc/none/store", "/dev/null"], ids=ascii)
+def test_path_that_cannot_be_a_folder_is_refused(path: object) -> None:
+    refused(path)
+
+
+def test_link_in_a_circle_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    refused(tmp_path / "a")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_forbidden_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "forbidden").mkdir(mode=0o500)
+    refused(tmp_path / "forbidden")
+    refused(tmp_path / "forbidden" / "store")
+
+
+def test_config_of_another_type_is_refused(tmp_path: Path) -> None:
+    for config in ({}, "small", 1, StoreConfig):
+        with pytest.raises(InvalidConfig):
+            MessageStore.open(tmp_path, config)  # type: ignore[arg-type]
+
+
+def test_missing_parents_are_made_and_links_followed(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "a" / "b" / "store", tiny()) as store:
+        store.append("t", 0, b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b" / "store")
+    with MessageStore.open(str(tmp_path / "link"), tiny()) as store:
+        assert store.queue_bounds("t", 0) == (0, 1)
+
+
+def test_number_of_lanes_stays_that_of_the_folder(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(lanes=3)) as store:
+        store.append("t", 0, b"x")
+    with MessageStore.open(tmp_path, tiny(lanes=1)) as store:
+        assert store.stats()["lanes"] == 3
+        assert store.queue_bounds("t", 0) == (0, 1)
+
+
+# -- a crash while the store is made ------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class MortalDisk(OsDisk):
+    """The system's disk until the Nth call that changes something; then the process is dead."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        if create:
+            self.step()
+        return super().open(path, create=create, direct=direct)
+
+    def make_folder(self, folder: Path) -> None:
+        self.step()
+        super().make_folder(folder)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.step()
+        super().rename(old, new)
+
+    def force_folder(self, folder: Path) -> None:
+        self.step()
+        super().force_folder(folder)
+
+
+def test_crash_while_the_store_is_made_does_not_spoil_the_folder(tmp_path: Path) -> None:
+    for calls in range(100):
+        path = tmp_path / str(calls)
+        disk = MortalDisk(calls)
+        try:
+            store = MessageStore.open(path, tiny(lanes=2, prewrite_bytes=128 << 10), disk=disk)
+        except Crash:
+            left = crash_copy(path, tmp_path / f"{calls}-left") if path.exists() else tmp_path / f"{calls}-left"
+        else:
+            store.close()
+            assert calls > 5
+            return
+        with MessageStore.open(left, tiny(lanes=2)) as store:
+            assert store.append("t", 0, b"x") == 0
+    pytest.fail("the store was never made")

@@ -1,0 +1,221 @@
+"""Old segments go, by age and by bytes; bounds move; nothing old comes back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore, OffsetOutOfRange, StoreError
+
+from .helpers import (
+    contents,
+    crash_copy,
+    scanned,
+    segment_paths,
+    start,
+    tiny,
+    until,
+)
+
+KIB = 1 << 10
+
+
+def data_of(index: int) -> bytes:
+    return b"%06d" % index * 500
+
+
+def fill(store: MessageStore, begin: int, end: int, queues: int = 1) -> None:
+    for index in range(begin, end):
+        store.append("t", index % queues, data_of(index))
+
+
+def first(store: MessageStore) -> int:
+    return store.queue_bounds("t", 0)[0]
+
+
+def disk_bytes(path: Path) -> int:
+    return sum(file.stat().st_blocks * 512 for file in path.rglob("*.seg"))
+
+
+def check(store: MessageStore, end: int) -> int:
+    """The queue holds exactly its bounds; the first offset."""
+    begin, next_offset = store.queue_bounds("t", 0)
+    assert next_offset == end
+    expected = {offset: data_of(offset) for offset in range(begin, end)}
+    assert contents(store, [("t", 0)])["t", 0] == expected
+    return begin
+
+
+def test_bytes_are_kept_under_the_limit(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(retention_bytes=400 * KIB)) as store:
+        fill(store, 0, 400)
+        until(lambda: disk_bytes(tmp_path) < 700 * KIB)
+        begin = check(store, 400)
+        assert 200 < begin < 400
+        assert store.stats()["log"]["removed_segments"] > 10
+        assert store.stats()["log"]["recycled_segments"] + store.stats()["log"]["removed_segments"] > 10
+
+
+def test_messages_older_than_the_limit_go(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(retention_ms=100)) as store:
+        fill(store, 0, 100)
+        until(lambda: first(store) > 50)
+        check(store, 100)
+        assert store.append("t", 0, data_of(100)) == 100
+
+
+def test_young_messages_stay(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(retention_ms=3_600_000, retention_bytes=1 << 40)) as store:
+        fill(store, 0, 100)
+        time.sleep(0.7)
+        assert check(store, 100) == 0
+
+
+def test_reading_below_the_first_offset_is_out_of_range(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(retention_bytes=200 * KIB)) as store:
+        fill(store, 0, 200)
+        until(lambda: first(store) > 0)
+        begin = first(store)
+        for read in (store.read, store.read_batch, lambda *name: store.get_range(*name, 10)):
+            for offset in (0, begin - 1):
+                with pytest.raises(OffsetOutOfRange) as caught:
+                    read("t", 0, offset)
+                assert (caught.value.first, caught.value.next_offset) == store.queue_bounds("t", 0)
+
+
+def test_queue_whose_messages_are_all_gone_keeps_its_next_offset(tmp_path: Path) -> None:
+    config = tiny(retention_bytes=200 * KIB)
+    with MessageStore.open(tmp_path, config) as store:
+        for index in range(5):
+            assert store.append("quiet", 3, b"x") == index
+        fill(store, 0, 200)
+        until(lambda: store.queue_bounds("quiet", 3) == (5, 5))
+        assert store.read("quiet", 3, 5) == []
+        with pytest.raises(OffsetOutOfRange):
+            store.read("quiet", 3, 4)
+    with MessageStore.open(tmp_path, config) as store:
+        assert store.queue_bounds("quiet", 3) == (5, 5)
+        assert store.append("quiet", 3, b"y") == 5
+        assert store.read("quiet", 3, 5)[0].data == b"y"
+        fill(store, 200, 400)
+        until(lambda: store.queue_bounds("quiet", 3) == (6, 6))
+
+
+@pytest.mark.parametrize("how", ["closed", "crashed"])
+def test_store_opens_again_after_segments_went(tmp_path: Path, how: str) -> None:
+    """At each moment: whatever was removed or waits to be recycled, the folder is a whole store."""
+    config = tiny(retention_bytes=200 * KIB)
+    end = 0
+    for turn in range(12):
+        path = tmp_path / str(turn)
+        with MessageStore.open(path, config) as store:
+            assert store.queue_bounds("t", 0)[1] == end
+            fill(store, end, end + 37 + turn)
+            end += 37 + turn
+            if turn % 2:
+                time.sleep(0.1 * (turn % 5))
+            if how == "crashed":
+                crash_copy(path, tmp_path / str(turn + 1))
+        if how == "closed":
+            crash_copy(path, tmp_path / str(turn + 1))
+        with MessageStore.open(tmp_path / str(turn + 1), tiny()) as store:
+            check(store, end)
+
+
+def test_many_segments_that_go_at_once_leave_a_whole_store(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        fill(store, 0, 300)
+    with MessageStore.open(tmp_path, tiny(retention_bytes=100 * KIB)) as store:
+        until(lambda: first(store) > 200)
+    with MessageStore.open(tmp_path, tiny()) as store:
+        check(store, 300)
+        fill(store, 300, 320)
+    with MessageStore.open(tmp_path, tiny()) as store:
+        check(store, 320)
+
+
+def test_frames_of_a_recycled_segments_former_life_never_come_back(tmp_path: Path) -> None:
+    """Recycled files are full of old, valid frames; a crash in the middle of their next life shows none."""
+    config = tiny(retention_bytes=150 * KIB)
+    with MessageStore.open(tmp_path / "s", config) as store:
+        fill(store, 0, 150)
+        end = 150
+        until(lambda: first(store) > 0)
+        for turn in range(30):
+            fill(store, end, end + 7)
+            end += 7
+            with MessageStore.open(crash_copy(tmp_path / "s", tmp_path / "copy"), tiny()) as copy:
+                check(copy, end)
+                for rows in scanned(copy).values():
+                    assert all(data == data_of(offset) for offset, data in rows.items())
+                assert list(scanned(copy)) == [("t", 0)]
+            if turn % 3 == 0:
+                time.sleep(0.02)
+        assert store.stats()["log"]["recycled_segments"] > 0
+
+
+def test_torn_tail_in_a_recycled_segment_is_ignored(tmp_path: Path) -> None:
+    config = tiny(retention_bytes=150 * KIB)
+    with MessageStore.open(tmp_path / "s", config) as store:
+        fill(store, 0, 300)
+        until(lambda: bool(store.stats()["log"]["recycled_segments"] > 0))
+        fill(store, 300, 303)
+        path = segment_paths(crash_copy(tmp_path / "s", tmp_path / "copy"))
+        assert path
+    with MessageStore.open(tmp_path / "copy", tiny()) as copy:
+        check(copy, 303)
+
+
+def test_readers_beside_retention_get_right_messages_or_out_of_range(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(retention_bytes=150 * KIB)) as store:
+        store.append("t", 0, data_of(0))
+        ended: list[bool] = []
+
+        def read_on() -> None:
+            while not ended:
+                begin, end = store.queue_bounds("t", 0)
+                for offset in (begin, begin + 1, (begin + end) // 2):
+                    try:
+                        rows = store.get_range("t", 0, offset, 20)
+                        batch = store.read_batch("t", 0, offset, 20)
+                    except OffsetOutOfRange:
+                        continue
+                    assert all(data == data_of(offset + index) for index, data in rows.items())
+                    assert [bytes(view) for view in batch.payloads()] == [data_of(at) for at in batch.offsets.tolist()]
+                time.sleep(0.001)
+
+        workers = [start(read_on) for _ in range(2)]
+        fill(store, 1, 1200)
+        ended.append(True)
+        for worker in workers:
+            worker.join()
+
+
+def test_scan_beside_retention_ends_well_or_with_an_error_of_ours(tmp_path: Path) -> None:
+    """The segments under a running scan are removed and reused; it must not crash, nor show wrong messages."""
+    with MessageStore.open(tmp_path, tiny(retention_bytes=150 * KIB)) as store:
+        fill(store, 0, 60)
+        for turn in range(5):
+            scan = store.scan()
+            next(scan)
+            begin = store.queue_bounds("t", 0)[1]
+            fill(store, begin, begin + 200)
+            removed = store.stats()["log"]["removed_segments"]
+            until(lambda removed=removed, turn=turn: store.stats()["log"]["removed_segments"] >= min(removed, turn))
+            try:
+                for batch in scan:
+                    for index in range(len(batch)):
+                        assert batch.payload(index) == data_of(int(batch.offsets[index]))
+            except StoreError:
+                pass
+
+
+def test_lanes_are_retired_together(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(lanes=2, retention_bytes=500 * KIB)) as store:
+        for index in range(600):
+            store.append("t", index % 8, data_of(index))
+        until(lambda: disk_bytes(tmp_path) < 1200 * KIB)
+        moved = [queue for queue in range(8) if store.queue_bounds("t", queue)[0] > 0]
+        assert len(moved) == 8

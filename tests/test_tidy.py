@@ -1,0 +1,61 @@
+"""The style that a machine can check: linter, types, and the sizes of files and functions."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = [name for name in ("store", "cache", "index", "pipeline", "perf") if any((ROOT / name).glob("*.py"))]
+SOURCES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 70
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def run(*command: str) -> None:
+    if importlib.util.find_spec(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_linter_finds_nothing() -> None:
+    run("ruff", "check", *PACKAGES, "tests")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_types_are_right(package: str) -> None:
+    run("mypy", "--strict", "-p", package)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_file_is_not_too_long(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_FILE_LINES
+
+
+@pytest.mark.parametrize("path", SOURCES + TESTS, ids=name_of)
+def test_no_function_is_too_long(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            assert lines <= MAX_FUNCTION_LINES, f"{path}:{node.lineno} {node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_what_is_public_has_a_docstring(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), "the module has none"
+    for node in tree.body:
+        public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        assert not public or ast.get_docstring(node), f"{node.name} has none"  # type: ignore[attr-defined,arg-type]
