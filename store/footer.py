@@ -91,7 +91,7 @@ class Footer:
         self.start = self._array("<u4", streams + 1)
         self.entries = self._array("<u4", entries, check=False)
         # Single look-ups through a memoryview cost a third of those through numpy.
-        self._first_items, self._start_items = memoryview(self.first), memoryview(self.start)
+        self._first_items, self._start_items = memoryview(self.first.data), memoryview(self.start.data)
         self.frame_position = self._array("<u4", frames)
         self.frame_entry = self._array("<u4", frames)
         self.frame_time = self._array("<i8", frames)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import time
@@ -463,8 +464,9 @@ def test_close_gives_all_file_descriptors_and_threads_back(tmp_path: Path) -> No
 
     use()
     files, threads = len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
-    for _ in range(15):
+    for _ in range(40):
         use()
+    gc.collect()
     assert len(list(Path("/proc/self/fd").iterdir())) <= files
     assert threading.active_count() <= threads
 
