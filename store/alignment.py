@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from .config import Alignment
+from .format import align_down, align_up
 
 
 class Tail(NamedTuple):
@@ -31,6 +35,31 @@ class Tail(NamedTuple):
     empty_bytes: int
     whole_bytes: int
     follows: bool
+
+
+class Unissued:
+    """The frames that are not wholly in a write yet, by where their messages end (lane positions, ascending)."""
+
+    def __init__(self) -> None:
+        self._frames: list[npt.NDArray[np.int64]] = []
+
+    def add(self, ends: npt.NDArray[np.int64]) -> None:
+        """A frame was built; one end a message."""
+        self._frames.append(ends)
+
+    def issue(self, high: int) -> None:
+        """A write up to `high` was planned."""
+        self._frames = [ends for ends in self._frames if ends[-1] > high]
+
+    def tail(self, tail: int, issued: int, *, follows: bool) -> Tail:
+        """The choice that a write of [issued, tail) is faced with."""
+        boundary = align_down(tail)
+        total = sum(map(len, self._frames))
+        whole, earlier = self._up_to(boundary), self._up_to(issued)
+        return Tail(total - whole, whole - earlier, align_up(tail) - tail, boundary - issued, follows)
+
+    def _up_to(self, position: int) -> int:
+        return sum([int(ends.searchsorted(position, side="right")) for ends in self._frames])
 
 
 def should_pad(policy: Alignment, tail: Tail) -> bool:

@@ -7,6 +7,7 @@ and reorders what was not forced, or fails at the Nth call.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,9 +75,12 @@ class Disk(Protocol):
 class OsFile:
     """A `LogFile` of the operating system, with O_DIRECT where the file system takes it."""
 
-    def __init__(self, path: Path, *, create: bool, direct: bool) -> None:
+    _fd = -1
+
+    def __init__(self, path: Path, *, create: bool, direct: bool, write: bool = True) -> None:
         self.path = path
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR if write else os.O_RDONLY
+        flags |= os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self.direct = direct and hasattr(os, "O_DIRECT")
         if self.direct:
             try:
@@ -118,7 +122,7 @@ class OsFile:
         return count
 
     def _leave_direct(self) -> None:
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(f"/proc/self/fd/{self._fd}", fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_ACCMODE | os.O_CLOEXEC)
         os.dup2(fd, self._fd, inheritable=False)
         os.close(fd)
         self.direct = False
@@ -168,10 +172,18 @@ class OsFile:
     def reserve(self, size: int) -> None:
         os.posix_fallocate(self._fd, 0, size)
 
+    def sequential(self) -> OsFile:
+        """The same file opened once more, past the page cache where possible; also after a rename."""
+        return OsFile(Path(f"/proc/self/fd/{self._fd}"), create=False, direct=True, write=False)
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def __del__(self) -> None:
+        # Readers may still be inside a call: the descriptor goes when the last of them lets go of the file.
+        self.close()
 
 
 class OsDisk:

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 
 from .errors import StoreError, StoreFull
-from .lane import Lane, Write
+from .lane import Lane
 from .queue import Batch, RequestQueue
 from .request import answer_all
+from .write import Write
 
 HOLD_S = 0.0005
 

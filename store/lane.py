@@ -11,19 +11,19 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from .alignment import Tail, should_pad
+from .alignment import Unissued, should_pad
+from .batch import PLAIN, columns_of, extras_of, hand_out
 from .config import StoreConfig
 from .disk import Disk
-from .errors import StoreError, StorePoisoned
+from .errors import StorePoisoned
 from .format import (
     DATA_START,
     FRAME_HEADER_BYTES,
@@ -35,102 +35,18 @@ from .format import (
     checksum64,
 )
 from .frame import Columns, Definition, column_bytes_bound, encode_columns
-from .request import AsyncRequest, BlockingRequest, Extras, Group, Mark, Ticket, answer_all, cost_bytes
+from .request import Mark, Ticket, answer_all
 from .ring import Ring
 from .segment import Segment
 from .streams import NOT_DEFINED, Stream
 from .table import OpenTable
+from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Write
 
 if TYPE_CHECKING:
     from .sealed import SealedSegment
 
 WHOLE_CHECKSUM_BELOW_BYTES = 2048
 PROGRESS_BYTES = 4 << 20
-PLAIN = frozenset({Ticket, BlockingRequest, AsyncRequest})  # one message each
-
-
-class OpenSegment(NamedTuple):
-    """A segment whose index is in memory."""
-
-    segment: Segment
-    table: OpenTable
-
-
-class View(NamedTuple):
-    """What readers see of a lane, replaced as a whole. Both oldest first."""
-
-    sealed: tuple[SealedSegment, ...]
-    open: tuple[OpenSegment, ...]
-
-
-class FullSegment(NamedTuple):
-    """A segment that will take no more frames, with what its footer and seal record need."""
-
-    segment: Segment
-    table: OpenTable
-    data_end: int
-    chain: int
-
-
-class Counters:
-    """What a lane did; plain numbers, read without a lock."""
-
-    def __init__(self) -> None:
-        self.written_bytes = 0
-        self.forces = 0
-        self.writes = 0
-        self.frames = 0
-        self.messages = 0
-        self.payload_bytes = 0
-        self.padding_bytes = 0
-        self.held_requests = 0
-
-
-class Write:
-    """One write of whole blocks, and one force. `low` and `high` are lane positions.
-
-    `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
-    """
-
-    def __init__(
-        self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool, earlier: bool
-    ) -> None:
-        self.segment = segment
-        self.low = low
-        self.high = high
-        self.force = force
-        self.earlier = earlier
-        self.done = False
-        self.full: FullSegment | None = None
-        self._parts = parts
-
-    def perform(self) -> None:
-        """Write and force. Raises OSError; then nothing may be taken for durable any more."""
-        assert self.segment.base is not None
-        log = self.segment.log
-        if self.high > self.low:
-            log.write(self._parts, self.low - self.segment.base, force=self.force and not self.earlier)
-        if self.force and (self.earlier or self.high == self.low):
-            log.force()
-        self._parts = []
-
-
-class _Pending(NamedTuple):
-    """A frame that is not wholly durable. Positions are lane positions; `ends` one a message."""
-
-    requests: Sequence[Ticket]
-    ends: npt.NDArray[np.int64]
-    end: int
-    first_entry: int
-    table: OpenTable
-    cost_bytes: int
-
-
-class Done(NamedTuple):
-    """What a completed write answered."""
-
-    messages: int
-    cost_bytes: int
 
 
 class Lane:
@@ -182,8 +98,8 @@ class Lane:
         self.marked = 0  # the lane position that the newest frame's mark vouches for
         self._planned: list[Write] = []
         self._writes: deque[Write] = deque()
-        self._pending: deque[_Pending] = deque()
-        self._unissued: list[npt.NDArray[np.int64]] = []  # `ends` of frames not wholly in a write
+        self._pending: deque[Pending] = deque()
+        self._unissued = Unissued()
         self._completing = threading.Lock()
 
     # -- building -------------------------------------------------------------------------------------
@@ -194,12 +110,12 @@ class Lane:
         Raises StoreFull when no segment could be had; then nothing has changed.
         """
         plain = PLAIN.issuperset(map(type, requests))
-        streams, datas, sizes = _columns_of(requests, plain)
+        streams, datas, sizes = columns_of(requests, plain)
         if not streams:
             self._add_barriers(requests)
             return
         given = [request.extras for request in requests if request.extras is not None]
-        extras = _extras_of(requests) if given else None
+        extras = extras_of(requests) if given else None
         numbers = [stream.number for stream in streams]
         fresh = numbers.count(NOT_DEFINED)
         payload_bytes = sum(sizes)
@@ -212,11 +128,11 @@ class Lane:
         offsets = self._give_offsets(streams)
         columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
         ends = self._put_frame(columns, datas, payload_bytes)
-        _hand_out(requests, offsets, plain)
-        self._unissued.append(ends)
+        hand_out(requests, offsets, plain)
+        self._unissued.add(ends)
         first_entry = self.table.entries - len(streams)
         cost = payload_bytes + sum(extra.size_bytes for extra in given)
-        self._pending.append(_Pending(requests, ends, self.tail, first_entry, self.table, cost))
+        self._pending.append(Pending(requests, ends, self.tail, first_entry, self.table, cost))
         self.counters.messages += len(streams)
         self.counters.payload_bytes += payload_bytes
 
@@ -292,7 +208,7 @@ class Lane:
         if any(type(request) is Mark for request in requests) and self.wants_mark():
             self.build_mark()
         nothing = np.empty(0, np.int64)
-        self._pending.append(_Pending(requests, nothing, self.tail, self.table.entries, self.table, 0))
+        self._pending.append(Pending(requests, nothing, self.tail, self.table.entries, self.table, 0))
 
     # -- segments -------------------------------------------------------------------------------------
 
@@ -385,7 +301,9 @@ class Lane:
     def plan(self, *, follows: bool, barrier: bool = False) -> list[Write]:
         """The writes that are due now, to be performed in order; none if everything is held back."""
         if self.segment is not None and self.tail > self.issued:
-            pad = barrier or should_pad(self.config.alignment, self._tail(follows))
+            pad = barrier or should_pad(
+                self.config.alignment, self._unissued.tail(self.tail, self.issued, follows=follows)
+            )
             high = align_up(self.tail) if pad else align_down(self.tail)
             if high > self.issued:
                 self._planned.append(self._plan_up_to(self.segment, high, force=barrier))
@@ -411,19 +329,8 @@ class Lane:
         self.counters.writes += 1
         self.counters.forces += force
         self.issued = high
-        self._unissued = [ends for ends in self._unissued if ends[-1] > high]
+        self._unissued.issue(high)
         return write
-
-    def _tail(self, follows: bool) -> Tail:
-        boundary = align_down(self.tail)
-        held = sum(map(len, self._unissued)) - self._ending_before(boundary)
-        waiting = sum(map(len, self._unissued)) - self._ending_before(self.issued)
-        empty = align_up(self.tail) - self.tail
-        return Tail(held, waiting - held, empty, boundary - self.issued, follows)
-
-    def _ending_before(self, position: int) -> int:
-        """Messages of the unissued frames that end at or before a lane position."""
-        return sum(int(ends.searchsorted(position, side="right")) for ends in self._unissued)
 
     # -- completing -----------------------------------------------------------------------------------
 
@@ -461,36 +368,15 @@ class Lane:
             messages += len(frame.ends)
             cost += frame.cost_bytes
         if self._pending:
-            part = self._answer_prefix(answered)
-            return Done(messages + part.messages, cost + part.cost_bytes)
+            frame = self._pending[0]
+            whole = int(frame.ends.searchsorted(self.durable, side="right"))
+            if whole:  # of a frame that is partly durable, the messages that are whole (R5)
+                frame.table.visible = frame.first_entry + whole
+                requests, part, self._pending[0] = frame.split(whole)
+                answered.extend(requests)
+                self.counters.held_requests += len(frame.requests) - len(requests)
+                return Done(messages + part.messages, cost + part.cost_bytes)
         return Done(messages, cost)
-
-    def _answer_prefix(self, answered: list[Ticket]) -> Done:
-        """Answer the messages of a partly durable frame that are whole (R5)."""
-        frame = self._pending[0]
-        whole = int(frame.ends.searchsorted(self.durable, side="right"))
-        if whole == 0:
-            return Done(0, 0)
-        cut = _requests_within(frame.requests, whole)
-        frame.table.visible = frame.first_entry + whole
-        answered.extend(frame.requests[:cut])
-        self.counters.held_requests += len(frame.requests) - cut
-        part = Done(
-            sum(request.count for request in frame.requests[:cut]), sum(map(cost_bytes, frame.requests[:cut]))
-        )
-        self._pending[0] = _Pending(
-            frame.requests[cut:],
-            frame.ends[part.messages :],
-            frame.end,
-            frame.first_entry + part.messages,
-            frame.table,
-            frame.cost_bytes - part.cost_bytes,
-        )
-        return part
-
-    def outstanding(self) -> int:
-        """Messages built and not answered."""
-        return sum(len(frame.ends) for frame in list(self._pending))
 
     def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> None:
         """Poison the lane: what is not answered fails, since nobody knows what the device has.
@@ -510,57 +396,3 @@ class Lane:
             self._pending.clear()
             self._writes.clear()
         answer_all(failed, self.poison)
-
-
-def _columns_of(requests: Sequence[Ticket], plain: bool) -> tuple[list[Stream], list[bytes], list[int]]:
-    """(streams, payloads, payload sizes) of all messages; `plain` if each request is one message."""
-    if plain:
-        return (
-            [request.stream for request in requests],
-            [request.data for request in requests],
-            [request.size_bytes for request in requests],
-        )
-    streams: list[Stream] = []
-    datas: list[bytes] = []
-    for request in requests:
-        if isinstance(request, Group):
-            streams.extend(request.streams)
-            datas.extend(request.datas)
-        elif request.count:
-            streams.append(request.stream)
-            datas.append(request.data)
-    return streams, datas, list(map(len, datas))
-
-
-def _extras_of(requests: Sequence[Ticket]) -> list[Extras | None]:
-    """The optional columns, one element a message."""
-    extras: list[Extras | None] = []
-    for request in requests:
-        extras.extend([request.extras] * request.count)
-    return extras
-
-
-def _hand_out(requests: Sequence[Ticket], offsets: list[int], plain: bool) -> None:
-    """Tell each request its offset, or its offsets."""
-    if plain:
-        for request, offset in zip(requests, offsets, strict=True):
-            request.offset = offset
-        return
-    at = 0
-    for request in requests:
-        if isinstance(request, Group):
-            request.offsets = np.array(offsets[at : at + request.count], np.int64)
-        elif request.count:
-            request.offset = offsets[at]
-        at += request.count
-
-
-def _requests_within(requests: Sequence[Ticket], messages: int) -> int:
-    """How many requests, from the first, consist only of the first `messages` messages."""
-    if PLAIN.issuperset(map(type, requests)):
-        return messages
-    ends = np.cumsum([request.count for request in requests])
-    return bisect_right(ends.tolist(), messages)
-
-
-__all__ = ["FullSegment", "Lane", "OpenSegment", "StoreError", "View", "Write"]

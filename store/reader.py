@@ -11,13 +11,13 @@ import numpy.typing as npt
 from .errors import OffsetOutOfRange, StoreCorrupt
 from .format import HAS_EXTRAS, LOST_ENTRY, checksum64
 from .frame import decode_at
-from .lane import OpenSegment, View
 from .message import Message, MessageBatch, make_message
 from .request import Extras
 from .sealed import SealedSegment
 from .segment import Segment
 from .streams import Stream
 from .table import ENTRY, OpenTable
+from .write import OpenSegment, View
 
 NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
 

@@ -14,6 +14,7 @@ the frames of one segment, `lane_streams` the streams, `rebuild` the footers mad
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,6 @@ from pathlib import Path
 from .disk import Disk
 from .footer import FooterData
 from .format import CLOSED, DATA_START, SEALED, align_up
-from .lane import OpenSegment
 from .lane_streams import FooterNames, LaneStreams
 from .rebuild import ScanColumns, index_columns, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
@@ -30,6 +30,7 @@ from .sealed import SealedSegment, write_footer
 from .segment import Segment
 from .segment_files import LaneFiles, UsedFile
 from .segment_scan import SegmentScan
+from .write import OpenSegment
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Found:
     spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
     last_chain: int = 0
     scanned_bytes: int = 0
+    scan_ms: float = 0.0
     losses: list[Loss] = field(default_factory=list)
 
 
@@ -60,10 +62,19 @@ class LaneRecovery:
         self._files = LaneFiles(disk, folder, lane, store_id, self._repair)
         self._streams = LaneStreams(lane)
         self._passed: SealedSegment | None = None  # the newest footer whose streams are not loaded yet
+        self._opened: list[Segment] = []
         self.found = Found()
 
     def run(self) -> Found:
         """Recover."""
+        try:
+            return self._run()
+        except BaseException:
+            for segment in self._opened:
+                segment.close()
+            raise
+
+    def _run(self) -> Found:
         found = self.found
         files = self._files.in_use()
         for index, listed in enumerate(files):
@@ -73,6 +84,7 @@ class LaneRecovery:
             if index and file.header.previous_chain != found.last_chain and self._ends_before(files[index:]):
                 break
             segment = Segment(self._disk, self._folder, file.header, direct=self._direct)
+            self._opened.append(segment)
             found.segments.append((file.sequence, file.header.capacity_bytes))
             if not self._pass(segment, file):
                 self._recover_segment(segment, file, files[index + 1 :])
@@ -108,7 +120,7 @@ class LaneRecovery:
         Otherwise something before them is missing: StoreCorrupt, or False when repairing: go on with them.
         """
         for file in files:
-            if self._files.vouched([file], (file.sequence, 0)):
+            if self._files.vouched([file], (files[0].sequence, 0)):
                 self._repair.on_damage("the segment does not continue the one before it", file.path, 0)
                 return False
         self._files.discard(files[0].sequence)
@@ -134,13 +146,17 @@ class LaneRecovery:
             behind = FooterNames(self._disk, self._folder, [file, *later])
         if before is not None and not self._streams.names:
             self._streams.load_before(before)
-        reader = ChunkReader(segment.data, end)
+        began = time.perf_counter()
+        sequential = segment.open_sequential()
+        reader = ChunkReader(sequential, end)
         scanner = FrameScanner(reader, file.sequence, DATA_START, file.header.chain)
         scan = SegmentScan(scanner, file, later, self._files, self._repair)
         try:
             scan.run(self._streams, behind)
         finally:
             reader.close()
+            sequential.close()
+        self.found.scan_ms += (time.perf_counter() - began) * 1000
         if before is not None:
             self._streams.know(len(before.first), behind)  # no frame may be left of some
         self.found.scanned_bytes += min(end, align_up(scanner.position))

@@ -17,11 +17,12 @@ from .format import (
     read_frame_header,
 )
 from .frame import Frame, decode_at
-from .lane import Lane, OpenSegment
+from .lane import Lane
 from .message import MessageBatch
 from .scanner import ChunkReader, good_messages
 from .sealed import SealedSegment
 from .segment import Segment
+from .write import OpenSegment
 
 NO_OFFSET = -1
 

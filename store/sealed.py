@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+import weakref
 from array import array
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,11 +23,16 @@ from .streams import Stream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .lane import FullSegment
+    from .write import FullSegment
 
 HEAD_ENTRIES_KEPT = 1 << 18  # of one segment: 5 MB
 HEAD_ENTRIES = 20  # what a head costs beside its columns, in entries
 HEAD_GUESS_BYTES = 4096
+
+
+# Sealed segments with a mapped footer and an open file, two descriptors each, in the order of opening; one
+# list for the process, as the limit on descriptors is.
+OPENED: deque[weakref.ref[SealedSegment]] = deque()
 
 
 class Head:
@@ -60,9 +67,21 @@ class SealedSegment:
     @property
     def footer(self) -> Footer:
         """The footer, mapped and checked at first use. Raises StoreCorrupt."""
-        if self._footer is None:
-            self._footer = Footer(self.segment.data, str(self.segment.path), self.record)
-        return self._footer
+        footer = self._footer
+        if footer is None:
+            footer = self._footer = Footer(self.segment.data, str(self.segment.path), self.record)
+            self._limit_open()
+        return footer
+
+    def _limit_open(self) -> None:
+        """Have the segment that was opened first let go of its descriptors when there are too many."""
+        OPENED.append(weakref.ref(self))
+        most = min(512, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
+        while len(OPENED) > most:
+            oldest = OPENED.popleft()()
+            if oldest is not None and oldest is not self:
+                oldest._footer = None
+                oldest.segment.let_go()
 
     def first_of(self, number: int) -> tuple[int, int]:
         """(first offset, messages) of a stream in this segment."""

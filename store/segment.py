@@ -68,8 +68,9 @@ class Segment:
 
     def open_sequential(self) -> LogFile:
         """The file for reading from front to back, past the page cache where possible; close it after use."""
-        self.check_open()
-        return self._disk.open(self.path, direct=True)
+        data = self.data
+        again = getattr(data, "sequential", None)
+        return again() if again is not None else self._disk.open(self.path)
 
     def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
         """`size` bytes at `position`, and whether they came from the ring of recent frames."""
@@ -120,17 +121,19 @@ class Segment:
 
     def stop_writing(self) -> None:
         """Close the writing side; reading goes on."""
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+        self._log = None
 
     def close(self) -> None:
         """Close both sides."""
         self.stop_writing()
         with self._opening:
             self._closed = True
-            if self._data is not None:
-                self._data.close()
+            self._data = None
+
+    def let_go(self) -> None:
+        """Give the reading side's descriptor back until it is wanted again. Readers inside keep theirs."""
+        with self._opening:
+            if not self.removed:  # a removed segment's name leads nowhere, or to another life of the file
                 self._data = None
 
 

@@ -18,9 +18,10 @@ from .config import MIB, StoreConfig
 from .disk import Disk
 from .errors import StoreCorrupt, StoreFull
 from .format import BLOCK_BYTES, align_up, segment_name
-from .lane import FullSegment, Lane
+from .lane import Lane
 from .sealed import seal
 from .segment import Segment, prewrite
+from .write import FullSegment
 
 FIRST_SEGMENT_BYTES = 4 * MIB
 SEGMENT_GROWTH = 4

@@ -1,0 +1,284 @@
+"""The appending half of the public face."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from .checks import Payload, as_bytes, check_extras, too_large
+from .config import StoreConfig
+from .errors import InvalidMessage, StoreClosed
+from .format import MAX_FRAME_MESSAGES
+from .lane import Lane
+from .queue import RequestQueue
+from .request import AsyncRequest, Barrier, BlockingRequest, Extras, Group, Ticket
+from .streams import Stream, check_name, lane_of
+
+
+class Appender:
+    """Takes messages in: the base of `MessageStore`, which opens, reads and closes."""
+
+    path: Path
+    config: StoreConfig
+
+    def __init__(self, path: Path, config: StoreConfig) -> None:
+        self.path = path
+        self.config = config
+        self._streams: dict[tuple[str, int], Stream] = {}
+        self._naming = threading.Lock()
+        self._local = threading.local()
+        self._closed = False
+        self._max_message_bytes = config.max_message_bytes
+        self._lanes: list[Lane] = []
+        self._queues: list[RequestQueue] = []
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        data: Payload,
+        *,
+        deliver_at_ms: int | None = None,
+        key: bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        """Append one message; its offset, once it is durable. Offsets of a queue are 0, 1, 2 ..
+
+        Args:
+            topic: 1 to 255 bytes of UTF-8 without control characters.
+            queue_id: 0 to 2**31 - 1.
+            data: bytes, bytearray or memoryview.
+            deliver_at_ms: when the message should be delivered, ms since the epoch.
+            key: bytes to find or replace the message by.
+            properties: str to str.
+
+        Raises:
+            PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
+            StoreFull: no space for it; not stored.
+            StorePoisoned: it may or may not be durable.
+        """
+        if type(queue_id) is not int:
+            check_name(topic, queue_id)  # True and 1.0 would be found as 1
+        try:
+            stream = self._streams[topic, queue_id]
+        except (KeyError, TypeError):
+            stream = self._stream(topic, queue_id)
+        if type(data) is not bytes:
+            data = as_bytes(data, self._max_message_bytes)
+        size_bytes = len(data)
+        extras = None
+        if deliver_at_ms is not None or key is not None or properties is not None:
+            extras = check_extras(deliver_at_ms, key, properties)
+        if size_bytes > self._max_message_bytes or extras is not None:
+            self._check_size(size_bytes, extras)
+        try:
+            lock = self._local.lock
+        except AttributeError:
+            lock = self._local.lock = threading.Lock()
+            lock.acquire()
+        request = BlockingRequest(stream, data, size_bytes, extras, lock)
+        stream.queue.put(request)
+        try:
+            return request.wait()
+        except BaseException:
+            if request.abandoned:
+                del self._local.lock  # a wake-up may still come: the next append must not hear it
+            raise
+
+    def submit(
+        self,
+        topic: str,
+        queue_id: int,
+        data: Payload,
+        *,
+        deliver_at_ms: int | None = None,
+        key: bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Ticket:
+        """Hand one message over and return at once; `ticket.result()` waits for its offset.
+
+        Arguments and errors as for `append`; it waits only while the publish buffer is full.
+        """
+        stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties)
+        ticket = Ticket(stream, data, len(data), extras)
+        stream.queue.put(ticket)
+        return ticket
+
+    def append_async(
+        self,
+        topic: str,
+        queue_id: int,
+        data: Payload,
+        *,
+        deliver_at_ms: int | None = None,
+        key: bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> asyncio.Future[int]:
+        """`append` for coroutines: await the result for the offset. Must be called in a running loop.
+
+        Arguments and errors as for `append`. While the publish buffer is full, messages wait in the order of
+        the calls.
+        """
+        stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties)
+        loop = asyncio.get_running_loop()
+        request = AsyncRequest(stream, data, len(data), extras, loop)
+        if not stream.queue.put(request, wait=False):
+            timeout_s = self.config.append_timeout_ms / 1000
+            loop.call_later(timeout_s, _give_up, stream.queue, request)
+        return request.future
+
+    def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> npt.NDArray[np.int64]:
+        """Append many messages; their offsets (int64, one each, in order) once all are durable.
+
+        Messages of one queue keep their order. A batch is no transaction: if it fails, some of its messages
+        may be stored. Errors as for `append`; nothing is stored if a message is refused.
+        """
+        try:
+            rows = messages if isinstance(messages, list) else list(messages)
+        except TypeError:
+            raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
+        if not rows:
+            return np.empty(0, np.int64)
+        streams, datas, sizes = self._accept_batch(rows)
+        if len(self._lanes) == 1:
+            return self._append_rows(streams, datas, sizes)
+        offsets = np.empty(len(rows), np.int64)
+        groups: list[tuple[list[int], list[Group]]] = []
+        for lane in self._lanes:
+            picked = [index for index, stream in enumerate(streams) if stream.lane is lane]
+            if picked:
+                part = [streams[i] for i in picked], [datas[i] for i in picked], [sizes[i] for i in picked]
+                groups.append((picked, self._put_groups(*part)))
+        for picked, parts in groups:
+            offsets[picked] = _collect(parts)
+        return offsets
+
+    def _append_rows(self, streams: list[Stream], datas: list[bytes], sizes: list[int]) -> npt.NDArray[np.int64]:
+        return _collect(self._put_groups(streams, datas, sizes))
+
+    def _put_groups(self, streams: list[Stream], datas: list[bytes], sizes: list[int]) -> list[Group]:
+        """Hand messages of one lane over in groups that fit into a frame."""
+        queue = streams[0].queue
+        limit = self.config.max_frame_bytes
+        groups: list[Group] = []
+        total = sum(sizes)
+        if total <= limit and len(streams) <= MAX_FRAME_MESSAGES:
+            group = Group(streams, datas, total)
+            queue.put(group)
+            return [group]
+        begin = size = 0
+        for index, length in enumerate([*sizes, limit + 1]):
+            if index > begin and (size + length > limit or index - begin >= MAX_FRAME_MESSAGES):
+                group = Group(streams[begin:index], datas[begin:index], size)
+                queue.put(group)
+                groups.append(group)
+                begin, size = index, 0
+            size += length
+        return groups
+
+    def _accept(
+        self,
+        topic: str,
+        queue_id: int,
+        data: Payload,
+        deliver_at_ms: int | None,
+        key: bytes | None,
+        properties: Mapping[str, str] | None,
+    ) -> tuple[Stream, bytes, Extras | None]:
+        """Check one message: (stream, data, extras)."""
+        if type(queue_id) is not int:
+            check_name(topic, queue_id)  # True and 1.0 would be found as 1
+        try:
+            stream = self._streams[topic, queue_id]
+        except (KeyError, TypeError):
+            stream = self._stream(topic, queue_id)
+        if type(data) is not bytes:
+            data = as_bytes(data, self._max_message_bytes)
+        extras = None
+        if deliver_at_ms is not None or key is not None or properties is not None:
+            extras = check_extras(deliver_at_ms, key, properties)
+        self._check_size(len(data), extras)
+        return stream, data, extras
+
+    def _check_size(self, size_bytes: int, extras: Extras | None) -> None:
+        total = size_bytes + (extras.size_bytes if extras is not None else 0)
+        if total > self._max_message_bytes:
+            raise too_large(total, self._max_message_bytes)
+
+    def _accept_batch(
+        self, rows: list[tuple[str, int, Payload]]
+    ) -> tuple[list[Stream], list[bytes], list[int]]:
+        """Check a batch, a column at a time: (streams, datas, sizes)."""
+        try:
+            given = [data for _, _, data in rows]
+        except (TypeError, ValueError):
+            raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
+        known = self._streams
+        for queue_id in [queue_id for _, queue_id, _ in rows if type(queue_id) is not int]:
+            check_name("any", queue_id)  # True and 1.0 would be found as 1
+        try:
+            streams = [known[topic, queue_id] for topic, queue_id, _ in rows]
+        except (KeyError, TypeError):
+            streams = [self._known_or_new((topic, queue_id)) for topic, queue_id, _ in rows]
+        if set(map(type, given)) == {bytes}:
+            datas: list[bytes] = given  # type: ignore[assignment]  # all of them are
+        else:
+            limit = self._max_message_bytes
+            datas = [data if type(data) is bytes else as_bytes(data, limit) for data in given]
+        sizes = list(map(len, datas))
+        if max(sizes) > self._max_message_bytes:
+            raise too_large(max(sizes), self._max_message_bytes)
+        return streams, datas, sizes
+
+    def _known_or_new(self, name: tuple[str, int]) -> Stream:
+        try:
+            return self._streams[name]
+        except (KeyError, TypeError):
+            return self._stream(*name)
+
+    def _stream(self, topic: object, queue_id: object) -> Stream:
+        """The stream of a name, made at first use."""
+        name = check_name(topic, queue_id)
+        with self._naming:
+            if self._closed:
+                raise StoreClosed(f"the store {self.path} was closed; open it again")
+            stream = self._streams.get(name)
+            if stream is None:
+                index = lane_of(*name, len(self._lanes))
+                stream = Stream(*name, self._lanes[index], self._queues[index])
+                self._streams[name] = stream
+        return stream
+
+    def flush(self) -> None:
+        """Return when everything handed over before the call is durable and forced (also with "os")."""
+        self._check_open()
+        barriers = []
+        for queue in self._queues:
+            barrier = Barrier()
+            queue.put(barrier)
+            barriers.append(barrier)
+        for barrier in barriers:
+            barrier.result()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store {self.path} was closed; open it again")
+
+
+def _give_up(queue: RequestQueue, request: AsyncRequest) -> None:
+    """The time to wait for space in the publish buffer is over."""
+    error = queue.withdraw(request)
+    if error is not None and not request.future.done():
+        request.future.set_exception(error)
+
+
+def _collect(groups: list[Group]) -> npt.NDArray[np.int64]:
+    """The offsets of groups, once all are answered; raises the first error."""
+    for group in groups:
+        group.result()
+    return groups[0].offsets if len(groups) == 1 else np.concatenate([group.offsets for group in groups])

@@ -1,0 +1,65 @@
+"""Between requests and columns: a batch of requests taken apart, and its offsets handed out."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from .request import AsyncRequest, BlockingRequest, Extras, Group, Ticket
+from .streams import Stream
+
+PLAIN = frozenset({Ticket, BlockingRequest, AsyncRequest})  # one message each
+
+
+def columns_of(requests: Sequence[Ticket], plain: bool) -> tuple[list[Stream], list[bytes], list[int]]:
+    """(streams, payloads, payload sizes) of all messages; `plain` if each request is one message."""
+    if plain:
+        return (
+            [request.stream for request in requests],
+            [request.data for request in requests],
+            [request.size_bytes for request in requests],
+        )
+    streams: list[Stream] = []
+    datas: list[bytes] = []
+    for request in requests:
+        if isinstance(request, Group):
+            streams.extend(request.streams)
+            datas.extend(request.datas)
+        elif request.count:
+            streams.append(request.stream)
+            datas.append(request.data)
+    return streams, datas, list(map(len, datas))
+
+
+def extras_of(requests: Sequence[Ticket]) -> list[Extras | None]:
+    """The optional columns, one element a message."""
+    extras: list[Extras | None] = []
+    for request in requests:
+        extras.extend([request.extras] * request.count)
+    return extras
+
+
+def hand_out(requests: Sequence[Ticket], offsets: list[int], plain: bool) -> None:
+    """Tell each request its offset, or its offsets."""
+    if plain:
+        for request, offset in zip(requests, offsets, strict=True):
+            request.offset = offset
+        return
+    at = 0
+    for request in requests:
+        if isinstance(request, Group):
+            request.offsets = np.array(offsets[at : at + request.count], np.int64)
+        elif request.count:
+            request.offset = offsets[at]
+        at += request.count
+
+
+def requests_within(requests: Sequence[Ticket], messages: int) -> int:
+    """How many requests, from the first, consist only of the first `messages` messages."""
+    if PLAIN.issuperset(map(type, requests)):
+        return messages
+    ends = np.cumsum([request.count for request in requests])
+    return bisect_right(ends.tolist(), messages)
+

@@ -1,0 +1,47 @@
+"""What is checked of a message before it is accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from .errors import InvalidMessage, MessageTooLarge
+from .request import Extras
+
+Payload = bytes | bytearray | memoryview
+
+
+def too_large(size_bytes: int, limit_bytes: int) -> MessageTooLarge:
+    """The error for a message over `max_message_bytes`."""
+    return MessageTooLarge(
+        f"the message has {size_bytes} bytes, with key and properties, and max_message_bytes is {limit_bytes}; "
+        f"cut it, or raise that setting"
+    )
+
+
+def as_bytes(data: object, limit_bytes: int) -> bytes:
+    """A copy of what may change in the caller's hands, unless it is too large anyway."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        size_bytes = data.nbytes if isinstance(data, memoryview) else len(data)
+        if size_bytes > limit_bytes:
+            raise too_large(size_bytes, limit_bytes)
+        return bytes(data)
+    raise InvalidMessage(f"data is bytes, a bytearray or a memoryview, not {type(data).__name__}")
+
+
+def check_extras(
+    deliver_at_ms: int | None, key: bytes | None, properties: Mapping[str, str] | None
+) -> Extras:
+    """The optional columns of a message, checked; raises InvalidMessage."""
+    if deliver_at_ms is not None and (type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < 1 << 62):
+        raise InvalidMessage(f"deliver_at_ms is ms since the epoch, an int of at least 0, not {deliver_at_ms!r}")
+    if key is not None and not isinstance(key, bytes):
+        raise InvalidMessage(f"key is bytes, not {type(key).__name__}")
+    packed = None
+    if properties is not None:
+        if not isinstance(properties, Mapping) or not all(
+            isinstance(name, str) and isinstance(value, str) for name, value in properties.items()
+        ):
+            raise InvalidMessage("properties is a mapping of str to str")
+        packed = json.dumps(dict(properties), separators=(",", ":")).encode()
+    return Extras(deliver_at_ms, key, packed)
