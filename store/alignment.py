@@ -19,6 +19,10 @@ from .config import Alignment
 from .format import align_down, align_up
 
 
+# What a forced write costs before its first byte, as the bytes that the device takes in that time.
+FORCE_BYTES = 512 << 10
+
+
 class Tail(NamedTuple):
     """The choice that a write is faced with.
 
@@ -75,7 +79,7 @@ def should_pad(policy: Alignment, tail: Tail) -> bool:
     if tail.answered == 0:
         return True
     # Holding idles a share held / (held + answered) of the producers for one write; padding spends a share
-    # empty / (whole + 4 KiB) of the write on nothing.
+    # empty / (whole + 4 KiB + what the force itself costs, in bytes) of the write's time on nothing.
     lost_by_holding = tail.held / (tail.held + tail.answered)
-    lost_by_padding = tail.empty_bytes / (tail.whole_bytes + 4096)
+    lost_by_padding = tail.empty_bytes / (tail.whole_bytes + 4096 + FORCE_BYTES)
     return lost_by_padding < lost_by_holding

@@ -30,7 +30,7 @@ def test_trim_holds_whatever_it_costs() -> None:
 
 
 def test_adaptive_holds_a_nearly_empty_block_with_few_messages() -> None:
-    assert not should_pad("adaptive", BUSY._replace(empty_bytes=4000, whole_bytes=8192))
+    assert not should_pad("adaptive", BUSY._replace(held=1, answered=999, empty_bytes=4000, whole_bytes=98304))
 
 
 def test_adaptive_pads_a_nearly_full_block_with_many_messages() -> None:
