@@ -18,7 +18,6 @@ import numpy.typing as npt
 from .config import Alignment
 from .format import align_down, align_up
 
-
 # What a forced write costs before its first byte, as the bytes that the device takes in that time.
 FORCE_BYTES = 512 << 10
 

@@ -19,6 +19,7 @@ from .streams import Stream
 from .table import ENTRY, OpenTable
 from .write import OpenSegment, View
 
+SHORT_RUN = 64  # messages; up to here lists are faster than arrays
 NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
 
 Place = tuple[int, int, int]  # (position in the segment, length, checksum)
@@ -67,6 +68,10 @@ class Run:
 
     def cut(self, left_bytes: int, *, has_some: bool) -> tuple[Run, int]:
         """The part of the run that fits into `left_bytes` (at least one message unless `has_some`), and the rest."""
+        if len(self.offsets) <= SHORT_RUN:
+            total = sum([length for _, length, _ in self.places])
+            if total <= left_bytes:
+                return self, left_bytes - total
         ends = self.columns["length"].cumsum(dtype=np.int64)
         kept = int(ends.searchsorted(left_bytes, side="right"))
         kept = max(kept, 0 if has_some else 1)
@@ -294,22 +299,26 @@ class Reader:
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         """The same in columns over one buffer."""
         parts: list[bytes] = []
-        lengths: list[npt.NDArray[np.uint32]] = []
+        lengths: list[int] = []
         offsets: list[int] = []
         times: list[int] = []
         extras: list[Extras | None] = []
         left = max_bytes
         for whole in self.runs(stream, offset, limit):
             run, left = whole.cut(left, has_some=bool(parts))
-            parts.append(self.gather(stream, run))
-            lengths.append(run.columns["length"])
+            if len(run.offsets) <= SHORT_RUN:
+                parts.append(b"".join(self.payloads(stream, run)))
+                lengths += [length for _, length, _ in run.places]
+            else:
+                parts.append(self.gather(stream, run))
+                lengths += run.columns["length"].tolist()
             offsets += run.offsets
             run_times, run_extras = self._details(stream, run)
             times += run_times
             extras += run_extras
             if len(run.offsets) < len(whole.offsets):
                 break
-        sizes = np.concatenate(lengths).astype(np.int64) if lengths else np.empty(0, np.int64)
+        sizes = np.array(lengths, np.int64)
         return MessageBatch(
             memoryview(parts[0] if len(parts) == 1 else b"".join(parts)),
             sizes.cumsum() - sizes,
@@ -343,7 +352,10 @@ class Reader:
     def _open_details(
         self, stream: Stream, run: Run, table: OpenTable
     ) -> tuple[list[int], list[Extras | None]]:
-        frames = table.frames_of(run.entries).tolist()
+        if run.entries[0] >= table.frame_entry[-1]:
+            frames = [len(table.frame_entry) - 1] * len(run.entries)
+        else:
+            frames = table.frames_of(run.entries).tolist()
         times = [table.frame_time[frame] for frame in frames]
         extras: list[Extras | None] = [None] * len(frames)
         for index, frame in enumerate(frames):

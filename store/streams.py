@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .table import OpenTable
 
 NOT_DEFINED = -1
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 class Stream:
@@ -64,11 +66,11 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
         raise InvalidTopic(f"the topic cannot be written as UTF-8: {error}") from None
     if size > MAX_TOPIC_BYTES:
         raise InvalidTopic(f"a topic has at most {MAX_TOPIC_BYTES} bytes of UTF-8, this one has {size}")
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in topic):
+    if _CONTROL.search(topic):
         raise InvalidTopic(f"a topic has no control characters: {topic!r}")
     return topic, queue_id
 
 
 def lane_of(topic: str, queue_id: int, lanes: int) -> int:
     """The lane of a stream: a hash that never changes, so it needs no record."""
-    return checksum64(topic.encode(), seed=queue_id) % lanes
+    return checksum64(topic.encode(), seed=queue_id) % lanes if lanes > 1 else 0
