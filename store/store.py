@@ -47,7 +47,7 @@ from .streams import Stream, check_name
 from .upkeep import Upkeep
 from .write import FullSegment
 
-OVERLAP_BYTES = 256 << 10
+OVERLAP_BYTES = 1 << 20
 RESUME_BELOW_BYTES = 16 << 20
 RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
