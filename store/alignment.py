@@ -18,8 +18,8 @@ import numpy.typing as npt
 from .config import Alignment
 from .format import align_down, align_up
 
-# What a forced write costs before its first byte, as the bytes that the device takes in that time.
-FORCE_BYTES = 512 << 10
+# The share of the producers' rate that not writing padding may cost.
+MOST_LOST_BY_HOLDING = 1 / 12
 
 
 class Tail(NamedTuple):
@@ -31,6 +31,7 @@ class Tail(NamedTuple):
         empty_bytes: what padding would add.
         whole_bytes: the whole blocks that are ready to be written.
         follows: more messages wait already, or producers are known to be on their way.
+        active: messages that are under way at once, as the sizer sees them.
     """
 
     held: int
@@ -38,6 +39,7 @@ class Tail(NamedTuple):
     empty_bytes: int
     whole_bytes: int
     follows: bool
+    active: int = 0
 
 
 class Unissued:
@@ -54,12 +56,12 @@ class Unissued:
         """A write up to `high` was planned."""
         self._frames = [ends for ends in self._frames if ends[-1] > high]
 
-    def tail(self, tail: int, issued: int, *, follows: bool) -> Tail:
+    def tail(self, tail: int, issued: int, *, follows: bool, active: int) -> Tail:
         """The choice that a write of [issued, tail) is faced with."""
         boundary = align_down(tail)
         total = sum(map(len, self._frames))
         whole, earlier = self._up_to(boundary), self._up_to(issued)
-        return Tail(total - whole, whole - earlier, align_up(tail) - tail, boundary - issued, follows)
+        return Tail(total - whole, whole - earlier, align_up(tail) - tail, boundary - issued, follows, active)
 
     def _up_to(self, position: int) -> int:
         return sum([int(ends.searchsorted(position, side="right")) for ends in self._frames])
@@ -77,8 +79,7 @@ def should_pad(policy: Alignment, tail: Tail) -> bool:
         return False
     if tail.answered == 0:
         return True
-    # Holding idles a share held / (held + answered) of the producers for one write; padding spends a share
-    # empty / (whole + 4 KiB + what the force itself costs, in bytes) of the write's time on nothing.
-    lost_by_holding = tail.held / (tail.held + tail.answered)
-    lost_by_padding = tail.empty_bytes / (tail.whole_bytes + 4096 + FORCE_BYTES)
-    return lost_by_padding < lost_by_holding
+    # A producer's round takes about active / batch writes and its own; a held one waits for one write more.
+    batch = tail.held + tail.answered
+    rounds = max(tail.active, batch) / batch + 1
+    return tail.held / batch / rounds > MOST_LOST_BY_HOLDING

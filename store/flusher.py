@@ -77,7 +77,7 @@ class Flusher:
             self._build(batch)
         self._ended = batch.closing
         follows = came and queue.sizer.active > 1
-        return lane.plan(follows=follows, barrier=batch.barrier)
+        return lane.plan(follows=follows, barrier=batch.barrier, active=int(queue.sizer.active))
 
     def _build(self, batch: Batch) -> None:
         try:

@@ -298,11 +298,11 @@ class Lane:
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def plan(self, *, follows: bool, barrier: bool = False) -> list[Write]:
+    def plan(self, *, follows: bool, barrier: bool = False, active: int = 0) -> list[Write]:
         """The writes that are due now, to be performed in order; none if everything is held back."""
         if self.segment is not None and self.tail > self.issued:
             pad = barrier or should_pad(
-                self.config.alignment, self._unissued.tail(self.tail, self.issued, follows=follows)
+                self.config.alignment, self._unissued.tail(self.tail, self.issued, follows=follows, active=active)
             )
             high = align_up(self.tail) if pad else align_down(self.tail)
             if high > self.issued:
