@@ -13,6 +13,7 @@ from .format import HAS_EXTRAS, LOST_ENTRY, checksum64
 from .frame import decode_at
 from .message import Message, MessageBatch, make_message
 from .request import Extras
+from .run import SHORT_RUN, Place, Run
 from .sealed import SealedSegment
 from .segment import Segment
 from .streams import Stream
