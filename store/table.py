@@ -96,7 +96,7 @@ class OpenTable:
 
     def look_up(self, entries: npt.NDArray[np.uint32]) -> list[tuple[int, int, int]]:
         """(position in the segment, length, checksum) of each entry."""
-        return self._columns[entries].tolist()  # type: ignore[no-any-return]
+        return self._columns[entries].tolist()  # type: ignore[no-any-return]  # rows of ENTRY: three ints
 
     def columns(self, entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.void]:
         """The same as an array of `ENTRY`."""

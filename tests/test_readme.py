@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -20,7 +18,6 @@ def examples(text: str) -> list[str]:
     return EXAMPLE.findall(text)
 
 
-@pytest.mark.skipif(not README.exists(), reason="there is no README.md yet")
 def test_examples_of_the_readme_run(tmp_path: Path) -> None:
     blocks = examples(README.read_text())
     assert blocks, "the README has no Python example"
