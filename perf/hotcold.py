@@ -33,6 +33,7 @@ from perf.reference import (
 )
 from perf.report import Figures
 from perf.settings import prewritten
+from perf.threads import on_cpus
 from perf.workload import CONTEST_QUEUES, CONTEST_TOPICS, IntArray, Sizes, Workload
 from store import MessageStore, StoreConfig
 
@@ -59,6 +60,7 @@ class Options:
     prewrite: bool = True
     reference_s: float = 1.5
     reference_file_bytes: int = FLOOR_FILE_BYTES
+    cpus: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
     def config(self) -> StoreConfig:
@@ -224,7 +226,7 @@ def run(
     several."""
     runs = []
     for _ in range(repeat):
-        with run_folder(where) as base:
+        with run_folder(where) as base, on_cpus(options.cpus):
             runs.append(run_once(options, base, console, reference))
     figures: Figures = report.median_of(runs)
     return {**figures, "runs": runs} if repeat > 1 else figures

@@ -46,6 +46,7 @@ def run(
         "scan_over_raw": _ratio(cold["scan_mb_per_s"], cold["raw_direct_mb_per_s"]),
         "scan_over_raw_buffered": _ratio(cold["scan_mb_per_s"], cold["raw_buffered_mb_per_s"]),
         "queues_over_lmdb": _ratio(cold["queues_mb_per_s"], cold["lmdb_queues_mb_per_s"]),
+        "queues_get_range_over_lmdb": _ratio(cold["queues_get_range_mb_per_s"], cold["lmdb_queues_mb_per_s"]),
     }
     return {"seed": seed, "repeat": repeat, **figures, "ratios": ratios}
 

@@ -23,7 +23,10 @@ PER_QUEUE = 32
 CHECK_EVERY = 8
 RECENT_BYTES = 64 << 20
 
+ROWS = [(queue, index) for index in range(PER_QUEUE) for queue in range(QUEUES)]  # a round's, queue by turns
+
 Fetch = Callable[[int, int, int], list[bytes] | dict[int, bytes]]
+Expected = dict[tuple[int, int], list[bytes]]
 
 
 def _round_items(
@@ -38,7 +41,7 @@ def _round_items(
 
 
 def _timed(
-    fetch: Fetch, plan: list[tuple[int, int, int]], expected: dict[tuple[int, int], list[bytes]]
+    fetch: Fetch, plan: list[tuple[int, int, int]], expected: Expected
 ) -> float:
     """Seconds of all the fetches of a round; the content is checked after the clock stopped, each eighth
     fetch."""
@@ -82,19 +85,31 @@ class _Sides:
         except PeerMissing as missing:
             self.missing = str(missing)
 
-    def write(self, messages: list[list[bytes]], first: int) -> None:
-        """A round's messages, to both, queue by turns."""
-        rows = [(queue, index) for index in range(PER_QUEUE) for queue in range(QUEUES)]
-        self.store.append_batch([(TOPIC, queue, messages[queue][index]) for queue, index in rows])
+    def take_turn(self, plan: list[tuple[int, int, int]], messages: list[list[bytes]], first: int) -> None:
+        """A round's messages to both, and then its reads from both, in an order that changes each round: who
+        comes later finds more of its data in the processor's caches."""
+        expected = {(queue, offset): messages[queue][offset - first :] for queue, offset, _ in plan}
+        turns = [(self._write_store, self._read_store), (self._write_lmdb, self._read_lmdb)]
+        if first // PER_QUEUE % 2:
+            turns.reverse()
+        for write, _ in turns:
+            write(messages, first)
+        for _, read in turns:
+            read(plan, expected)
+
+    def _write_store(self, messages: list[list[bytes]], first: int) -> None:
+        self.store.append_batch([(TOPIC, queue, messages[queue][index]) for queue, index in ROWS])
+
+    def _write_lmdb(self, messages: list[list[bytes]], first: int) -> None:
         if self.lmdb is not None:
             self.lmdb.write(
-                [(KEY.pack(queue, first + index), messages[queue][index]) for queue, index in rows]
+                [(KEY.pack(queue, first + index), messages[queue][index]) for queue, index in ROWS]
             )
 
-    def read(self, plan: list[tuple[int, int, int]], messages: list[list[bytes]], first: int) -> None:
-        """A round's reads, from both."""
-        expected = {(queue, offset): messages[queue][offset - first :] for queue, offset, _ in plan}
+    def _read_store(self, plan: list[tuple[int, int, int]], expected: Expected) -> None:
         self.store_s += _timed(partial(self.store.get_range, TOPIC), plan, expected)
+
+    def _read_lmdb(self, plan: list[tuple[int, int, int]], expected: Expected) -> None:
         if self.lmdb is not None:
             self.lmdb_s += _timed(self.lmdb.get_range, plan, expected)
 
@@ -130,8 +145,7 @@ def _measure(
         try:
             for first in range(0, rounds * PER_QUEUE, PER_QUEUE):
                 made = _round_items(content, sizes.draw(rng, QUEUES * PER_QUEUE), first)
-                sides.write(made, first)
-                sides.read(_fetch_plan(rng, first, fetch_max), made, first)
+                sides.take_turn(_fetch_plan(rng, first, fetch_max), made, first)
             read = sides.read_columns(rounds * PER_QUEUE) if columns else 0
         finally:
             sides.close()

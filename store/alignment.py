@@ -10,10 +10,8 @@ derives it ("When to pad and when to trim") and has the figures.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 from .config import Alignment
 from .format import align_down, align_up
@@ -26,12 +24,12 @@ class Tail(NamedTuple):
     """The choice that a write is faced with.
 
     Attributes:
-        held: messages that would stay waiting if the rest were held back.
-        answered: messages that the write would answer all the same.
+        held: requests that would stay waiting if the rest were held back.
+        answered: requests that the write would answer all the same.
         empty_bytes: what padding would add.
         whole_bytes: the whole blocks that are ready to be written.
         follows: more messages wait already, or producers are known to be on their way.
-        active: messages that are under way at once, as the sizer sees them.
+        active: requests that are under way at once, as the sizer sees them.
     """
 
     held: int
@@ -43,13 +41,13 @@ class Tail(NamedTuple):
 
 
 class Unissued:
-    """The frames that are not wholly in a write yet, by where their messages end (lane positions, ascending)."""
+    """The frames that are not wholly in a write yet, by where their requests end (lane positions, ascending)."""
 
     def __init__(self) -> None:
-        self._frames: list[npt.NDArray[np.int64]] = []
+        self._frames: list[list[int]] = []
 
-    def add(self, ends: npt.NDArray[np.int64]) -> None:
-        """A frame was built; one end a message."""
+    def add(self, ends: list[int]) -> None:
+        """A frame was built; one end a request (a group is answered as a whole)."""
         self._frames.append(ends)
 
     def issue(self, high: int) -> None:
@@ -64,7 +62,7 @@ class Unissued:
         return Tail(total - whole, whole - earlier, align_up(tail) - tail, boundary - issued, follows, active)
 
     def _up_to(self, position: int) -> int:
-        return sum([int(ends.searchsorted(position, side="right")) for ends in self._frames])
+        return sum([bisect_right(ends, position) for ends in self._frames])
 
 
 def should_pad(policy: Alignment, tail: Tail) -> bool:

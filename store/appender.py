@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from .format import MAX_FRAME_MESSAGES
 from .lane import Lane
 from .queue import RequestQueue
 from .request import AsyncRequest, Barrier, BlockingRequest, Extras, Group, Ticket
-from .streams import Stream, check_name, lane_of
+from .streams import Stream, StreamMap, check_name, lane_of
+
+_DATA = itemgetter(2)  # of a row
 
 
 class Appender:
@@ -29,7 +32,8 @@ class Appender:
     def __init__(self, path: Path, config: StoreConfig) -> None:
         self.path = path
         self.config = config
-        self._streams: dict[tuple[str, int], Stream] = {}
+        self._streams = StreamMap()
+        self._topics = self._streams.topics
         self._naming = threading.Lock()
         self._local = threading.local()
         self._closed = False
@@ -65,7 +69,7 @@ class Appender:
         if type(queue_id) is not int:
             check_name(topic, queue_id)  # True and 1.0 would be found as 1
         try:
-            stream = self._streams[topic, queue_id]
+            stream = self._topics[topic][queue_id]
         except (KeyError, TypeError):
             stream = self._stream(topic, queue_id)
         if type(data) is not bytes:
@@ -194,7 +198,7 @@ class Appender:
         if type(queue_id) is not int:
             check_name(topic, queue_id)  # True and 1.0 would be found as 1
         try:
-            stream = self._streams[topic, queue_id]
+            stream = self._topics[topic][queue_id]
         except (KeyError, TypeError):
             stream = self._stream(topic, queue_id)
         if type(data) is not bytes:
@@ -214,19 +218,16 @@ class Appender:
         self, rows: list[tuple[str, int, Payload]]
     ) -> tuple[list[Stream], list[bytes], list[int]]:
         """Check a batch, a column at a time: (streams, datas, sizes)."""
+        topics = self._topics
         try:
-            given = [data for _, _, data in rows]
-        except (TypeError, ValueError):
-            raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
-        known = self._streams
-        for queue_id in [queue_id for _, queue_id, _ in rows if type(queue_id) is not int]:
-            check_name("any", queue_id)  # True and 1.0 would be found as 1
-        try:
-            streams = [known[topic, queue_id] for topic, queue_id, _ in rows]
-        except (KeyError, TypeError):
-            streams = [self._known_or_new((topic, queue_id)) for topic, queue_id, _ in rows]
+            streams = [topics[topic][queue_id] for topic, queue_id, _ in rows if type(queue_id) is int]
+        except (KeyError, TypeError, ValueError):
+            streams = []
+        if len(streams) < len(rows):
+            streams = self._name_all(rows)
+        given = list(map(_DATA, rows))
         if set(map(type, given)) == {bytes}:
-            datas: list[bytes] = given  # type: ignore[assignment]  # all of them are
+            datas: list[bytes] = given
         else:
             limit = self._max_message_bytes
             datas = [data if type(data) is bytes else as_bytes(data, limit) for data in given]
@@ -235,11 +236,23 @@ class Appender:
             raise too_large(max(sizes), self._max_message_bytes)
         return streams, datas, sizes
 
-    def _known_or_new(self, name: tuple[str, int]) -> Stream:
+    def _name_all(self, rows: list[tuple[str, int, Payload]]) -> list[Stream]:
+        """The streams of a batch, some of which are new or have names that cannot be."""
         try:
-            return self._streams[name]
-        except (KeyError, TypeError):
-            return self._stream(*name)
+            names = [(topic, queue_id) for topic, queue_id, _ in rows]
+        except (TypeError, ValueError):
+            raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
+        found = [self._found(*name) for name in names]
+        for stream, name in zip(found, names, strict=True):
+            if stream is None:
+                check_name(*name)  # all of them before the first is made
+        return [stream or self._stream(*name) for stream, name in zip(found, names, strict=True)]
+
+    def _found(self, topic: object, queue_id: object) -> Stream | None:
+        """The stream of a name that may be none; True and 1.0 are not taken for 1."""
+        if type(topic) is not str or type(queue_id) is not int:
+            return None
+        return self._streams.get(topic, queue_id)
 
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
@@ -247,11 +260,11 @@ class Appender:
         with self._naming:
             if self._closed:
                 raise StoreClosed(f"the store {self.path} was closed; open it again")
-            stream = self._streams.get(name)
+            stream = self._streams.get(*name)
             if stream is None:
                 index = lane_of(*name, len(self._lanes))
                 stream = Stream(*name, self._lanes[index], self._queues[index])
-                self._streams[name] = stream
+                self._streams.add(stream)
         return stream
 
     def flush(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -56,10 +57,15 @@ def hand_out(requests: Sequence[Ticket], offsets: list[int], plain: bool) -> Non
         at += request.count
 
 
+def last_ends(requests: Sequence[Ticket], ends: Sequence[int]) -> list[int]:
+    """Where each request ends, of where each message ends; barriers end nowhere."""
+    counts = accumulate([request.count for request in requests if request.count])
+    return [ends[count - 1] for count in counts]
+
+
 def requests_within(requests: Sequence[Ticket], messages: int) -> int:
     """How many requests, from the first, consist only of the first `messages` messages."""
     if PLAIN.issuperset(map(type, requests)):
         return messages
-    ends = np.cumsum([request.count for request in requests])
-    return bisect_right(ends.tolist(), messages)
+    return bisect_right(list(accumulate([request.count for request in requests])), messages)
 

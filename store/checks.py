@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+import numpy as np
+
 from .errors import InvalidMessage, MessageTooLarge
 from .request import Extras
 
@@ -45,3 +47,12 @@ def check_extras(
             raise InvalidMessage("properties is a mapping of str to str")
         packed = json.dumps(dict(properties), separators=(",", ":")).encode()
     return Extras(deliver_at_ms, key, packed)
+
+
+def check_counts(**values: object) -> None:
+    """Raises InvalidMessage for what is no count; numpy's integers are fine."""
+    for name, value in values.items():
+        if type(value) is not int and not isinstance(value, np.integer):
+            raise InvalidMessage(f"{name} is an int, not {type(value).__name__}")
+        if value < 0:
+            raise InvalidMessage(f"{name} is not negative, but {value} is")

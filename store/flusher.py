@@ -56,18 +56,22 @@ class Flusher:
             thread.join()
 
     def _run(self) -> None:
+        late = False  # nothing came to push a held tail out
         try:
             while not self._ended:
-                held = self.lane.tail > self.lane.issued
-                came = self.queue.wait(HOLD_S if held else None)
                 with self._building:
-                    writes = self._next_writes(came)
-                self._perform(writes)
+                    writes = self._next_writes(late)
+                if writes:
+                    late = False
+                    self._perform(writes)
+                else:
+                    held = self.lane.tail > self.lane.issued
+                    late = not self.queue.wait(HOLD_S if held else None)
         except BaseException as error:  # of the device, or a bug, or no memory: nothing may build on it
             self._fail(error)
 
-    def _next_writes(self, came: bool) -> list[Write]:
-        """Take a batch if one came, build it, plan it. The building lock is held."""
+    def _next_writes(self, late: bool) -> list[Write]:
+        """Take a batch if one is ready, build it, plan it. The building lock is held."""
         lane, queue = self.lane, self.queue
         if self._ended or lane.poison is not None:
             self._ended = True
@@ -75,16 +79,18 @@ class Flusher:
         batch = queue.take()
         if batch.requests:
             self._build(batch)
+        elif not late and not batch.closing:
+            return []
         self._ended = batch.closing
-        follows = came and queue.sizer.active > 1
-        return lane.plan(follows=follows, barrier=batch.barrier, active=int(queue.sizer.active))
+        active = queue.sizer.active
+        return lane.plan(follows=not late and active > 1, barrier=batch.barrier, active=int(active))
 
     def _build(self, batch: Batch) -> None:
         try:
             self.lane.build(batch.requests)
         except StoreFull as error:
             answer_all(batch.requests, error)
-            self.queue.release(batch.cost_bytes, sum(request.count for request in batch.requests))
+            self.queue.release(batch.cost_bytes, len(batch.requests))
         except BaseException as error:
             # Nobody else knows these requests yet: tell them before the lane is given up.
             self.lane.fail(error, batch.requests)
@@ -93,13 +99,10 @@ class Flusher:
     def _perform(self, writes: Sequence[Write]) -> None:
         for write in writes:
             self.queue.write_begins()
-            try:
-                write.perform()
-            finally:
-                self.queue.write_ends()
+            write.perform()
             done = self.lane.complete(write)
-            if done.messages or done.cost_bytes:
-                self.queue.release(done.cost_bytes, done.messages)
+            self.queue.write_ends(done.cost_bytes, done.requests)
+            if done.visible:
                 self._on_durable()
 
     def _fail(self, error: BaseException) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64
 
 from .disk import LogFile
 from .errors import StoreCorrupt
@@ -36,6 +37,7 @@ class FooterData:
     frame_entry: npt.NDArray[np.uint32]
     frame_time: npt.NDArray[np.int64]
     due_max_ms: int = 0
+    packed_names: bytes | None = None  # what `pack_names` makes of the topics, if that is known
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
@@ -48,23 +50,52 @@ class FooterData:
         """Each stream's offset after the segment."""
         return self.first + self.counts
 
-    def pack(self, sequence: int, total_entries: int) -> bytes:
-        """The footer's bytes."""
-        names = zlib.compress(b"\0".join(topic.encode() for topic in self.topics), 6)
+    def parts(self, sequence: int) -> list[bytes | memoryview]:
+        """The footer's bytes, in pieces that are written back to back: large arrays are not copied."""
+        names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
         arrays: Sequence[npt.NDArray[np.generic]] = (
             self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
             self.frame_position, self.frame_entry, self.frame_time,
         )  # fmt: skip
-        sections = [_padded(names), *(_padded(part.tobytes()) for part in arrays)]
         times = self.frame_time
         low, high = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+        sections = [memoryview(names), *(_bytes_of(part) for part in arrays)]
         fixed = _FIXED.pack(
             FOOTER_MAGIC, FORMAT_VERSION, len(self.topics), len(names), len(self.first), len(self.entries),
             len(times), sequence, low, high, self.due_max_ms,
         )  # fmt: skip
-        sums = [checksum64(section) for section in sections]
+        parts: list[bytes | memoryview] = []
+        sums = []
+        for section in sections:
+            padding = bytes(_round8(len(section)) - len(section))
+            checksum = xxh3_64(section)
+            checksum.update(padding)
+            sums.append(checksum.intdigest())
+            parts += (section, padding)
         head = fixed + struct.pack(f"<{_SECTIONS}Q", *sums)
-        return b"".join((head, struct.pack("<Q", checksum64(head)), *sections))
+        return [head, struct.pack("<Q", checksum64(head)), *parts]
+
+    def pack(self, sequence: int) -> bytes:
+        """The footer's bytes."""
+        return b"".join(self.parts(sequence))
+
+
+def pack_names(topics: Iterable[str]) -> bytes:
+    """The section of topic names."""
+    return zlib.compress(b"\0".join(topic.encode() for topic in topics), 6)
+
+
+def by_stream(numbers: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.intp]:
+    """The order that sorts messages by their stream numbers and keeps the log's order in each stream.
+
+    numpy sorts 16 bits by counting, in a fraction of the time that it takes for 32.
+    """
+    order = np.argsort(numbers.astype(np.uint16, copy=False), kind="stable")
+    if numbers.itemsize > 2:
+        high = (numbers >> 16).astype(np.uint16)
+        if high.any():
+            return order[np.argsort(high[order], kind="stable")]
+    return order
 
 
 class Footer:
@@ -167,5 +198,6 @@ def _round8(size: int) -> int:
     return (size + 7) & -8
 
 
-def _padded(section: bytes) -> bytes:
-    return section.ljust(_round8(len(section)), b"\0")
+def _bytes_of(part: npt.NDArray[np.generic]) -> memoryview:
+    """An array's bytes, not copied; an array of nothing cannot be cast."""
+    return np.ascontiguousarray(part).data.cast("B") if len(part) else memoryview(b"")

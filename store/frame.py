@@ -46,12 +46,12 @@ class Definition(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What the encoder made of a batch: flags, packed columns, and the two arrays the table wants."""
+    """What the encoder made of a batch: flags, packed columns, and the two that the table wants."""
 
     flags: int
     packed: bytes
-    lengths: npt.NDArray[np.uint32]
-    checksums: Uint32s
+    lengths: array[int]  # "I"
+    checksums: array[int]  # "I"
 
 
 def column_bytes_bound(count: int, extras: Sequence[Extras], new_streams: int) -> int:
@@ -69,29 +69,30 @@ def encode_columns(
     extras: Sequence[Extras | None] | None,
     defined: Sequence[Definition],
 ) -> Columns:
-    """Columns of a batch, one element a message; `array` beats numpy at packing short lists."""
+    """Columns of a batch, one element a message.
+
+    With `array` and its slices: a batch of a dozen messages costs a third of what numpy takes to begin, and
+    one of a thousand no more.
+    """
     lengths = array("I", sizes)
     flags = 0
-    number_bytes = array("I", numbers)
     if max(numbers, default=0) > 0xFFFF:
         flags |= WIDE_NUMBERS
-        packed_numbers = number_bytes.tobytes()
-    else:
-        packed_numbers = array("H", numbers).tobytes()
     if max(sizes, default=0) > 0xFFFF:
         flags |= WIDE_LENGTHS
-        packed_lengths = lengths.tobytes()
-    else:
-        packed_lengths = array("H", sizes).tobytes()
-    lows = np.frombuffer(array("q", offsets), "<u2")[::4].tobytes()
-    sums = np.frombuffer(array("Q", map(checksum64, datas)), "<u4")[::2]
-    parts = [packed_numbers, packed_lengths, lows, sums.tobytes()]
+    checksums = array("I", array("Q", map(checksum64, datas)).tobytes())[::2]
+    parts = [
+        array("I" if flags & WIDE_NUMBERS else "H", numbers).tobytes(),
+        (lengths if flags & WIDE_LENGTHS else array("H", sizes)).tobytes(),
+        array("H", array("q", offsets).tobytes())[::4].tobytes(),
+        checksums.tobytes(),
+    ]
     if extras is not None:
         flags |= _encode_extras(extras, parts)
     if defined:
         flags |= HAS_STREAMS
         parts.append(_encode_definitions(defined))
-    return Columns(flags, b"".join(parts), np.frombuffer(lengths, np.uint32), sums)
+    return Columns(flags, b"".join(parts), lengths, checksums)
 
 
 def _encode_extras(extras: Sequence[Extras | None], parts: list[bytes]) -> int:

@@ -11,16 +11,15 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from .alignment import Unissued, should_pad
-from .batch import PLAIN, columns_of, extras_of, hand_out
+from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
 from .config import StoreConfig
 from .disk import Disk
 from .errors import StorePoisoned
@@ -28,6 +27,7 @@ from .format import (
     DATA_START,
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
+    WIDE_NUMBERS,
     FrameHeader,
     SegmentHeader,
     align_down,
@@ -39,7 +39,7 @@ from .request import Mark, Ticket, answer_all
 from .ring import Ring
 from .segment import Segment
 from .streams import NOT_DEFINED, Stream
-from .table import OpenTable
+from .table import OpenTable, entry_rows
 from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Write
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class Lane:
         self.segment: Segment | None = None
         self.table = OpenTable()
         self.tail = 0
-        self.issued = 0
-        self.durable = 0
+        self._log_end = 0  # the tail without zeros filled in behind the newest frame
+        self.issued = self.durable = 0
         self.forced_mark = (0, 0)  # (sequence, position in it) that the device certainly has
         self.chain = 0
         self.marked = 0  # the lane position that the newest frame's mark vouches for
@@ -125,13 +125,13 @@ class Lane:
         if fresh:
             defined = self._define(streams)
             numbers = [stream.number for stream in streams]
+        first_entry = self.table.entries
         offsets = self._give_offsets(streams)
         columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
-        ends = self._put_frame(columns, datas, payload_bytes)
+        ends = self._put_frame(columns, datas, sizes, payload_bytes)
         hand_out(requests, offsets, plain)
-        self._unissued.add(ends)
-        first_entry = self.table.entries - len(streams)
-        cost = payload_bytes + sum(extra.size_bytes for extra in given)
+        self._unissued.add(ends if plain else last_ends(requests, ends))
+        cost = payload_bytes + sum([extra.size_bytes for extra in given])
         self._pending.append(Pending(requests, ends, self.tail, first_entry, self.table, cost))
         self.counters.messages += len(streams)
         self.counters.payload_bytes += payload_bytes
@@ -139,7 +139,7 @@ class Lane:
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""
         self._make_room(FRAME_HEADER_BYTES)
-        self._put_frame(encode_columns([], [], [], [], None, []), [], 0)
+        self._put_frame(encode_columns([], [], [], [], None, []), [], [], 0)
 
     def _define(self, streams: Sequence[Stream]) -> list[Definition]:
         defined = []
@@ -153,10 +153,10 @@ class Lane:
     def _give_offsets(self, streams: Sequence[Stream]) -> list[int]:
         """Offsets in queue order, and the entry numbers into the table's rows: the one per-message loop."""
         table = self.table
-        entry = table.entries
+        token, entry = table.token, table.entries
         offsets = []
         for stream in streams:
-            if stream.table is not table:
+            if stream.table is not token:
                 table.admit(stream)
             offset = stream.next_offset
             offsets.append(offset)
@@ -165,37 +165,39 @@ class Lane:
             entry += 1
         return offsets
 
-    def _put_frame(self, columns: Columns, datas: Sequence[bytes], payload_bytes: int) -> npt.NDArray[np.int64]:
+    def _put_frame(
+        self, columns: Columns, datas: Sequence[bytes], sizes: Sequence[int], payload_bytes: int
+    ) -> list[int]:
         """Copy the frame into the ring and its columns into the table; the messages' end positions."""
         assert self.segment is not None and self.segment.base is not None
-        base, start = self.segment.base, self.tail
-        count = len(columns.lengths)
+        base, start, count = self.segment.base, self.tail, len(datas)
         payload = start + FRAME_HEADER_BYTES + len(columns.packed)
         end = payload + payload_bytes
         self.ring.reserve(align_up(end))
         assert self.ring.low <= self.durable, "the ring is too small for the writes in flight"
-        self.ring.fill(payload, datas, payload_bytes)
         flags, whole = columns.flags, 0
         if count and payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
+            datas = [b"".join(datas)]  # a copy more, and a call less for each message
             flags |= HAS_PAYLOAD_CHECKSUM
-            whole = checksum64(b"".join(datas))
+            whole = checksum64(datas[0])
         header = FrameHeader(
             flags, self.index, payload - start, count, payload_bytes, self.table.entries,
             self.segment.sequence, start - base, self._clock_ms(), *self.forced_mark, self.chain, whole,
         )  # fmt: skip
         head, self.chain = header.seal(columns.packed)
-        self.ring.fill(start, [head], len(head))
+        self.ring.fill(start, [head, *datas], end - start)
         self.marked = self.durable
-        starts = columns.lengths.cumsum(dtype=np.int64)
-        self.table.add_frame(
-            start - base, header.time_ms, flags, columns.lengths, columns.checksums, payload - base
-        )
-        self.tail = end
+        ends = list(accumulate(sizes, initial=payload))
+        starts = accumulate(sizes[:-1], initial=payload - base) if count else ()
+        rows = entry_rows(starts, columns.lengths, columns.checksums)
+        self.table.add_frame(start - base, header.time_ms, flags, rows)
+        self.table.frame_numbers.append(columns.packed[: (4 if flags & WIDE_NUMBERS else 2) * count])
+        self.tail = self._log_end = end
         self.counters.frames += 1
         if end > self._report_at:
             self._report_at = end + PROGRESS_BYTES
             self._on_progress()
-        return starts + payload
+        return ends[1:]
 
     def wants_mark(self) -> bool:
         """True if the lane is quiet and its newest frames are vouched for by no mark on disk."""
@@ -207,8 +209,7 @@ class Lane:
             return
         if any(type(request) is Mark for request in requests) and self.wants_mark():
             self.build_mark()
-        nothing = np.empty(0, np.int64)
-        self._pending.append(Pending(requests, nothing, self.tail, self.table.entries, self.table, 0))
+        self._pending.append(Pending(requests, [], self.tail, self.table.entries, self.table, 0))
 
     # -- segments -------------------------------------------------------------------------------------
 
@@ -241,7 +242,7 @@ class Lane:
         self.chain = segment.header.chain
         self.segment = segment
         self.table = OpenTable()
-        self.tail += DATA_START
+        self.tail = self._log_end = self.tail + DATA_START
         with self._viewing:
             self.view = View(self.view.sealed, (*self.view.open, OpenSegment(segment, self.table)))
 
@@ -276,13 +277,13 @@ class Lane:
         segment.base = 0
         self.segment, self.chain = segment, chain
         self.tail = self.issued = self.durable = align_up(data_end)
-        self.ring.low = self.tail
+        self._log_end = data_end
+        self.ring.low = self.marked = self.tail
         self.forced_mark = (segment.sequence, data_end)
-        self.marked = self.tail
         self.view = View(self.view.sealed, (opened,))
         for number, row in self.table.rows.items():
             stream = self.streams[number]
-            stream.table, (stream.first, stream.entries) = self.table, row
+            stream.table, (stream.first, stream.entries) = self.table.token, row
 
     def close(self) -> None:
         """Close all files and give the ring back."""
@@ -309,7 +310,7 @@ class Lane:
                 self._planned.append(self._plan_up_to(self.segment, high, force=barrier))
         elif barrier and self.segment is not None:
             self._planned.append(
-                Write(self.segment, [], self.issued, self.issued, force=True, earlier=self._lazy)
+                Write(self.segment, [], self.issued, self.issued, self._log_end, force=True, earlier=self._lazy)
             )
         planned, self._planned = self._planned, []
         self._writes.extend(planned)
@@ -324,7 +325,7 @@ class Lane:
             self.tail = high
         force = force or not self._lazy
         parts = self.ring.parts(self.issued, high)
-        write = Write(segment, parts, self.issued, high, force=force, earlier=self._lazy)
+        write = Write(segment, parts, self.issued, high, self._log_end, force=force, earlier=self._lazy)
         self.counters.written_bytes += high - self.issued
         self.counters.writes += 1
         self.counters.forces += force
@@ -337,46 +338,47 @@ class Lane:
     def complete(self, write: Write) -> Done:
         """Account for a write that succeeded; answer what became durable by it, in log order."""
         answered: list[Ticket] = []
-        messages = cost = 0
+        visible = cost = 0
         full: list[FullSegment] = []
         with self._completing:
             write.done = True
             while self._writes and self._writes[0].done:
                 first = self._writes.popleft()
                 assert first.low >= self.durable or first.low == first.high
-                done = self._advance(first, answered)
-                messages += done.messages
-                cost += done.cost_bytes
+                advanced = self._advance(first, answered)
+                visible += advanced[0]
+                cost += advanced[1]
                 if first.full is not None:
                     full.append(first.full)
         if answered:
             answer_all(answered)
         for segment in full:
             self._on_full(self, segment)
-        return Done(messages, cost)
+        return Done(len(answered), cost, visible)
 
-    def _advance(self, write: Write, answered: list[Ticket]) -> Done:
-        messages = cost = 0
+    def _advance(self, write: Write, answered: list[Ticket]) -> tuple[int, int]:
+        """(messages that became visible, cost of the requests that are now answered)."""
+        visible = cost = 0
         self.durable = max(self.durable, write.high)
         assert write.segment.base is not None
         if write.force:
-            self.forced_mark = (write.segment.sequence, write.high - write.segment.base)
+            self.forced_mark = (write.segment.sequence, write.mark - write.segment.base)
         while self._pending and self._pending[0].end <= self.durable:
             frame = self._pending.popleft()
             frame.table.visible = frame.first_entry + len(frame.ends)
             answered.extend(frame.requests)
-            messages += len(frame.ends)
+            visible += len(frame.ends)
             cost += frame.cost_bytes
         if self._pending:
             frame = self._pending[0]
-            whole = int(frame.ends.searchsorted(self.durable, side="right"))
+            whole = bisect_right(frame.ends, self.durable)
             if whole:  # of a frame that is partly durable, the messages that are whole (R5)
                 frame.table.visible = frame.first_entry + whole
-                requests, part, self._pending[0] = frame.split(whole)
+                requests, answered_cost, self._pending[0] = frame.split(whole)
                 answered.extend(requests)
                 self.counters.held_requests += len(frame.requests) - len(requests)
-                return Done(messages + part.messages, cost + part.cost_bytes)
-        return Done(messages, cost)
+                return visible + whole, cost + answered_cost
+        return visible, cost
 
     def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> None:
         """Poison the lane: what is not answered fails, since nobody knows what the device has.

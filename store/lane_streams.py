@@ -38,14 +38,12 @@ class LaneStreams:
         self.next_offsets = footer.first.tolist()
 
     def learn(self, frame: Frame, behind: FooterNames | None) -> None:
-        """Note the streams that a frame names, and those that it uses."""
+        """Note the streams that a frame names."""
         for number, topic, queue_id in frame.definitions():
             self.know(number, behind)
             if number == len(self.names):
                 self._add((topic, queue_id))
             self.names[number] = (topic, queue_id)
-        if len(frame.numbers):
-            self.know(int(frame.numbers.max()) + 1, behind)
 
     def know(self, count: int, behind: FooterNames | None) -> None:
         """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`."""

@@ -30,7 +30,7 @@ class Sizer:
     write beside the first only when they are worth one. So the size of a batch follows from how many
     producers come back in the time of one write, whatever the number of threads.
 
-    `active` is a slowly falling maximum of the messages under way at once: the producers really active.
+    `active` is a slowly falling maximum of the requests under way at once: the producers really active.
     """
 
     def __init__(self, overlap_bytes: int) -> None:
@@ -38,7 +38,7 @@ class Sizer:
         self.active = 1.0
 
     def observe(self, under_way: int) -> None:
-        """Note how many messages are accepted and not answered, at the moment a batch is taken."""
+        """Note how many requests are accepted and not answered, at the moment a batch is taken."""
         self.active = max(under_way, self.active * 0.98, 1.0)
 
     def ready(self, count: int, size_bytes: int, writes_in_flight: int) -> bool:
@@ -136,18 +136,21 @@ class RequestQueue:
         finally:
             self._waiting_for_space -= 1
 
-    def release(self, cost: int, messages: int) -> None:
+    def release(self, cost: int, requests: int) -> None:
         """Give back the cost of requests that were answered."""
         with self._lock:
-            self.used_bytes -= cost
-            self._under_way -= messages
-            while self._overflow:
-                following = cost_bytes(self._overflow[0])
-                if self.used_bytes + following > self.cap_bytes and self.used_bytes:
-                    break
-                self._accept(self._overflow.popleft(), following)
-            if self._waiting_for_space:
-                self._space.notify_all()
+            self._release(cost, requests)
+
+    def _release(self, cost: int, requests: int) -> None:
+        self.used_bytes -= cost
+        self._under_way -= requests
+        while self._overflow:
+            following = cost_bytes(self._overflow[0])
+            if self.used_bytes + following > self.cap_bytes and self.used_bytes:
+                break
+            self._accept(self._overflow.popleft(), following)
+        if self._waiting_for_space:
+            self._space.notify_all()
 
     def refuse(self, error: StoreError) -> list[Ticket]:
         """Accept nothing more and let the builders end; the requests that were not taken yet."""
@@ -230,7 +233,7 @@ class RequestQueue:
     def _pop(self) -> Batch:
         items = self._items
         taken: list[Ticket] = []
-        self.sizer.observe(self._under_way + self._count)
+        self.sizer.observe(self._under_way + len(items))
         if self._bytes <= self._frame_bytes and self._count <= MAX_FRAME_MESSAGES:
             taken.extend(items)
             items.clear()
@@ -246,7 +249,7 @@ class RequestQueue:
                 count += request.count
         self._bytes -= size
         self._count -= count
-        self._under_way += count
+        self._under_way += len(taken)
         barrier = self._closing
         if self._barriers:
             found = sum(request.count == 0 for request in taken)
@@ -262,8 +265,13 @@ class RequestQueue:
             if self._sleepers and not self._looking and self._is_ready():
                 self._wake_builder()
 
-    def write_ends(self) -> None:
-        """A builder is back from the device. It looks at the queue next, so nobody is woken."""
+    def write_ends(self, cost: int, requests: int) -> None:
+        """A builder is back from the device and has answered what that write made durable.
+
+        It looks at the queue next, so nobody is woken. After a failed write this is not called: the queue
+        is closed then.
+        """
         with self._lock:
             self._in_flight -= 1
             self._looking += 1
+            self._release(cost, requests)

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from .buffers import BufferPool
 from .errors import OffsetOutOfRange, StoreCorrupt
-from .format import HAS_EXTRAS, LOST_ENTRY, checksum64
+from .format import HAS_EXTRAS, checksum64
 from .frame import decode_at
 from .message import Message, MessageBatch, make_message
 from .request import Extras
-from .run import SHORT_RUN, Place, Run
+from .run import Run
 from .sealed import SealedSegment
 from .segment import Segment
 from .streams import Stream
 from .table import OpenTable
 from .write import OpenSegment, View
 
-NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
+LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
+RUN_MESSAGES = 16384  # a longer run is cut: its places are lists
+POOLED_BYTES = 128 << 10  # smaller buffers are reused by malloc as well
+CHUNK_MESSAGES = 256  # copied, checked and copied to their place while the caches still have them
+INDEXES = range(RUN_MESSAGES)
+NO_EXTRAS = Extras(None, None, None)
+
+Times = Sequence[int] | npt.NDArray[np.int64]
+
 
 class ReadCounters:
     """What reads cost; plain numbers, approximate when threads race."""
@@ -33,10 +42,11 @@ class ReadCounters:
 
 
 class Reader:
-    """Reads of one store. Has no state but its counters; any number of threads may use it."""
+    """Reads of one store. Has no state but its counters and spare buffers; any number of threads may use it."""
 
     def __init__(self) -> None:
         self.counters = ReadCounters()
+        self.buffers = BufferPool()
 
     # -- bounds ---------------------------------------------------------------------------------------
 
@@ -61,253 +71,204 @@ class Reader:
     # -- finding --------------------------------------------------------------------------------------
 
     def runs(self, stream: Stream, offset: int, limit: int) -> Iterator[Run]:
-        """Up to `limit` messages from `offset` on, a run a segment. Raises OffsetOutOfRange below the first."""
-        while limit > 0:
-            view = stream.lane.view
-            run, reached = self._run_at(view, stream, offset, limit)
-            if reached == offset:
-                self._check_first(stream, offset)
-                return
-            if run is not None and run.offsets:
+        """Up to `limit` messages from `offset` on, as of now. Raises OffsetOutOfRange below the first."""
+        view, number = stream.lane.view, stream.number
+        if number < 0 or limit <= 0:
+            return
+        at = len(view.open)
+        while at:  # the newest first: most reads are of what was just written
+            at -= 1
+            row = view.open[at].table.rows.get(number)
+            if row is not None and row[0] <= offset:
+                break
+        else:
+            if offset < _first(view, number):
+                raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
+            for run, reached in _sealed_runs(stream, view.sealed, offset, limit):
                 yield run
-                limit -= len(run.offsets)
-            offset = reached
-
-    def _check_first(self, stream: Stream, offset: int) -> None:
-        first, next_offset = self.bounds(stream)
-        if offset < first:
-            raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, first, next_offset)
-
-    def _run_at(self, view: View, stream: Stream, offset: int, limit: int) -> tuple[Run | None, int]:
-        """The run that holds `offset` and the offset behind it; (None, offset) if there is nothing."""
-        number = stream.number
-        for opened in reversed(view.open):
-            row = opened.table.rows.get(number)
-            if row is not None and offset >= row[0]:
-                return self._open_run(opened, number, offset, limit)
-        if not view.sealed or number < 0:
-            return None, offset
-        sealed = view.sealed[_last_from(view.sealed, number, offset)]
-        first, count = sealed.first_of(number)
-        if offset < first:
-            return None, offset
-        if offset < first + count:
-            return self._sealed_run(stream, sealed, offset, limit)
-        if offset >= self.bounds(stream)[1]:
-            return None, offset
-        return None, self._after_gap(view, number, offset)
-
-    def _after_gap(self, view: View, number: int, offset: int) -> int:
-        """The next offset that some later segment holds: a repair may have left a gap between segments."""
-        firsts = [sealed.first_of(number) for sealed in view.sealed]
-        later = [first for first, count in firsts if count and first > offset]
-        rows = [row for opened in view.open if (row := opened.table.rows.get(number)) is not None]
-        later += [first for first, _ in rows if first > offset]
-        return min(later, default=offset)
-
-    def _open_run(self, opened: OpenSegment, number: int, offset: int, limit: int) -> tuple[Run | None, int]:
-        segment, table = opened
-        entries = table.find(number, offset, limit)
-        reached = offset + len(entries)
-        return Run(segment, table, range(offset, reached), entries, None), reached
-
-    def _sealed_run(
-        self, stream: Stream, sealed: SealedSegment, offset: int, limit: int
-    ) -> tuple[Run | None, int]:
-        entries = sealed.find(stream.number, offset, limit)
-        reached = offset + len(entries)
-        offsets: Sequence[int] = range(offset, reached)
-        if LOST_ENTRY in entries:
-            kept = entries != LOST_ENTRY
-            offsets = np.array(offsets)[kept].tolist()
-            entries = entries[kept]
-        places = _places(stream, sealed, offsets, entries)
-        return Run(sealed.segment, sealed, offsets, entries, places), reached
+                offset, limit = reached, limit - len(run)
+            # A repair may have left a gap behind the sealed ones. Between open ones there is none: what looks
+            # like one is not durable yet.
+            offset = max(offset, _first_open(view, number))
+        for opened in view.open[at:]:
+            for run in _open_runs(opened, number, offset, limit):
+                yield run
+                offset, limit = run.offsets[-1] + 1, limit - len(run)
 
     # -- fetching -------------------------------------------------------------------------------------
 
     def payloads(self, stream: Stream, run: Run) -> list[bytes]:
         """The messages' bytes, checked. Raises StoreCorrupt."""
-        ring, segment = stream.lane.ring, run.segment
-        counters = self.counters
+        starts, lengths, checksums = run.places
+        ring, base, counters = stream.lane.ring, run.segment.base, self.counters
         found: list[bytes] | None = None
-        if segment.base is not None and run.places and segment.base + run.places[0][0] >= ring.low:
-            base, copy = segment.base, ring.copy
-            found = [copy(base + position, length) for position, length, _ in run.places]
-            if base + run.places[0][0] >= ring.low:
-                counters.recent_messages += len(found)
-            else:
-                found = None
+        if base is not None and base + starts[0] >= ring.low:
+            found = ring.copies(base, starts, lengths)
+            if base + starts[0] < ring.low:
+                found = None  # overtaken while it was copied
         if found is None:
-            found = self._from_file(segment, run.places)
-        for data, (position, _, checksum) in zip(found, run.places, strict=True):
-            if checksum64(data) & 0xFFFFFFFF != checksum:
-                raise self._damage(stream, segment, position)
+            found, device_bytes = run.segment.read_places(starts, lengths)
+            counters.device_bytes += device_bytes
+        else:
+            counters.recent_messages += len(found)
+        for data, checksum in zip(found, checksums, strict=True):
+            if checksum64(data) & LOW_32 != checksum:
+                raise self._damage(stream, run, found)
         counters.messages += len(found)
-        counters.bytes += sum(map(len, found))
+        counters.bytes += sum(lengths)
         return found
 
-    def gather(self, stream: Stream, run: Run) -> bytes:
-        """The messages' bytes back to back, checked; neighbours in the log are copied at once."""
-        segment, columns = run.segment, run.columns
-        if not len(columns):
-            return b""
-        starts, lengths = columns["position"].astype(np.int64), columns["length"].astype(np.int64)
-        ends = starts + lengths
-        breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
-        firsts, lasts = [0, *breaks.tolist()], [*breaks.tolist(), len(columns)]
-        parts = []
-        for first, last in zip(firsts, lasts, strict=True):
-            begin, end = int(starts[first]), int(ends[last - 1])
-            data, recent = segment.fetch(stream.lane.ring, begin, end - begin)
-            parts.append(data)
-            if recent:
-                self.counters.recent_messages += last - first
-            else:
-                self.counters.device_bytes += end - begin
-        found = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._check(stream, segment, memoryview(found), lengths, columns)
-        return found
-
-    def _check(
-        self,
-        stream: Stream,
-        segment: Segment,
-        found: memoryview,
-        lengths: npt.NDArray[np.int64],
-        columns: npt.NDArray[np.void],
-    ) -> None:
-        """Verify every message's checksum."""
-        edges = [0, *lengths.cumsum().tolist()]
-        sums = [checksum64(found[begin:end]) & 0xFFFFFFFF for begin, end in pairwise(edges)]
-        if sums != columns["checksum"].tolist():
-            wrong = next(i for i, sum_ in enumerate(sums) if sum_ != columns["checksum"][i])
-            raise self._damage(stream, segment, int(columns["position"][wrong]))
-        self.counters.messages += len(sums)
-        self.counters.bytes += len(found)
-
-    def _damage(self, stream: Stream, segment: Segment, position: int) -> Exception:
+    def _damage(self, stream: Stream, run: Run, datas: list[bytes]) -> Exception:
+        """What to raise when the bytes are not those that were written."""
+        segment = run.segment
         segment.check_open()
         if segment.removed:  # retention took the segment while it was read
-            first, next_offset = self.bounds(stream)
-            return OffsetOutOfRange(stream.topic, stream.queue_id, -1, first, next_offset)
+            return OffsetOutOfRange(stream.topic, stream.queue_id, run.offsets[0], *self.bounds(stream))
+        places = zip(run.places[0], run.places[2], datas, strict=True)
+        wrong = [start for start, checksum, data in places if checksum64(data) & LOW_32 != checksum]
+        position = min(wrong, default=run.places[0][0])
         return StoreCorrupt("a message's bytes do not match their checksum", segment.path, position)
-
-    def _from_file(self, segment: Segment, places: list[Place]) -> list[bytes]:
-        """Read from the file; messages near each other with one call."""
-        found: list[bytes] = []
-        index = 0
-        while index < len(places):
-            begin, length, _ = places[index]
-            end, last = begin + length, index + 1
-            while last < len(places) and 0 <= places[last][0] - end <= NEAR_BYTES:
-                end = places[last][0] + places[last][1]
-                last += 1
-            data = segment.read(begin, end - begin)
-            self.counters.device_bytes += end - begin
-            if last == index + 1:
-                found.append(data)
-            else:
-                found.extend([data[at - begin : at - begin + size] for at, size, _ in places[index:last]])
-            index = last
-        return found
 
     # -- the shapes that callers want -----------------------------------------------------------------
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         """{index: data}: index 0 is the message at `offset`."""
-        found: dict[int, bytes] = {}
+        found = self._newest(stream, offset, limit)
+        if found is not None:
+            return found
+        found = {}
         for run in self.runs(stream, offset, limit):
             datas = self.payloads(stream, run)
-            found.update(zip([at - offset for at in run.offsets], datas, strict=True))
+            for at, data in zip(run.offsets, datas, strict=True):
+                found[at - offset] = data
+        return found
+
+    def _newest(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
+        """`get_range` of what the newest segment and the ring have, in as few steps as it can be done.
+
+        None wherever anything is not as usual: the long way then does it, or says what is wrong.
+        """
+        lane, number = stream.lane, stream.number
+        opened, ring = lane.view.open, lane.ring
+        row = opened[-1].table.rows.get(number) if opened else None
+        if row is None or offset < row[0] or limit > RUN_MESSAGES:
+            return None
+        (segment, table), begin = opened[-1], offset - row[0]
+        entries = row[1][begin : begin + limit]
+        if not entries or entries[-1] >= table.visible or segment.base is None:
+            return None
+        base = segment.base
+        starts, lengths, checksums = table.places(entries)
+        oldest = base + starts[0]
+        shift = oldest % ring.size_bytes - starts[0]
+        if oldest < ring.low or starts[-1] + lengths[-1] + shift > ring.size_bytes:
+            return None
+        found: dict[int, bytes] = {}
+        recent = ring.recent
+        for index, start, length, checksum in zip(INDEXES, starts, lengths, checksums):  # noqa: B905  # ends first
+            at = start + shift
+            found[index] = data = recent[at : at + length]
+            if checksum64(data) & LOW_32 != checksum:
+                return None
+        if oldest < ring.low:
+            return None  # overtaken while it was copied
+        counters = self.counters
+        counters.messages += len(found)
+        counters.recent_messages += len(found)
+        counters.bytes += sum(lengths)
         return found
 
     def read(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
         """Messages in offset order; stops before `max_bytes` would be passed, but gives at least one."""
         messages: list[Message] = []
-        left = max_bytes
-        for whole in self.runs(stream, offset, limit):
-            run, left = whole.cut(left, has_some=bool(messages))
+        for run in self._within(stream, offset, limit, max_bytes):
             datas = self.payloads(stream, run)
             times, extras = self._details(stream, run)
-            for at, data, time_ms, extra in zip(run.offsets, datas, times, extras, strict=True):
-                messages.append(make_message(stream.topic, stream.queue_id, at, data, time_ms, extra))
-            if len(run.offsets) < len(whole.offsets):
-                break
+            for at, data, time_ms, extra in zip(
+                run.offsets, datas, times, extras or [None] * len(run), strict=True
+            ):
+                messages.append(make_message(stream.topic, stream.queue_id, at, data, int(time_ms), extra))
         return messages
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         """The same in columns over one buffer."""
-        parts: list[bytes] = []
-        lengths: list[int] = []
-        offsets: list[int] = []
-        times: list[int] = []
-        extras: list[Extras | None] = []
-        left = max_bytes
-        for whole in self.runs(stream, offset, limit):
-            run, left = whole.cut(left, has_some=bool(parts))
-            if len(run.offsets) <= SHORT_RUN:
-                parts.append(b"".join(self.payloads(stream, run)))
-                lengths += [length for _, length, _ in run.places]
-            else:
-                parts.append(self.gather(stream, run))
-                lengths += run.columns["length"].tolist()
-            offsets += run.offsets
-            run_times, run_extras = self._details(stream, run)
-            times += run_times
-            extras += run_extras
-            if len(run.offsets) < len(whole.offsets):
-                break
-        sizes = np.array(lengths, np.int64)
+        runs = list(self._within(stream, offset, limit, max_bytes))
+        lengths = _joined([run.places[1] for run in runs])
+        ends = lengths.cumsum()
+        details = [self._details(stream, run) for run in runs]
+        extras: list[Extras] | None = None
+        if any(some is not None for _, some in details):
+            extras = []
+            for run, (_, some) in zip(runs, details, strict=True):
+                extras += [extra or NO_EXTRAS for extra in some or [None] * len(run)]
         return MessageBatch(
-            memoryview(parts[0] if len(parts) == 1 else b"".join(parts)),
-            sizes.cumsum() - sizes,
-            sizes,
-            np.array(offsets, np.int64),
-            np.array(times, np.int64),
-            np.zeros(len(sizes), np.uint32),
+            self._gather(stream, runs, int(ends[-1]) if len(ends) else 0),
+            ends - lengths,
+            lengths,
+            _offsets(runs),
+            _joined([times for times, _ in details]),
+            np.zeros(len(lengths), np.uint32),
             [(stream.topic, stream.queue_id)],
-            [extra or Extras(None, None, None) for extra in extras] if any(extras) else None,
+            extras,
         )
 
-    def _details(self, stream: Stream, run: Run) -> tuple[list[int], list[Extras | None]]:
-        """Times and optional columns of a run's messages, from their frames."""
-        if not len(run.entries):
-            return [], []
+    def _within(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> Iterator[Run]:
+        """Runs up to the first message that would pass `max_bytes`; at least one message."""
+        left, some = max_bytes, False
+        for whole in self.runs(stream, offset, limit):
+            run, left = whole.cut(left, has_some=some)
+            some = True
+            if len(run):
+                yield run
+            if len(run) < len(whole):
+                return
+
+    def _gather(self, stream: Stream, runs: list[Run], size: int) -> memoryview:
+        """The payloads of all runs back to back."""
+        if size < POOLED_BYTES:
+            return memoryview(b"".join([data for run in runs for data in self.payloads(stream, run)]))
+        buffer = self.buffers.take(size)
+        for run in runs:
+            for begin in range(0, len(run), CHUNK_MESSAGES):
+                buffer.writelines(self.payloads(stream, run.part(begin, begin + CHUNK_MESSAGES)))
+        return self.buffers.lend(buffer, size)
+
+    # -- times and optional columns -------------------------------------------------------------------
+
+    def _details(self, stream: Stream, run: Run) -> tuple[Times, list[Extras | None] | None]:
+        """Times and optional columns of a run's messages, from their frames; None if no message has any."""
         if isinstance(run.source, OpenTable):
             return self._open_details(stream, run, run.source)
-        sealed = run.source
-        times: list[int] = []
-        extras: list[Extras | None] = []
-        for entry in run.entries.tolist():
-            index = sealed.frame_of(entry)
-            head = sealed.head(stream.lane.ring, index)
-            times.append(head.time_ms)
-            if head.flags & HAS_EXTRAS:
-                extras.append(sealed.frame(stream.lane.ring, index).extras()[entry - head.first_entry])
-            else:
-                extras.append(None)
-        return times, extras
+        heads = run.heads or []
+        times = [head.time_ms for head in heads]
+        if not any([head.flags & HAS_EXTRAS for head in heads]):
+            return times, None
+        return times, [
+            run.source.frame(stream.lane.ring, head.index).extras()[entry - head.first_entry]
+            if head.flags & HAS_EXTRAS
+            else None
+            for head, entry in zip(heads, run.entries, strict=True)
+        ]
 
     def _open_details(
         self, stream: Stream, run: Run, table: OpenTable
-    ) -> tuple[list[int], list[Extras | None]]:
-        if run.entries[0] >= table.frame_entry[-1]:
-            frames = [len(table.frame_entry) - 1] * len(run.entries)
-        else:
-            frames = table.frames_of(run.entries).tolist()
-        times = [table.frame_time[frame] for frame in frames]
-        extras: list[Extras | None] = [None] * len(frames)
-        for index, frame in enumerate(frames):
-            if table.frame_flags[frame] & HAS_EXTRAS:
-                extras[index] = self._frame_extras(stream, run.segment, table, frame)[
-                    int(run.entries[index]) - table.frame_entry[frame]
-                ]
+    ) -> tuple[Times, list[Extras | None] | None]:
+        frames, times, flags = table.frames_of(np.asarray(run.entries, np.uint32))
+        with_extras = np.flatnonzero(flags & HAS_EXTRAS).tolist()
+        if not with_extras:
+            return times, None
+        extras: list[Extras | None] = [None] * len(run)
+        decoded: dict[int, list[Extras]] = {}
+        for index in with_extras:
+            frame = int(frames[index])
+            if frame not in decoded:
+                decoded[frame] = self._frame_extras(stream, run.segment, table, frame)
+            extras[index] = decoded[frame][int(run.entries[index]) - table.frame_entry[frame]]
         return times, extras
 
     def _frame_extras(self, stream: Stream, segment: Segment, table: OpenTable, frame: int) -> list[Extras]:
         position = table.frame_position[frame]
-        payload = table.look_up(np.array([table.frame_entry[frame]], np.uint32))[0][0]
+        payload = table.places(np.array([table.frame_entry[frame]], np.uint32))[0][0]
         raw, _ = segment.fetch(stream.lane.ring, position, payload - position)
         decoded = decode_at(raw, 0)
         if decoded is None:
@@ -315,34 +276,75 @@ class Reader:
         return decoded.extras()
 
 
+def _first(view: View, number: int) -> int:
+    """The first offset of a stream that a view knows, 0 if none."""
+    if view.sealed:
+        return view.sealed[0].first_offset(number)
+    return _first_open(view, number)
+
+
+def _first_open(view: View, number: int) -> int:
+    """The stream's first offset in the open segments, 0 if none has messages of it."""
+    rows = (opened.table.rows.get(number) for opened in view.open)
+    return next((row[0] for row in rows if row is not None), 0)
+
+
+def _open_runs(opened: OpenSegment, number: int, offset: int, limit: int) -> Iterator[Run]:
+    segment, table = opened
+    while limit > 0:
+        asked = min(limit, RUN_MESSAGES)
+        entries = table.find(number, offset, asked)
+        count = len(entries)
+        if count:
+            yield Run(segment, table, range(offset, offset + count), entries, table.places(entries))
+        if count < asked:
+            return
+        offset, limit = offset + count, limit - count
+
+
+def _sealed_runs(
+    stream: Stream, sealed: tuple[SealedSegment, ...], offset: int, limit: int
+) -> Iterator[tuple[Run, int]]:
+    """Runs with some message, and the offset behind each."""
+    number, ring = stream.number, stream.lane.ring
+    index = _last_from(sealed, number, offset)
+    while 0 <= index < len(sealed) and limit > 0:
+        first, count = sealed[index].first_of(number)
+        if count and offset < first + count:
+            offset = max(offset, first)  # a repair may have left a gap before this segment
+            asked = min(limit, RUN_MESSAGES, first + count - offset)
+            run = sealed[index].run(ring, number, offset, asked)
+            offset += asked
+            if len(run):
+                yield run, offset
+                limit -= len(run)
+        elif count or index + 1 == len(sealed):
+            index += 1
+        else:  # of many segments that have nothing of this stream
+            index = max(index + 1, _last_from(sealed, number, offset))
+
+
 def _last_from(sealed: tuple[SealedSegment, ...], number: int, offset: int) -> int:
-    """Index of the last segment whose first offset of the stream is at most `offset`, or 0."""
-    low, high = 0, len(sealed)
-    while high - low > 1:
-        middle = (low + high) // 2
-        # A segment that does not know the stream yet answers 0: look further to the right, too.
-        if sealed[middle].first_of(number)[0] <= offset:
-            low = middle
-        else:
-            high = middle
-    # A segment without messages of the stream has the first offset of the one that follows it.
-    while low > 0 and sealed[low].first_of(number) == (offset, 0):
-        low -= 1
-    return low
+    """Index of the last segment whose first offset of the stream is at most `offset`; -1 if there is none.
+
+    A segment without messages of the stream has the first offset of the one that follows it, and one that does
+    not know the stream yet says 0: so this is the one that holds the offset, if any does.
+    """
+    return bisect_right(sealed, offset, key=lambda segment: segment.first_offset(number)) - 1
 
 
-def _places(
-    stream: Stream, sealed: SealedSegment, offsets: Sequence[int], entries: npt.NDArray[np.uint32]
-) -> list[Place]:
-    """Where messages lie, from their frames' heads; each must name this stream and offset."""
-    places: list[Place] = []
-    ring, number = stream.lane.ring, stream.number
-    frames = (sealed.footer.frame_entry.searchsorted(entries, side="right") - 1).tolist()
-    for offset, entry, index in zip(offsets, entries.tolist(), frames, strict=True):
-        head = sealed.head(ring, index)
-        at = entry - head.first_entry
-        right = 0 <= at < len(head.starts) and head.numbers[at] == number
-        if not right or head.lows[at] != offset & 0xFFFF:
-            raise StoreCorrupt("the footer points to a wrong message", sealed.segment.path, sealed.footer.position)
-        places.append((head.starts[at], head.lengths[at], head.checksums[at]))
-    return places
+def _joined(columns: Sequence[Times]) -> npt.NDArray[np.int64]:
+    """The columns of several runs as one array. Most are short: one array of a list beats one of arrays."""
+    if len(columns) == 1:
+        return np.array(columns[0], np.int64)
+    items: list[int] = []
+    for column in columns:
+        items += column.tolist() if isinstance(column, np.ndarray) else column
+    return np.array(items, np.int64)
+
+
+def _offsets(runs: Sequence[Run]) -> npt.NDArray[np.int64]:
+    """The offsets of all messages of some runs."""
+    if runs and runs[-1].offsets[-1] - runs[0].offsets[0] == sum(map(len, runs)) - 1:  # no holes, as nearly always
+        return np.arange(runs[0].offsets[0], runs[-1].offsets[-1] + 1)
+    return _joined([run.offsets for run in runs])

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .footer import FooterData
-from .format import DATA_START, LOST_ENTRY
+from .footer import FooterData, by_stream
+from .format import DATA_START, LOST_ENTRY, WIDE_NUMBERS
 from .frame import Frame
 from .lane_streams import Name
 from .repair import Repair
-from .table import OpenTable
+from .table import OpenTable, entry_rows
 
 Offsets = npt.NDArray[np.int64]
 Entries = npt.NDArray[np.uint32]
@@ -30,20 +30,35 @@ class ScanColumns:
 
     numbers: list[npt.NDArray[np.uint32]] = field(default_factory=list)
     lows: list[npt.NDArray[np.uint16]] = field(default_factory=list)
-    entries: list[Entries] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
     next_entry: int = 0
+    _begins: list[int] = field(default_factory=list)  # entry number of each frame's first message
+    _lost: list[Entries] = field(default_factory=list)
 
     def add(self, frame: Frame, count: int, good: npt.NDArray[np.bool_] | None) -> None:
         """Add the first `count` messages of a frame; those that are not `good` become lost entries."""
-        entries = np.arange(self.next_entry, self.next_entry + count, dtype=np.uint32)
         if good is not None:
-            entries[~good] = LOST_ENTRY
+            self._lost.append((np.flatnonzero(~good) + self.next_entry).astype(np.uint32))
         self.numbers.append(frame.numbers[:count])
         self.lows.append(frame.lows[:count])
-        self.entries.append(entries)
         self.frames.append(frame)
+        self._begins.append(self.next_entry)
         self.next_entry += count
+
+    def streams(self) -> int:
+        """How many streams the messages take part in, at least: the highest number is one less."""
+        return max((int(part.max()) + 1 for part in self.numbers if len(part)), default=0)
+
+    def entries(self) -> Entries:
+        """The entry numbers of all messages, LOST_ENTRY for the lost ones."""
+        counts = np.array([len(part) for part in self.numbers], np.int64)
+        total = int(counts.sum())
+        entries = np.arange(total, dtype=np.uint32)
+        if total != self.next_entry:  # a repair has left some out
+            entries += np.repeat(np.array(self._begins) - counts.cumsum() + counts, counts).astype(np.uint32)
+        if self._lost:
+            entries[np.isin(entries, np.concatenate(self._lost))] = LOST_ENTRY
+        return entries
 
 
 def index_columns(
@@ -68,21 +83,23 @@ def index_columns(
     """
     numbers = np.concatenate([np.empty(0, np.uint32), *columns.numbers])
     lows = np.concatenate([np.empty(0, np.uint16), *columns.lows])
-    order = np.argsort(numbers, kind="stable")
+    order = by_stream(numbers)
     counts = np.bincount(numbers, minlength=len(names))
     start = np.zeros(len(names) + 1, np.int64)
     np.cumsum(counts, out=start[1:])
     first = np.array(next_offsets, np.int64)
-    entries = np.concatenate([np.empty(0, np.uint32), *columns.entries])[order]
-    expected = np.repeat(first - start[:-1], counts) + np.arange(len(order))
-    jumps = bool(np.any((expected & 0xFFFF) != lows[order]))
+    entries, lows = columns.entries()[order], lows[order]
+    # Only 16 bits of an offset are in a frame, so 16 bits are compared.
+    expected = np.repeat((first - start[:-1]).astype(np.uint16), counts)
+    expected += np.arange(len(order), dtype=np.uint32).astype(np.uint16)
+    jumps = not np.array_equal(expected, lows)
     if jumps:
         repair.on_damage("an offset does not follow the one before", path, DATA_START)
     if jumps or before is not None:
         ends = first.copy()
         if before is not None:
             ends[: len(before.first)] = before.next_offsets
-        entries, counts = _fill_gaps(entries, lows[order], start, first, ends)
+        entries, counts = _fill_gaps(entries, lows, start, first, ends)
         np.cumsum(counts, out=start[1:])
     return _footer_data(columns.frames, names, first, start, entries)
 
@@ -128,9 +145,10 @@ def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
     table = OpenTable()
     for frame in frames:
         header = frame.header
-        table.add_frame(
-            header.position, header.time_ms, header.flags, frame.lengths, frame.checksums, frame.payload_start
-        )
+        lengths, checksums = array("I", frame.lengths.tolist()), array("I", frame.checksums.tolist())
+        rows = entry_rows(frame.starts().tolist(), lengths, checksums)
+        table.add_frame(header.position, header.time_ms, header.flags, rows)
+        table.frame_numbers.append(frame.head.columns[: (4 if header.flags & WIDE_NUMBERS else 2) * header.count])
     table.visible = table.entries
     for number in np.flatnonzero(data.counts).tolist():
         part = data.entries[data.start[number] : data.start[number + 1]]

@@ -87,7 +87,9 @@ class LaneRecovery:
             self._opened.append(segment)
             found.segments.append((file.sequence, file.header.capacity_bytes))
             if not self._pass(segment, file):
-                self._recover_segment(segment, file, files[index + 1 :])
+                scan = self._recover_segment(segment, file, files[index + 1 :])
+                if scan.is_torn:
+                    break
         if self._files.spares:
             after = found.segments[-1][0] + 1 if files else 1
             self._fill_holes(after, self._files.spares[0][0], found.last_chain)
@@ -136,7 +138,7 @@ class LaneRecovery:
             self.found.segments.append((sequence, DATA_START))
             self.found.last_chain = chain
 
-    def _recover_segment(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> None:
+    def _recover_segment(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> SegmentScan:
         """Scan a segment; seal it, or make it the one that is gone on with."""
         self._load_streams()
         end = self._log_end(segment, file)
@@ -157,22 +159,27 @@ class LaneRecovery:
             reader.close()
             sequential.close()
         self.found.scan_ms += (time.perf_counter() - began) * 1000
-        if before is not None:
-            self._streams.know(len(before.first), behind)  # no frame may be left of some
+        if scan.is_torn and later:
+            # The next segment continues the torn frame's chain, but not its messages, and was never durable. It goes
+            # before this one is sealed: a crash in between must not leave the two side by side.
+            self._files.discard(later[0].sequence)
+        # A lost frame may have named some; of others no frame may be left.
+        self._streams.know(max(scan.columns.streams(), len(before.first) if before is not None else 0), behind)
         self.found.scanned_bytes += min(end, align_up(scanner.position))
         data = self._index(scan.columns, segment, before)
-        if scan.has_gaps and later:
+        if scan.has_gaps and later and not scan.is_torn:
             scanner.chain = later[0].header.previous_chain  # the next segment must be found to continue it
         self.found.last_chain = scanner.chain
         small = file.record is not None and file.record.state == CLOSED
         if small and not later and not self._repair.losses and not scan.has_gaps:
             opened = OpenSegment(segment, open_table(scan.columns.frames, data))
             self.found.resumable = opened, scanner.position, scanner.chain
-            return
+            return scan
         entries = scan.columns.next_entry
         self.found.sealed.append(
             write_footer(self._disk, segment, data, scanner.position, scanner.chain, entries)
         )
+        return scan
 
     def _log_end(self, segment: Segment, file: UsedFile) -> int:
         """Where the segment's log ends at the latest."""

@@ -47,6 +47,7 @@ class Ring:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._view = memoryview(self._map)
+        self.recent = self._map  # for readers: position modulo size; the bytes of a slice are a copy
         self.warm = 0  # bytes, from the beginning, whose pages are there
 
     def warm_up(self, until: int) -> None:
@@ -109,6 +110,15 @@ class Ring:
         if end <= self.size_bytes:
             return self._map[at:end]
         return self._map[at:] + self._map[: end - self.size_bytes]
+
+    def copies(self, base: int, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        """A copy of each range, `base` added to its start; intact under the same condition. Starts ascend."""
+        at = (base + starts[0]) % self.size_bytes
+        shift = at - starts[0]
+        if starts[-1] + lengths[-1] + shift > self.size_bytes:
+            return [self.copy(base + start, length) for start, length in zip(starts, lengths, strict=True)]
+        recent = self.recent
+        return [recent[(at := start + shift) : at + length] for start, length in zip(starts, lengths, strict=True)]
 
     def close(self) -> None:
         """Give the memory back. A reader under way finds its bytes overtaken; the mapping goes with the last."""

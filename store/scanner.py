@@ -1,6 +1,6 @@
 """Reading a segment from front to back: for recovery, `scan` and `verify`.
 
-The file is read in large chunks, one ahead of the one that is looked at, so the device and the checksums
+The file is read in large chunks, some ahead of the one that is looked at, so the device and the checksums
 work side by side.
 """
 
@@ -9,13 +9,15 @@ from __future__ import annotations
 import mmap
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from .disk import LogFile
+from .disk import Disk, LogFile
 from .format import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -25,14 +27,30 @@ from .format import (
     checksum64,
     read_frame_header,
 )
-from .frame import Frame, decode_at
+from .frame import Frame, decode_head
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
+# A thread that comes back from the device waits for the interpreter lock before it can ask again; another's read
+# keeps the device busy meanwhile.
+READ_THREADS = 2
+CHUNKS_AHEAD = 4
 IDLE_REFERENCES = 3  # the list's, the loop variable's and the argument's of getrefcount
 
 
+def open_sequential(disk: Disk, path: Path) -> LogFile:
+    """A file for reading from front to back, past the page cache where possible; close it after use."""
+    file = disk.open(path)
+    again = getattr(file, "sequential", None)
+    if again is None:
+        return file
+    try:
+        return cast(LogFile, again())
+    finally:
+        file.close()
+
+
 class ChunkReader:
-    """Ranges of a file as memoryviews, read sequentially with one chunk of read-ahead.
+    """Ranges of a file as memoryviews, read sequentially with some chunks of read-ahead.
 
     A range inside one chunk is a view without a copy and keeps its chunk alive; one across a border is
     copied. Only forward reading is fast.
@@ -41,10 +59,11 @@ class ChunkReader:
     def __init__(self, file: LogFile, size_bytes: int) -> None:
         self.file = file
         self.size_bytes = size_bytes
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="stratalog-read-ahead")
+        self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="stratalog-read-ahead")
         self._chunks: dict[int, Future[memoryview]] = {}
         self._buffers: list[mmap.mmap] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._newest: tuple[int, memoryview] = (-1, memoryview(b""))  # the chunk that was asked for last
 
     def view(self, position: int, size: int) -> memoryview:
         """Up to `size` bytes at `position`, fewer at the end."""
@@ -52,7 +71,9 @@ class ChunkReader:
         if size <= 0:
             return memoryview(b"")
         index, at = divmod(position, CHUNK_BYTES)
-        chunk = self._chunk(index)
+        newest, chunk = self._newest
+        if newest != index:
+            chunk = self._chunk(index)
         if at + size <= len(chunk):
             return chunk[at : at + size]
         parts = [chunk[at:]]
@@ -63,13 +84,15 @@ class ChunkReader:
 
     def _chunk(self, index: int) -> memoryview:
         with self._lock:
-            for wanted in (index, index + 1):
+            for wanted in range(index, index + 1 + CHUNKS_AHEAD):
                 if wanted not in self._chunks and wanted * CHUNK_BYTES < self.size_bytes:
                     self._chunks[wanted] = self._pool.submit(self._load, wanted)
             for old in [known for known in self._chunks if known < index - 1]:
                 del self._chunks[old]
             future = self._chunks.get(index)
-        return future.result() if future is not None else memoryview(b"")
+        chunk = future.result() if future is not None else memoryview(b"")
+        self._newest = index, chunk
+        return chunk
 
     def _load(self, index: int) -> memoryview:
         begin = index * CHUNK_BYTES
@@ -79,26 +102,27 @@ class ChunkReader:
             return memoryview(self.file.read(begin, size))
         if self.file.direct:
             size = min(CHUNK_BYTES, align_up(size))  # the kernel wants whole blocks; it stops at the end itself
-        buffer = memoryview(self._buffer())[:size]
+        buffer = self._buffer()[:size]
         done = 0
-        while done < size:
+        while done < size and begin + done < self.size_bytes:
             count = read_into([buffer[done:]], begin + done)
             if count == 0:
                 break
             done += count
         return buffer[: min(done, self.size_bytes - begin)]
 
-    def _buffer(self) -> mmap.mmap:
+    def _buffer(self) -> memoryview:
         """A chunk's memory: one that nobody looks at any more, or a new one.
 
         New pages are dear, and views that callers keep hold a reference to their chunk's mapping.
         """
-        for buffer in self._buffers:
-            if sys.getrefcount(buffer) <= IDLE_REFERENCES:
-                return buffer
-        fresh = mmap.mmap(-1, CHUNK_BYTES)
-        self._buffers.append(fresh)
-        return fresh
+        with self._lock:
+            for buffer in self._buffers:
+                if sys.getrefcount(buffer) <= IDLE_REFERENCES:
+                    return memoryview(buffer)
+            fresh = mmap.mmap(-1, CHUNK_BYTES)
+            self._buffers.append(fresh)
+            return memoryview(fresh)
 
     def close(self) -> None:
         """End the read-ahead."""
@@ -132,11 +156,14 @@ class FrameScanner:
 
     def next(self) -> Scanned | None:
         """The next frame; None if no frame follows on the chain."""
-        for position in dict.fromkeys((self.position, align_up(self.position))):
+        position = self.position
+        while True:
             frame = self.frame_at(position)
             if frame is not None and frame.header.chain == self.chain:
                 return self.accept(frame)
-        return None
+            if position == align_up(position):
+                return None
+            position = align_up(position)
 
     def accept(self, frame: Frame) -> Scanned:
         """Go on behind a frame; its messages' checksums are looked at."""
@@ -152,22 +179,45 @@ class FrameScanner:
         header = read_frame_header(head, 0)
         if header is None or header.sequence != self.sequence or header.position != position:
             return None
-        return decode_at(self.reader.view(position, header.header_bytes), 0)
+        return decode_head(header, bytes(self.reader.view(position, header.header_bytes)))
 
     def find_later(self, position: int, end: int) -> list[FrameHeader]:
         """Headers of the frames of this segment that begin in [position, end), whatever their chain."""
         found: list[FrameHeader] = []
-        step = CHUNK_BYTES
-        overlap = len(FRAME_MAGIC) - 1
-        for begin in range(position, end, step):
-            chunk = bytes(self.reader.view(begin, min(step + overlap, end - begin)))
-            at = chunk.find(FRAME_MAGIC)
-            while at >= 0:
-                frame = self.frame_at(begin + at)
-                if frame is not None and (not found or found[-1].position != begin + at):
-                    found.append(frame.header)
-                at = chunk.find(FRAME_MAGIC, at + 1)
+        for at in self._magics(position, end):
+            frame = self.frame_at(at)
+            if frame is not None:
+                found.append(frame.header)
         return found
+
+    def _magics(self, position: int, end: int) -> Iterator[int]:
+        """Where a frame's magic number stands in [position, end), chunk by chunk so that nothing is copied."""
+        across = len(FRAME_MAGIC) - 1
+        begin = position
+        while begin < end:
+            stop = min(end, begin - begin % CHUNK_BYTES + CHUNK_BYTES)
+            for at in find_magic(self.reader.view(begin, stop - begin)):
+                yield begin + at
+            if stop < end:  # one that begins in this chunk and ends in the next
+                low = max(begin, stop - across)
+                for at in find_magic(self.reader.view(low, min(stop + across, end) - low)):
+                    yield low + at
+            begin = stop
+
+
+def find_magic(view: memoryview) -> list[int]:
+    """Where a frame's magic number stands.
+
+    What is searched is mostly zeros, pre-written and never used; numpy passes over these at memory speed, and
+    without the interpreter lock.
+    """
+    content = np.frombuffer(view, np.uint8) if len(view) else np.empty(0, np.uint8)
+    if len(content) < len(FRAME_MAGIC) or not content.max():
+        return []
+    begins = np.flatnonzero(content[: 1 - len(FRAME_MAGIC)] == FRAME_MAGIC[0])
+    for at in range(1, len(FRAME_MAGIC)):
+        begins = begins[content[begins + at] == FRAME_MAGIC[at]]
+    return begins.tolist()
 
 
 def whole_messages(frame: Frame, payload: memoryview) -> int:

@@ -1,12 +1,13 @@
-"""Sealed segments: their footers are made here, and their messages are found here."""
+"""Sealed segments: their messages are found here. `sealing` makes them."""
 
 from __future__ import annotations
 
 import resource
+import struct
 import weakref
-from array import array
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +18,20 @@ from .footer import Footer, FooterData
 from .format import FRAME_HEADER_BYTES, LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
 from .frame import Frame, decode_head
 from .ring import Ring
+from .run import Run
 from .segment import Segment
-from .streams import Stream
+from .table import Places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .write import FullSegment
 
-HEAD_ENTRIES_KEPT = 1 << 18  # of one segment: 5 MB
+ROW_COLUMNS = ("stream number", "low bits of the offset", "position in the segment", "length", "checksum")
+ROW = struct.Struct(f"<{len(ROW_COLUMNS)}I")
+ROW_BYTES = ROW.size
+_UNPACK = ROW.unpack_from
+LONG_RUN = 64  # messages
+HEAD_ENTRIES_KEPT = 1 << 19  # of one segment: 10 MB
 HEAD_ENTRIES = 20  # what a head costs beside its columns, in entries
 HEAD_GUESS_BYTES = 4096
 
@@ -36,19 +42,29 @@ OPENED: deque[weakref.ref[SealedSegment]] = deque()
 
 
 class Head:
-    """The columns of a frame as a reader wants them: one message's place is four quick look-ups."""
+    """The columns of a frame as a reader wants them: `ROW.unpack_from(rows, at * ROW.size)` is all of a message."""
 
-    __slots__ = ("checksums", "first_entry", "flags", "lengths", "lows", "numbers", "starts", "time_ms")
+    __slots__ = ("end_entry", "first_entry", "flags", "index", "rows", "time_ms")
 
-    def __init__(self, frame: Frame) -> None:
-        self.first_entry = frame.header.first_entry
-        self.flags = frame.header.flags
-        self.time_ms = frame.header.time_ms
-        self.numbers = array("I", frame.numbers.tobytes())
-        self.lengths = array("I", frame.lengths.tobytes())
-        self.lows = array("H", frame.lows.tobytes())
-        self.checksums = array("I", frame.checksums.tobytes())
-        self.starts = array("I", frame.starts().astype(np.uint32).tobytes())
+    def __init__(self, frame: Frame, index: int) -> None:
+        header = frame.header
+        self.index = index  # in the footer
+        self.first_entry = header.first_entry
+        self.end_entry = header.first_entry + header.count
+        self.flags = header.flags
+        self.time_ms = header.time_ms
+        columns = (frame.numbers, frame.lows, frame.starts(), frame.lengths, frame.checksums)
+        self.rows = np.array(columns, np.uint32).T.tobytes()
+
+
+class Index(NamedTuple):
+    """The columns of a mapped footer that every look-up wants; single items of a view cost a third of an array's."""
+
+    streams: int
+    first: memoryview
+    start: memoryview
+    entries: memoryview
+    frame_entry: memoryview
 
 
 class SealedSegment:
@@ -61,6 +77,7 @@ class SealedSegment:
         self.segment = segment
         self.record = record
         self._footer: Footer | None = None
+        self._index: Index | None = None
         self._held_entries = 0
         self._heads: OrderedDict[int, Head] = OrderedDict()
 
@@ -80,31 +97,106 @@ class SealedSegment:
         while len(OPENED) > most:
             oldest = OPENED.popleft()()
             if oldest is not None and oldest is not self:
-                oldest._footer = None
+                oldest._index = oldest._footer = None
                 oldest.segment.let_go()
 
-    def first_of(self, number: int) -> tuple[int, int]:
-        """(first offset, messages) of a stream in this segment."""
-        first, begin, end = self.footer.row(number)
-        return first, end - begin
+    @property
+    def index(self) -> Index:
+        """The footer's columns for single look-ups."""
+        index = self._index
+        if index is None:
+            footer = self.footer
+            columns = (footer.first, footer.start, footer.entries, footer.frame_entry)
+            index = self._index = Index(len(footer.first), *(memoryview(column.data) for column in columns))
+        return index
 
-    def find(self, number: int, offset: int, limit: int) -> npt.NDArray[np.uint32]:
-        """Entry numbers of up to `limit` messages from `offset` on; the stream's row must contain it."""
-        first, begin, end = self.footer.row(number)
-        at = begin + offset - first
-        return self.footer.entries[at : min(end, at + limit)]
+    def first_of(self, number: int) -> tuple[int, int]:
+        """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
+        index = self.index
+        if number >= index.streams:
+            return 0, 0
+        return index.first[number], index.start[number + 1] - index.start[number]
+
+    def first_offset(self, number: int) -> int:
+        """The first offset of a stream here, or its next one if it has no messages here."""
+        index = self.index
+        return index.first[number] if number < index.streams else 0
+
+    def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
+        """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""
+        _, first, start, all_entries, _ = self.index
+        begin = start[number] + offset - first[number]
+        entries = all_entries[begin : min(start[number + 1], begin + limit)].tolist()
+        offsets: Sequence[int] = range(offset, offset + len(entries))
+        if LOST_ENTRY in entries:
+            kept = [(at, entry) for at, entry in zip(offsets, entries, strict=True) if entry != LOST_ENTRY]
+            offsets, entries = [at for at, _ in kept], [entry for _, entry in kept]
+        find = self._places if len(entries) < LONG_RUN else self._many_places
+        places, heads = find(ring, number, offsets, entries)
+        return Run(self.segment, self, offsets, entries, places, heads)
+
+    def _places(
+        self, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
+    ) -> tuple[Places, list[Head]]:
+        """Where messages lie, from their frames' heads; each must name this stream and offset."""
+        starts: list[int] = []
+        lengths: list[int] = []
+        checksums: list[int] = []
+        heads: list[Head] = []
+        first_entry = end_entry = 0  # of the head at hand
+        frame_entry, held = self.index.frame_entry, self._heads
+        for offset, entry in zip(offsets, entries, strict=True):
+            if not first_entry <= entry < end_entry:
+                frame = bisect_right(frame_entry, entry) - 1
+                head = held.get(frame) or self.head(ring, frame)
+                first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
+            right = first_entry <= entry < end_entry
+            if right:
+                named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
+            if not right or named != number or low != offset & 0xFFFF:
+                raise self._wrong_footer()
+            starts.append(start)
+            lengths.append(length)
+            checksums.append(checksum)
+            heads.append(head)
+        return (starts, lengths, checksums), heads
+
+    def _many_places(
+        self, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
+    ) -> tuple[Places, list[Head]]:
+        """The same, a frame at a time: faster where a frame has several of the messages."""
+        at, heads = 0, []
+        rows: list[npt.NDArray[np.uint32]] = []
+        wanted = np.array(entries, np.uint32)
+        while at < len(entries):
+            head = self.head(ring, bisect_right(self.index.frame_entry, entries[at]) - 1)
+            end = bisect_left(entries, head.end_entry, at)
+            if not head.first_entry <= entries[at] < head.end_entry:
+                raise self._wrong_footer()
+            frame = np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))
+            rows.append(frame.take(wanted[at:end] - head.first_entry, axis=0))
+            heads += [head] * (end - at)
+            at = end
+        named, lows, starts, lengths, checksums = np.concatenate(rows).T
+        if (named != number).any() or (lows != np.array(offsets, np.int64) & 0xFFFF).any():
+            raise self._wrong_footer()
+        return (starts.tolist(), lengths.tolist(), checksums.tolist()), heads
+
+    def _wrong_footer(self) -> StoreCorrupt:
+        return StoreCorrupt("the footer points to a wrong message", self.segment.path, self.footer.position)
 
     def head(self, ring: Ring | None, index: int) -> Head:
         """The head of the frame with this index in the footer. Raises StoreCorrupt."""
         found = self._heads.get(index)
         if found is None:
             frame = self.frame(ring, index)
-            found = Head(frame)
+            found = Head(frame, index)
             self._heads[index] = found
             self._held_entries += frame.header.count + HEAD_ENTRIES
             while self._held_entries > HEAD_ENTRIES_KEPT:
                 try:
-                    self._held_entries -= len(self._heads.popitem(last=False)[1].starts) + HEAD_ENTRIES
+                    oldest = self._heads.popitem(last=False)[1]
+                    self._held_entries -= oldest.end_entry - oldest.first_entry + HEAD_ENTRIES
                 except KeyError:
                     break  # another reader was faster
         return found
@@ -123,94 +215,36 @@ class SealedSegment:
             raise StoreCorrupt("a frame's header is damaged", self.segment.path, position)
         return frame
 
-    def frame_of(self, entry: int) -> int:
-        """Index of the frame that holds an entry."""
-        return int(self.footer.frame_entry.searchsorted(entry, side="right")) - 1
-
     def memory_bytes(self) -> int:
         """Memory that is not mapped: the decoded frame heads."""
-        return sum(18 * len(head.starts) + 64 * 6 for head in list(self._heads.values()))
+        return sum(len(head.rows) + 64 * 3 for head in list(self._heads.values()))
 
     def close(self) -> None:
         """Let go of the mapping and the files."""
-        self._footer = None
+        self._index = self._footer = None
         self._heads.clear()
         self._held_entries = 0
         self.segment.close()
-
-
-def make_footer(
-    rows: dict[int, tuple[int, array[int]]],
-    streams: Sequence[Stream],
-    before: FooterData | Footer | None,
-    frames: tuple[array[int], array[int], array[int]],
-) -> FooterData:
-    """The footer of a segment.
-
-    Args:
-        rows: number -> (first offset, entry numbers) of the streams that have messages in it.
-        streams: the lane's streams by number, at least all of those that the segment knows.
-        before: the footer of the segment before; None for a lane's first.
-        frames: positions, first entries and times of the frames.
-    """
-    count = len(streams)
-    first = np.zeros(count, np.int64)
-    if before is not None:
-        known = len(before.first)
-        first[:known] = before.next_offsets
-    lengths = np.zeros(count, np.int64)
-    numbers = sorted(rows)
-    ordered = [rows[number] for number in numbers]
-    if numbers:
-        first[numbers] = [row[0] for row in ordered]
-        lengths[numbers] = [len(row[1]) for row in ordered]
-    start = np.zeros(count + 1, np.uint32)
-    np.cumsum(lengths, out=start[1:])
-    topics = {topic: index for index, topic in enumerate(dict.fromkeys(stream.topic for stream in streams))}
-    return FooterData(
-        list(topics),
-        np.array([topics[stream.topic] for stream in streams], np.uint32),
-        np.array([stream.queue_id for stream in streams], np.uint32),
-        first,
-        start,
-        np.frombuffer(b"".join([row[1] for row in ordered]), np.uint32),
-        np.frombuffer(frames[0], np.uint32),
-        np.frombuffer(frames[1], np.uint32),
-        np.frombuffer(frames[2], np.int64),
-    )
-
-
-def seal(
-    disk: Disk, full: FullSegment, streams: Sequence[Stream], before: FooterData | Footer | None
-) -> SealedSegment:
-    """Write the footer, force it, then the seal record. The segment's frames must be forced already.
-
-    Raises OSError; the segment then stays open, and is scanned at the next opening.
-    """
-    table, segment = full.table, full.segment
-    data = make_footer(
-        table.rows, streams, before, (table.frame_position, table.frame_entry, table.frame_time),
-    )  # fmt: skip
-    return write_footer(disk, segment, data, full.data_end, full.chain, table.entries)
 
 
 def write_footer(
     disk: Disk, segment: Segment, data: FooterData, data_end: int, chain: int, entries: int
 ) -> SealedSegment:
     """Footer to disk and forced, then the record that points to it."""
-    packed = data.pack(segment.sequence, entries)
+    parts = data.parts(segment.sequence)
+    size = sum(map(len, parts))
     position = align_up(data_end)
     file = disk.open(segment.path)
     try:
-        file.write([packed], position)
-        file.truncate(position + len(packed))  # one sealed early gives back what it did not use
+        file.write(parts, position)
+        file.truncate(position + size)  # one sealed early gives back what it did not use
         file.force()
     finally:
         file.close()
-    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, len(packed))
+    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size)
     segment.write_seal(record)
     segment.stop_writing()
     return SealedSegment(segment, record)
 
 
-__all__ = ["FRAME_HEADER_BYTES", "LOST_ENTRY", "SealedSegment", "make_footer", "seal", "write_footer"]
+__all__ = ["FRAME_HEADER_BYTES", "LOST_ENTRY", "SealedSegment", "write_footer"]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from .disk import Disk, LogFile
 from .errors import StoreClosed
 from .format import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
+from .populate import populate
 from .ring import Ring
 
 ZEROS = bytes(1 << 20)
 WINDOW_BYTES = 128 << 10
-LARGEST_SPAN = 64  # windows, asked for at once: 8 MiB
-TOUCHES_A_DOUBLING = 4
+LARGEST_SPAN = 64  # windows: 8 MiB
+POPULATE_BYTES = 1 << 20
+TOUCHES_A_DOUBLING = 2
+NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
+GROUP_BYTES = 1 << 20
 
 
 class Segment:
@@ -84,26 +89,55 @@ class Segment:
 
     def read(self, position: int, size: int) -> bytes:
         """`size` bytes from the file, fewer at its end."""
-        data = self.data
-        window = position // WINDOW_BYTES
-        if window not in self._windows:
-            self._read_ahead(data, window)
-        try:
-            return data.read(position, size)
-        except OSError:
-            self.check_open()
-            raise
+        return self.read_places([position], [size])[0][0]
+
+    def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int]:
+        """Each of the ranges, and how many bytes were read: those near each other with one call. Starts ascend."""
+        data, windows = self.data, self._windows
+        found: list[bytes] = []
+        index, count, total = 0, len(starts), 0
+        while index < count:
+            begin, last = starts[index], index + 1
+            end = begin + lengths[index]
+            while last < count and 0 <= starts[last] - end <= NEAR_BYTES and end - begin < GROUP_BYTES:
+                end = starts[last] + lengths[last]
+                last += 1
+            for window in (begin // WINDOW_BYTES, (end - 1) // WINDOW_BYTES):
+                if window not in windows:
+                    self._read_ahead(data, window)
+            try:
+                part = data.read(begin, end - begin)
+            except OSError:
+                self.check_open()
+                raise
+            total += end - begin
+            if last == index + 1:
+                found.append(part)
+            else:
+                places = zip(starts[index:last], lengths[index:last], strict=True)
+                found += [part[at - begin : at - begin + length] for at, length in places]
+            index = last
+        return found, total
 
     def _read_ahead(self, data: LogFile, window: int) -> None:
-        """Ask the kernel for the surroundings of a first touch, the more the more places were touched.
+        """Have the kernel bring in the surroundings of a first touch, the more the more places were touched.
 
         Who reads one message of a cold segment may want no other; who reads queue after queue wants it all.
         """
         self._touches += 1
         span = min(LARGEST_SPAN, 1 << (self._touches // TOUCHES_A_DOUBLING))
         first = window & -span
-        self._windows.update(range(first, first + span))
-        data.will_need(first * WINDOW_BYTES, span * WINDOW_BYTES)
+        # What is still written to may be zeros behind this place: read ahead, they would only be in the way.
+        limit = first + span if self._log is None else window + 1
+        begin, end, windows = window, window + 1, self._windows
+        while begin > first and begin - 1 not in windows:
+            begin -= 1
+        while end < limit and end not in windows:
+            end += 1
+        windows.update(range(begin, end))
+        position, size = begin * WINDOW_BYTES, (end - begin) * WINDOW_BYTES
+        if size < POPULATE_BYTES or not populate(data, position, size):
+            data.will_need(position, size)
 
     def check_open(self) -> None:
         """Raises StoreClosed if the store was closed meanwhile: then nothing that was read counts."""

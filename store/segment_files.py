@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .disk import Disk
-from .format import BLOCK_BYTES, DATA_START, FrameHeader, SealRecord, SegmentHeader, segment_name
+from .format import BLOCK_BYTES, CLOSED, DATA_START, FrameHeader, SealRecord, SegmentHeader, segment_name
 from .repair import Repair
-from .scanner import ChunkReader, FrameScanner
+from .scanner import ChunkReader, FrameScanner, open_sequential
 from .segment import Segment
 
 _SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
@@ -62,7 +62,9 @@ class LaneFiles:
         last = used[-1].sequence if used else 0
         for sequence, path in unknown:
             later = [file for file in used if file.sequence > sequence]
-            if self._was_in_use(sequence, path, later):
+            if not later and _is_closed(used):
+                self._keep_spare(sequence, path)
+            elif self._was_in_use(sequence, path, later):
                 self._repair.on_damage("a segment's header is damaged", path, 0)
                 used.append(self._rebuild_header(sequence, path))
                 used.sort(key=lambda file: file.sequence)
@@ -122,7 +124,7 @@ class LaneFiles:
 
         Its own seal record says so, or a durable mark in a frame of it or of a later segment.
         """
-        file = self._disk.open(path)
+        file = open_sequential(self._disk, path)
         reader = ChunkReader(file, file.size())
         try:
             record = SealRecord.unpack(bytes(reader.view(BLOCK_BYTES, BLOCK_BYTES)))
@@ -137,7 +139,7 @@ class LaneFiles:
 
     def _marks(self, file: UsedFile) -> list[Mark]:
         """The durable marks of all frames of a segment, on the chain or not."""
-        data = self._disk.open(file.path)
+        data = open_sequential(self._disk, file.path)
         reader = ChunkReader(data, data.size())
         try:
             frames = FrameScanner(reader, file.sequence, DATA_START, 0).find_later(DATA_START, reader.size_bytes)
@@ -161,10 +163,11 @@ class LaneFiles:
     def discard(self, first: int) -> None:
         """Remove the files from a sequence on: nothing in them was acknowledged."""
         self.spares.clear()
-        for sequence, path in self._listed():
+        for sequence, path in reversed(self._listed()):
             if sequence >= first:
                 self._disk.remove(path)
-        self._disk.force_folder(self._folder)
+                # One after the other, the last one first: a crash in between must not leave a hole in the numbers.
+                self._disk.force_folder(self._folder)
 
     def _rebuild_header(self, sequence: int, path: Path) -> UsedFile:
         """Put a new header before the frames of a segment; the old one is set aside."""
@@ -200,6 +203,15 @@ class LaneFiles:
         self._disk.force_folder(self._folder)
         self._repair.set_aside(segment.path, 0, 0, 0)
         return segment
+
+
+def _is_closed(used: Sequence[UsedFile]) -> bool:
+    """Does the log end in a segment that was cleanly closed?
+
+    Then nothing was begun behind it: who goes on with the segment takes the record back first.
+    """
+    record = used[-1].record if used else None
+    return record is not None and record.state == CLOSED
 
 
 def mark_of(frame: FrameHeader) -> Mark:

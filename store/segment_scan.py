@@ -23,7 +23,7 @@ class SegmentScan:
     """Scans one segment; `later` are the segments in use behind it.
 
     After `run`, the scanner stands at the end of the log, `columns` has all messages before it, and
-    `has_gaps` says that a repair left some out.
+    `has_gaps` says that a repair left some out, `is_torn` that the log ends inside the last frame.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class SegmentScan:
         self._repair = repair
         self.columns = ScanColumns()
         self.has_gaps = False
+        self.is_torn = False
 
     def run(self, streams: LaneStreams, behind: FooterNames | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
@@ -87,6 +88,7 @@ class SegmentScan:
         if not self._durable_beyond(position):
             self._scanner.position = position
             self._add(found, found.whole)
+            self.is_torn = True
             return False
         self._repair.on_damage("a message's bytes do not match their checksum", self._file.path, position)
         good = good_messages(frame, found.payload)

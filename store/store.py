@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .appender import Appender
+from .checks import check_counts
 from .config import StoreConfig
 from .disk import Disk, OsDisk
 from .errors import (
@@ -154,7 +155,7 @@ class MessageStore(Appender):
             stream = Stream(topic, queue_id, lane, queue, number)
             stream.next_offset = next_offset
             lane.streams.append(stream)
-            self._streams[topic, queue_id] = stream
+            self._streams.add(stream)
         for sequence, capacity in found.segments:
             upkeep.found_segment(index, sequence, capacity)
         for sequence, size in found.spares:
@@ -196,6 +197,7 @@ class MessageStore(Appender):
         finally:
             for lane in self._lanes:
                 lane.close()
+            self._reader.buffers.clear()
             self._lock.release()
 
     def _finish_lane(self, lane: Lane) -> None:
@@ -277,14 +279,18 @@ class MessageStore(Appender):
                 raise OffsetOutOfRange(topic, queue_id, offset, 0, 0)
             if wait_ms <= 0 or not self._wait_for_message(topic, queue_id, offset, deadline):
                 return []
-            stream = self._streams.get((topic, queue_id))
+            stream = self._streams.get(topic, queue_id)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..}: up to `fetch_num` messages from `offset` on (R1, the contest's call).
 
         Empty behind the queue's end. Raises OffsetOutOfRange before its first offset, StoreCorrupt.
         """
-        stream = self._readable(topic, queue_id, offset, fetch_num, 1)
+        stream = None
+        if type(offset) is type(fetch_num) is type(queue_id) is int and type(topic) is str and not self._closed:
+            stream = self._streams.get(topic, queue_id)
+        if stream is None or offset < 0 or fetch_num < 0:
+            stream = self._readable(topic, queue_id, offset, fetch_num, 1)
         return self._reader.get_range(stream, offset, fetch_num) if stream is not None else {}
 
     def read_batch(
@@ -315,23 +321,17 @@ class MessageStore(Appender):
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(first, next): the queue holds the offsets first .. next - 1; (0, 0) if it was never used."""
         self._check_open()
-        stream = self._streams.get(check_name(topic, queue_id))
+        stream = self._streams.get(*check_name(topic, queue_id))
         return self._reader.bounds(stream) if stream is not None else (0, 0)
 
     def _readable(
         self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
     ) -> Stream | None:
         self._check_open()
-        for name, value in (("offset", offset), ("max_messages", max_messages), ("max_bytes", max_bytes)):
-            if type(value) is not int and not isinstance(value, np.integer):
-                raise InvalidMessage(f"{name} is an int, not {type(value).__name__}")
-            if value < 0:
-                raise InvalidMessage(f"{name} is not negative, but {value} is")
-        try:
-            stream = self._streams.get((topic, queue_id)) if type(queue_id) is int else None
-        except TypeError:
-            stream = None
-        return stream if stream is not None else self._streams.get(check_name(topic, queue_id))
+        if not type(offset) is type(max_messages) is type(max_bytes) is int or min(offset, max_messages, max_bytes) < 0:
+            check_counts(offset=offset, max_messages=max_messages, max_bytes=max_bytes)
+        stream = self._found(topic, queue_id)
+        return stream if stream is not None else self._streams.get(*check_name(topic, queue_id))
 
     def _check_not_past(self, stream: Stream, offset: int) -> None:
         first, next_offset = self._reader.bounds(stream)
@@ -342,7 +342,7 @@ class MessageStore(Appender):
         """Sleep until the queue has a message at `offset`; False when the time is up."""
         with self._arrivals:
             while not self._closed:
-                stream = self._streams.get((topic, queue_id))
+                stream = self._streams.get(topic, queue_id)
                 if stream is not None and self._reader.bounds(stream)[1] > offset:
                     return True
                 left = deadline - time.monotonic()

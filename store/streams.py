@@ -12,7 +12,6 @@ from .format import MAX_QUEUE_ID, MAX_TOPIC_BYTES, checksum64
 if TYPE_CHECKING:
     from .lane import Lane
     from .queue import RequestQueue
-    from .table import OpenTable
 
 NOT_DEFINED = -1
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -27,7 +26,7 @@ class Stream:
         * `next_offset` counts every message that was put into a frame; what readers may see of them is
           decided by the table's high-water mark, not here.
 
-    `table` is the open table that `entries` and `first` belong to; a later table starts them anew.
+    `table` is the token of the open table that `entries` and `first` belong to; a later table starts them anew.
     """
 
     __slots__ = ("entries", "first", "lane", "next_offset", "number", "queue", "queue_id", "table", "topic")
@@ -43,7 +42,31 @@ class Stream:
         self.next_offset = 0
         self.first = 0
         self.entries: array[int] = array("I")
-        self.table: OpenTable | None = None
+        self.table: object = None
+
+
+class StreamMap:
+    """The streams of a store by name.
+
+    A dict of queues a topic, not one of pairs: a pair is an object that every call makes anew, and with
+    20,000 queues each look-up of one misses the processor's caches twice more. Hot paths index `topics`
+    themselves.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, Stream]] = {}
+
+    def add(self, stream: Stream) -> None:
+        """Add a stream; its name is checked and new."""
+        self.topics.setdefault(stream.topic, {})[stream.queue_id] = stream
+
+    def get(self, topic: str, queue_id: int) -> Stream | None:
+        """The stream of a name, if there is one."""
+        queues = self.topics.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self.topics.values())))
 
 
 def check_name(topic: object, queue_id: object) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from .disk import Disk
 from .errors import StoreCorrupt, StoreFull
 from .format import BLOCK_BYTES, align_up, segment_name
 from .lane import Lane
-from .sealed import seal
+from .sealing import StreamNames, let_go, rows_of, seal
 from .segment import Segment, prewrite
 from .write import FullSegment
 
@@ -56,6 +56,7 @@ class Upkeep:
         self._recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
         self._retired: deque[tuple[Lane, Path, int]] = deque()
         self._full: deque[tuple[Lane, FullSegment]] = deque()
+        self._names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
         self._lanes: Sequence[Lane] = ()
         self._making = threading.RLock()
         self._wake = threading.Event()
@@ -208,13 +209,17 @@ class Upkeep:
 
     def _seal_full(self) -> None:
         while self._full:
-            self.seal_now(*self._full[0])
+            lane, full = self._full[0]
+            self.seal_now(lane, full)
             self._full.popleft()
+            rows = rows_of(full.table)
+            del full
+            let_go(rows)
 
     def seal_now(self, lane: Lane, full: FullSegment) -> None:
         """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
         before = lane.view.sealed[-1].footer if lane.view.sealed else None
-        lane.replace_open(seal(self._disk, full, list(lane.streams), before))
+        lane.replace_open(seal(self._disk, full, lane.streams, self._names[lane.index], before))
 
     def _keep_ahead(self) -> None:
         """One spare a lane, once its segment is half full."""

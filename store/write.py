@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from .batch import requests_within
 from .request import Ticket, cost_bytes
 from .segment import Segment
@@ -58,14 +55,18 @@ class Write:
     """One write of whole blocks, and one force. `low` and `high` are lane positions.
 
     `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
+    `log_end`: where the log ends; a mark never claims the zeros behind it, since the next frame, not written yet,
+    might just as well have begun there.
     """
 
     def __init__(
-        self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool, earlier: bool
-    ) -> None:
+        self, segment: Segment, parts: list[memoryview], low: int, high: int, log_end: int,
+        *, force: bool, earlier: bool,
+    ) -> None:  # fmt: skip
         self.segment = segment
         self.low = low
         self.high = high
+        self.mark = min(high, log_end)
         self.force = force
         self.earlier = earlier
         self.done = False
@@ -84,32 +85,36 @@ class Write:
 
 
 class Done(NamedTuple):
-    """What a completed write answered."""
+    """What a completed write answered, and how many messages readers see by it."""
 
-    messages: int
+    requests: int
     cost_bytes: int
+    visible: int
 
 
 class Pending(NamedTuple):
     """A frame that is not wholly durable. Positions are lane positions; `ends` one a message."""
 
     requests: Sequence[Ticket]
-    ends: npt.NDArray[np.int64]
+    ends: list[int]
     end: int
     first_entry: int
     table: OpenTable
     cost_bytes: int
 
-    def split(self, whole: int) -> tuple[Sequence[Ticket], Done, Pending]:
-        """The requests within the first `whole` messages, what they come to, and the frame without them."""
+    def split(self, whole: int) -> tuple[Sequence[Ticket], int, Pending]:
+        """The requests within the first `whole` messages, what they cost, and the frame without them.
+
+        A group stays whole: its first messages may be visible before it is answered.
+        """
         requests = self.requests[: requests_within(self.requests, whole)]
-        done = Done(sum(request.count for request in requests), sum(map(cost_bytes, requests)))
+        messages, cost = sum(request.count for request in requests), sum(map(cost_bytes, requests))
         rest = Pending(
             self.requests[len(requests) :],
-            self.ends[done.messages :],
+            self.ends[messages:],
             self.end,
-            self.first_entry + done.messages,
+            self.first_entry + messages,
             self.table,
-            self.cost_bytes - done.cost_bytes,
+            self.cost_bytes - cost,
         )
-        return requests, done, rest
+        return requests, cost, rest

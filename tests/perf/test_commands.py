@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from perf import hotcold_command
 from perf.bench import app
 from perf.checker import Counts
 from perf.phases import ReadSide
+from perf.threads import on_cpus, run_together
 
 HOTCOLD_KEYS = {
     "lost", "duplicated", "out_of_order", "corrupted", "wrong_offsets", "seed", "config", "total_s", "phase1",
@@ -53,12 +55,23 @@ def test_hotcold_takes_medians_and_passes_settings_on(tmp_path: Path) -> None:
     figures = figures_of(
         tmp_path, "hotcold", "--short", "--size", "1MiB", "--repeat", "2", "--no-reference", "--no-prewrite",
         "--lanes", "2", "--alignment", "trim", "--durability", "os", "--sizes", "small", "--threads", "3",
+        "--cpus", "1",
     )  # fmt: skip
+    assert figures["config"]["cpus"] == 1
     assert len(figures["runs"]) == 2
     assert "raw_device_ratio" not in figures
     store = figures["config"]["store"]
     assert (store["lanes"], store["alignment"], store["durability"]) == (2, "trim", "os")
     assert store["prewrite_bytes"] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no CPU affinity here")
+def test_threads_stay_on_so_many_cpus_for_a_while_only() -> None:
+    before, seen = os.sched_getaffinity(0), list[int]()
+    with on_cpus(1):
+        run_together([lambda: seen.append(len(os.sched_getaffinity(0)))] * 2)
+    assert seen == [1, 1]
+    assert os.sched_getaffinity(0) == before
 
 
 def test_hotcold_exits_with_1_when_a_message_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,10 +106,14 @@ def test_lanes_are_beside_as_many_writers(tmp_path: Path) -> None:
 
 def test_recovery_keeps_all_that_was_acknowledged(tmp_path: Path) -> None:
     figures = figures_of(tmp_path, "recovery", "--short", "--unsealed", "1MiB", "--size", "2MiB")
-    assert figures["unsealed"][0].keys() >= {"unsealed_mb", "open_s", "scan_mb_per_s", "raw_read_mb_per_s"}
-    assert [row["messages"] for row in figures["sealed"]] == sorted(
-        row["messages"] for row in figures["sealed"]
-    )
+    assert [row["sizes"] for row in figures["unsealed"]] == ["contest", "100"]
+    for row in figures["unsealed"]:
+        assert row.keys() >= {"unsealed_mb", "open_s", "scan_mb_per_s", "raw_read_mb_per_s", "open_ratio"}
+        assert row["unsealed_mb"] >= 1.04  # all of it was unsealed
+        assert row["scan_ratio"] > 0
+    assert all(row.keys() >= {"open_s", "raw_read_s", "sealed_segments"} for row in figures["sealed"])
+    messages = [row["messages"] for row in figures["sealed"]]
+    assert messages == sorted(messages)
 
 
 def test_batch_is_beside_rocksdb(tmp_path: Path) -> None:
@@ -116,7 +133,15 @@ def test_reads_are_beside_lmdb_and_the_device(tmp_path: Path) -> None:
 def test_memory_gives_bytes_a_message(tmp_path: Path) -> None:
     figures = figures_of(tmp_path, "memory", "--short")
     assert figures["messages"] == 20_000
-    assert 0 < figures["disk_metadata_bytes_per_message"] < 100
+    metadata = figures["disk_metadata_bytes_per_message"]
+    assert 10 < metadata < 100
+    assert metadata == pytest.approx(
+        figures["disk_frames_bytes_per_message"] + figures["disk_footers_bytes_per_message"]
+    )
+    # 20,000 messages are one segment that is cleanly closed: it has no footer yet.
+    assert figures["disk_bytes_per_message"] == pytest.approx(
+        metadata + figures["disk_padding_bytes_per_message"]
+    )
     assert figures["open_table_bytes_per_message"] > 0
 
 

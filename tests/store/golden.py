@@ -96,7 +96,7 @@ def all_parts() -> Parts:
         "sealed": SEALED_RECORD.pack().rstrip(b"\0"),
         "frame-full": full_frame(),
         "frame-plain": plain_frame()[:200],
-        "footer": footer_data().pack(7, 4),
+        "footer": footer_data().pack(7),
     }
 
 

@@ -71,8 +71,9 @@ def test_os_forces_a_segment_before_it_is_sealed(tmp_path: Path) -> None:
         for _ in range(60):
             store.append("t", 0, bytes(3000))
         until(lambda: store.stats()["segments"]["open"] == 1)
-        newest = max(path for path in disk.unforced if path.endswith(".seg"))
-        assert [path for path, blocks in disk.unforced.items() if blocks and path != newest] == []
+        current = store._lanes[0].segment
+        assert current is not None
+        assert [path for path, blocks in disk.unforced.items() if blocks and path != str(current.path)] == []
 
 
 def test_os_survives_the_death_of_the_process(tmp_path: Path) -> None:

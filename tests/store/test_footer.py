@@ -62,7 +62,7 @@ def test_footer_of_nothing_comes_back(tmp_path: Path) -> None:
         [], *(np.empty(0, kind) for kind in (np.uint32, np.uint32, np.int64)), np.zeros(1, np.uint32),
         *(np.empty(0, kind) for kind in (np.uint32, np.uint32, np.uint32, np.int64)),
     )  # fmt: skip
-    footer = open_footer(tmp_path, empty.pack(1, 0))
+    footer = open_footer(tmp_path, empty.pack(1))
     assert same(footer.data(), replace(empty))
 
 

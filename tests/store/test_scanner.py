@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store import scanner as scanner_module
-from store.disk import OsFile
+from store.disk import OsDisk, OsFile
 from store.format import DATA_START, FRAME_MAGIC
-from store.scanner import ChunkReader, FrameScanner
+from store.scanner import ChunkReader, FrameScanner, find_magic, open_sequential
 
 from . import golden
 
@@ -93,3 +93,50 @@ def test_rubbish_is_never_a_frame(tmp_path_factory: pytest.TempPathFactory, rubb
     assert FrameScanner(reader, 7, 0, 0).next() is None
     assert FrameScanner(reader, 7, 0, 0).find_later(0, len(content)) == []
     reader.close()
+
+
+def test_later_frames_are_found_wherever_a_chunk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = place(golden.full_frame())
+    for chunk in range(DATA_START - 4, DATA_START + 6):
+        monkeypatch.setattr(scanner_module, "CHUNK_BYTES", chunk)
+        reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
+        for begin in (0, 5, DATA_START):
+            found = FrameScanner(reader, 7, 0, 0).find_later(begin, len(content))
+            assert [header.position for header in found] == [DATA_START], (chunk, begin)
+        assert FrameScanner(reader, 7, 0, 0).find_later(DATA_START + 1, len(content)) == []
+        reader.close()
+
+
+@given(st.lists(st.sampled_from([FRAME_MAGIC, b"\0", FRAME_MAGIC[:1], FRAME_MAGIC[:3], b"x"]), max_size=40))
+def test_magic_is_found_as_bytes_find_it(parts: list[bytes]) -> None:
+    content = b"".join(parts)
+    expected = [at for at in range(len(content)) if content.startswith(FRAME_MAGIC, at)]
+    assert find_magic(memoryview(content)) == expected
+
+
+def test_views_that_are_kept_are_not_read_over(tmp_path: Path, small_chunks: int) -> None:
+    content = bytes(index % 251 for index in range(40 * small_chunks))
+    reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
+    kept = [reader.view(at, small_chunks) for at in range(0, len(content), small_chunks)]
+    assert b"".join(kept) == content
+    reader.close()
+
+
+def test_buffers_are_used_again_when_nobody_looks_at_them(tmp_path: Path, small_chunks: int) -> None:
+    content = bytes(200 * small_chunks)
+    reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
+    for at in range(0, len(content), 100):
+        assert reader.view(at, 100) == bytes(100)
+    assert len(reader._buffers) <= 2 * (scanner_module.CHUNKS_AHEAD + scanner_module.READ_THREADS + 2)
+    reader.close()
+
+
+def test_direct_reads_end_where_the_file_does(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 40  # no whole number of blocks
+    (tmp_path / "f").write_bytes(content)
+    file = open_sequential(OsDisk(), tmp_path / "f")
+    reader = ChunkReader(file, len(content))
+    assert reader.view(0, len(content)) == content
+    assert reader.view(len(content) - 3, 100) == content[-3:]
+    reader.close()
+    file.close()

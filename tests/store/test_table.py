@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from store.streams import Stream
-from store.table import OpenTable
+from store.table import OpenTable, entry_rows
 
 
 class Book:
@@ -27,8 +29,9 @@ class Book:
                 stream.next_offset = 100 * number
                 self.table.admit(stream)
             self.streams[number].entries.extend(entries)
-        columns = np.array(lengths, np.uint32)
-        self.table.add_frame(self.position, 5, 0, columns, columns + 1, self.position + 88)
+        starts = list(accumulate(lengths[:-1], initial=self.position + 88))
+        sums = array("I", [length + 1 for length in lengths])
+        self.table.add_frame(self.position, 5, 0, entry_rows(starts, array("I", lengths), sums))
         self.position += 88 + sum(lengths)
 
 
@@ -63,15 +66,16 @@ def test_find_keeps_to_the_limit_and_the_bounds(book: Book) -> None:
     assert book.table.next_offset(9) is None
 
 
-def test_look_up_gives_position_length_and_checksum(book: Book) -> None:
-    found = book.table.look_up(np.array([0, 2, 3], np.uint32))
+def test_places_are_position_length_and_checksum(book: Book) -> None:
+    entries = np.array([0, 2, 3], np.uint32)
     first, second = 8192 + 88, 8192 + 88 + 60 + 88
-    assert [tuple(map(int, row)) for row in found] == [(first, 10, 11), (first + 30, 30, 31), (second, 40, 41)]
+    assert book.table.places(entries) == ([first, first + 30, second], [10, 30, 40], [11, 31, 41])
 
 
-def test_frame_of_an_entry(book: Book) -> None:
-    assert [book.table.frame_of(entry) for entry in range(4)] == [0, 0, 0, 1]
-    assert book.table.frames_of(np.arange(4, dtype=np.uint32)).tolist() == [0, 0, 0, 1]
+def test_frames_of_entries_with_their_times_and_flags(book: Book) -> None:
+    frames, times, flags = book.table.frames_of(np.arange(4, dtype=np.uint32))
+    assert (frames.tolist(), times.tolist(), flags.tolist()) == ([0, 0, 0, 1], [5] * 4, [0] * 4)
+    assert book.table.frames_of(np.array([3], np.uint32))[0].tolist() == [1]
 
 
 def test_columns_grow_and_keep_what_they_have() -> None:
@@ -79,6 +83,6 @@ def test_columns_grow_and_keep_what_they_have() -> None:
     for count in (1000, 1000, 5000):
         book.add({}, [3] * count)
     assert book.table.entries == 7000
-    assert int(book.table.columns(np.array([0], np.uint32))["position"][0]) == 8192 + 88
-    assert int(book.table.columns(np.array([6999], np.uint32))["length"][0]) == 3
+    (first, _), lengths, _ = book.table.places(np.array([0, 6999], np.uint32))
+    assert (first, lengths) == (8192 + 88, [3, 3])
     assert book.table.nbytes() < 7000 * 24

@@ -464,7 +464,7 @@ def rewrite_footer(path: Path, change: Callable[[FooterData], None]) -> int:
         setattr(data, name, np.array(getattr(data, name)))
     file.close()
     change(data)
-    packed = data.pack(record.sequence, record.entries)
+    packed = data.pack(record.sequence)
     assert len(packed) == record.footer_bytes
     overwrite(path, record.footer_position, packed)
     return record.footer_position

@@ -1,0 +1,66 @@
+"""Buffers for large batches that are used again: the first touch of fresh pages costs more than filling them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from io import BytesIO
+
+LEAST_BYTES = 1 << 20
+KEPT_BYTES = 32 << 20
+
+
+class BufferPool:
+    """Lends buffers to readers. Any number of threads may use one.
+
+    A BytesIO refuses every write while somebody holds a view of it, or an array or a slice made of a view:
+    so a buffer that can be written to is one that nobody can see, and there is nothing to give back. A lent
+    buffer just stays in the pool, and is passed over until its last view is gone.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[BytesIO] = deque()
+        self._kept_bytes = 0
+        self._lock = threading.Lock()
+
+    def take(self, size_bytes: int) -> BytesIO:
+        """A buffer of at least `size_bytes`, at its beginning, for the caller alone until it is lent."""
+        with self._lock:
+            for buffer in self._kept:
+                capacity = _capacity(buffer)
+                if capacity >= size_bytes and _is_free(buffer):
+                    self._kept.remove(buffer)
+                    self._kept_bytes -= capacity
+                    return buffer
+        # Zeros from the system: no page is touched before it is filled.
+        return BytesIO(bytes(max(LEAST_BYTES, 1 << (size_bytes - 1).bit_length())))
+
+    def lend(self, buffer: BytesIO, size_bytes: int) -> memoryview:
+        """A view of the first `size_bytes`, to read only. The buffer is used again once nothing refers to it."""
+        view = buffer.getbuffer()[:size_bytes].toreadonly()
+        with self._lock:
+            self._kept.append(buffer)
+            self._kept_bytes += _capacity(buffer)
+            while self._kept_bytes > KEPT_BYTES:  # what is dropped lives as long as its views
+                self._kept_bytes -= _capacity(self._kept.popleft())
+        return view
+
+    def clear(self) -> None:
+        """Let go of all buffers."""
+        with self._lock:
+            self._kept.clear()
+            self._kept_bytes = 0
+
+
+def _capacity(buffer: BytesIO) -> int:
+    return buffer.seek(0, 2)
+
+
+def _is_free(buffer: BytesIO) -> bool:
+    buffer.seek(0)
+    try:
+        buffer.write(b"\0")
+    except BufferError:
+        return False
+    buffer.seek(0)
+    return True

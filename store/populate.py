@@ -1,0 +1,48 @@
+"""Filling the page cache with a range of a file, in few calls and large pages."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import numpy as np
+
+from .disk import LogFile
+
+MADV_POPULATE_READ = 22  # Linux 5.14; not in the mmap module, whose madvise keeps the interpreter lock
+# The device is asked for so much at a time: as fast as all at once, and a forced write beside it waits less.
+STEP_BYTES = 1 << 20
+
+try:
+    _LIBC: ctypes.CDLL | None = ctypes.CDLL(None)
+except (OSError, TypeError):
+    _LIBC = None
+
+
+def populate(file: LogFile, position: int, size: int) -> bool:
+    """Have the page cache filled from `position` on; False where that cannot be done this way.
+
+    The kernel reads a mapping in larger pages than it takes for a hint, for a fifth of the processor time, and
+    reads from these pages are quicker as well. The mapping is never looked into, so a bad sector is no signal
+    that kills the process: the call fails, and so does the read that comes after it. `position` is a multiple
+    of the page size.
+    """
+    fileno = getattr(file, "fileno", None)
+    if fileno is None or _LIBC is None:
+        return False
+    size = min(size, file.size() - position)
+    if size <= 0:
+        return False
+    try:
+        mapped = mmap.mmap(fileno(), size, prot=mmap.PROT_READ, offset=position)
+    except OSError:
+        return False
+    pages = np.frombuffer(mapped, np.uint8)
+    first, end = pages.ctypes.data, pages.ctypes.data + size
+    failed = 0
+    for at in range(first, end, STEP_BYTES):
+        length = ctypes.c_size_t(min(STEP_BYTES, end - at))
+        failed = failed or _LIBC.madvise(ctypes.c_void_p(at), length, MADV_POPULATE_READ)
+    del pages
+    mapped.close()
+    return not failed

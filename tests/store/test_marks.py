@@ -1,0 +1,30 @@
+"""Marks claim what is durable of the log, and never the zeros behind it.
+
+A frame that was never written might have begun in the place of these zeros: a mark that claims them would have its
+absence taken for damage, when a power cut loses the first of two writes and keeps the second.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import MessageStore
+
+from .helpers import frames_of, segment_path, small
+
+
+@pytest.mark.parametrize("settings", [{"alignment": "pad"}, {"alignment": "trim"}, {"durability": "os"}])
+def test_marks_end_with_a_frame_or_within_one(tmp_path: Path, settings: dict[str, Any]) -> None:
+    with MessageStore.open(tmp_path / "store", small(**settings)) as store:
+        for size in range(1, 9000, 700):
+            store.append("t", 0, bytes(size))
+            store.flush()
+    frames = [frame.header for frame in frames_of(segment_path(tmp_path / "store", 1))]
+    assert len(frames) > 10
+    marks = [later.durable_position for _, later in pairwise(frames)]
+    assert all(mark <= earlier.end for mark, (earlier, _) in zip(marks, pairwise(frames), strict=True))
+    assert marks[-1] > 8192

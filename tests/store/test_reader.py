@@ -1,0 +1,168 @@
+"""Reads that take a way of their own: from the ring in few steps, in long runs, through reused buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import MessageStore, StoreConfig, StoreCorrupt
+from store import reader as reader_module
+from store.disk import OsFile
+from store.populate import populate
+from store.reader import POOLED_BYTES, RUN_MESSAGES
+from store.sealed import LONG_RUN
+from store.segment import WINDOW_BYTES
+from tests.store.helpers import KIB, small, until
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "store", small()) as opened:
+        yield opened
+
+
+def lane_of(store: MessageStore) -> Any:
+    return store._lanes[0]
+
+
+def fill(store: MessageStore, count: int, size: int, queues: int = 3) -> dict[int, list[bytes]]:
+    """`count` messages a queue, queue by turns; the content of each."""
+    rows = [(index % queues, b"%d/%d-" % (index % queues, index // queues)) for index in range(count * queues)]
+    messages = [(queue, head.ljust(size, b"%d" % queue)) for queue, head in rows]
+    store.append_batch([("t", queue, data) for queue, data in messages])
+    return {queue: [data for owner, data in messages if owner == queue] for queue in range(queues)}
+
+
+def test_what_was_just_written_comes_from_the_ring(store: MessageStore) -> None:
+    expected = fill(store, 20, 300)
+    for limit in (1, 3, 7, 20, 100):
+        assert store.get_range("t", 1, 5, limit) == dict(enumerate(expected[1][5 : 5 + limit]))
+    reads = store.stats()["reads"]
+    assert reads["device_bytes"] == 0
+    assert reads["recent_messages"] == reads["messages"] == 1 + 3 + 7 + 15 + 15
+
+
+def test_every_offset_is_right_while_the_ring_goes_round(store: MessageStore) -> None:
+    ring_bytes, written, serial = lane_of(store).ring.size_bytes, 0, 0
+    while written < 3 * ring_bytes:
+        messages = [b"%07d" % (serial + index) * 1000 for index in range(40)]
+        store.append_batch([("t", 0, data) for data in messages])
+        assert store.get_range("t", 0, serial, 100) == dict(enumerate(messages))
+        assert store.get_range("t", 0, serial + 39, 1) == {0: messages[-1]}
+        assert [bytes(data) for data in store.read_batch("t", 0, serial).payloads()] == messages
+        serial, written = serial + 40, written + sum(map(len, messages))
+
+
+def test_message_that_is_overtaken_while_it_is_read_comes_from_the_file(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = fill(store, 20, 300)
+    ring, right = lane_of(store).ring, reader_module.checksum64
+
+    def overtaking(data: bytes) -> int:
+        ring.low = lane_of(store).tail
+        return right(data)
+
+    monkeypatch.setattr(reader_module, "checksum64", overtaking)
+    assert store.get_range("t", 2, 0, 100) == dict(enumerate(expected[2]))
+    assert store.stats()["reads"]["device_bytes"] > 0
+
+
+def test_damage_in_the_ring_is_never_returned(store: MessageStore) -> None:
+    fill(store, 20, 300)
+    ring = lane_of(store).ring
+    at = ring.recent.find(b"1/7-", 0)
+    ring.recent[at + 10 : at + 11] = b"!"
+    assert len(store.get_range("t", 0, 0, 100)) == 20
+    for read in (store.get_range, store.read_batch, store.read):
+        with pytest.raises(StoreCorrupt) as raised:
+            read("t", 1, 0, 100)
+        assert raised.value.position == at - lane_of(store).segment.base
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_long_queue_is_read_in_one_call(tmp_path: Path, sealed: bool) -> None:
+    config = small(segment_bytes=256 * KIB if sealed else 16 << 20)
+    with MessageStore.open(tmp_path / "store", config) as store:
+        count = RUN_MESSAGES + 1000
+        expected = fill(store, count, 20, queues=2)
+        until(lambda: store.stats()["segments"]["open"] == 1)
+        assert (store.stats()["segments"]["sealed"] > 0) == sealed
+        assert store.get_range("t", 1, 10, count) == dict(enumerate(expected[1][10:]))
+        batch = store.read_batch("t", 1, 10, count)
+        assert [bytes(data) for data in batch.payloads()] == expected[1][10:]
+        assert batch.offsets.tolist() == list(range(10, count))
+        whole = store.read("t", 1, 10, count, max_bytes=1 << 30)
+        assert batch.times_ms.tolist() == [message.timestamp_ms for message in whole]
+
+
+def test_short_and_long_runs_of_a_sealed_segment_agree(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", small()) as store:
+        expected = fill(store, 3 * LONG_RUN, 1000)
+    with MessageStore.open(tmp_path / "store", small()) as store:
+        assert store.stats()["segments"]["sealed"] > 1
+        for queue, messages in expected.items():
+            one_by_one = [store.get_range("t", queue, offset, 1)[0] for offset in range(len(messages))]
+            assert list(store.get_range("t", queue, 0, 1000).values()) == one_by_one == messages
+
+
+def test_payloads_stay_what_they_were_while_later_batches_are_read(store: MessageStore) -> None:
+    expected = fill(store, 600, 1000)
+    assert POOLED_BYTES < 600 * 1000
+    kept = [(queue, store.read_batch("t", queue, 0, 600).payloads()) for queue in (0, 1, 2, 0, 1, 2)]
+    one = store.read_batch("t", 1, 0, 600).payload(17)  # the batch itself is gone
+    for _ in range(10):
+        store.read_batch("t", 2, 0, 600)
+    for queue, payloads in kept:
+        assert [bytes(data) for data in payloads] == expected[queue]
+    assert bytes(one) == expected[1][17]
+
+
+def test_max_bytes_cuts_between_messages_of_all_segments(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", small()) as store:
+        fill(store, 600, 1000)
+        for limit in (0, 999, 1000, 123_456, 300_000, 599_999, 600_000):
+            count = max(1, limit // 1000)
+            assert len(store.read_batch("t", 0, 0, 600, max_bytes=limit)) == count
+            assert len(store.read("t", 0, 0, 600, max_bytes=limit)) == count
+
+
+def test_read_ahead_stops_at_what_is_read_while_the_segment_is_written(store: MessageStore) -> None:
+    fill(store, 100, 300)
+    segment = lane_of(store).segment
+    for _ in range(40):
+        segment._touches += 1
+        segment.read(8192, 10)
+    assert segment._windows == {0}
+
+
+def test_read_ahead_grows_with_the_places_that_are_touched(tmp_path: Path) -> None:
+    home = tmp_path / "store"
+    with MessageStore.open(home, StoreConfig(segment_bytes=32 << 20, prewrite_bytes=64 << 20)) as store:
+        fill(store, 20_000, 1000, queues=1)
+    with MessageStore.open(home) as store:
+        segment = lane_of(store).view.sealed[-1].segment
+        segment.read(8192, 1)
+        assert len(segment._windows) == 1
+        for position in range(0, 20 << 20, WINDOW_BYTES):
+            segment.read(position + 8192, 1)
+        assert segment._touches < 30 < len(segment._windows)
+
+
+def test_populate_reads_a_range_or_says_that_it_did_not(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3 << 20))
+    file = OsFile(path, create=False, direct=False)
+    assert populate(file, 0, 8 << 20)
+    assert not populate(file, 3 << 20, 4096)
+    file.close()
+
+    class Memory:
+        def size(self) -> int:
+            return 1 << 20
+
+    unmapped: Any = Memory()
+    assert not populate(unmapped, 0, 4096)

@@ -1,0 +1,142 @@
+"""Sealing: the footer made of stream numbers says what the table's rows say, and little is left behind."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from array import array
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store import MessageStore
+from store.footer import FooterData, by_stream, pack_names
+from store.format import WIDE_NUMBERS
+from store.lane import Lane
+from store.sealing import STEP_STREAMS, StreamNames, let_go, make_footer, rows_of
+from store.streams import Stream
+from store.table import OpenTable, entry_rows
+
+from .helpers import contents, small, tiny, until
+
+Frames = list[list[int]]  # the stream numbers of each frame's messages
+
+
+def streams_of(count: int) -> list[Stream]:
+    """A lane's streams by number, a few a topic."""
+    nobody = cast(Any, None)
+    return [Stream(f"topic-{number // 3}", number % 3, nobody, nobody, number) for number in range(count)]
+
+
+def fill(streams: list[Stream], frames: Frames, wide: bool) -> OpenTable:
+    """A table with these frames, as a lane fills it; with `wide`, every other one has wide numbers."""
+    table = OpenTable()
+    position = 8192
+    for index, numbers in enumerate(frames):
+        for entry, number in enumerate(numbers, table.entries):
+            stream = streams[number]
+            if stream.table is not table.token:
+                table.admit(stream)
+            stream.entries.append(entry)
+            stream.next_offset += 1
+        flags = WIDE_NUMBERS if wide and index % 2 else 0
+        ones = array("I", [1] * len(numbers))
+        table.add_frame(position, index, flags, entry_rows(list(range(len(numbers))), ones, ones))
+        table.frame_numbers.append(array("I" if flags else "H", numbers).tobytes())
+        position += 1000
+    return table
+
+
+def check(data: FooterData, table: OpenTable, streams: list[Stream]) -> None:
+    """The footer against the table's rows."""
+    for number, stream in enumerate(streams):
+        assert data.topics[data.stream_topic[number]] == stream.topic
+        assert data.stream_queue[number] == stream.queue_id
+        first, entries = table.rows.get(number, (stream.next_offset, array("I")))
+        assert data.first[number] == first
+        assert data.entries[data.start[number] : data.start[number + 1]].tolist() == entries.tolist()
+    assert data.frame_position.tolist() == table.frame_position.tolist()
+    assert data.frame_entry.tolist() == table.frame_entry.tolist()
+    assert data.frame_time.tolist() == table.frame_time.tolist()
+
+
+NUMBERS = st.lists(st.lists(st.integers(0, 11), max_size=9), max_size=6)
+
+
+@given(NUMBERS, NUMBERS, st.booleans())
+def test_footer_says_what_the_rows_say(earlier: Frames, frames: Frames, wide: bool) -> None:
+    streams, names = streams_of(12), StreamNames()
+    names.add(streams[:7], lambda: None)  # some are known from before, some are new
+    names.add(streams, lambda: None)
+    before = make_footer(fill(streams, earlier, wide), names, None)
+    table = fill(streams, frames, wide)
+    check(make_footer(table, names, before), table, streams)
+
+
+def test_streams_join_in_steps_and_names_are_packed_once() -> None:
+    streams, names, pauses = streams_of(2 * STEP_STREAMS + 1), StreamNames(), []
+    names.add(streams, lambda: pauses.append(len(names.columns()[0])))
+    assert pauses == [STEP_STREAMS, 2 * STEP_STREAMS, 2 * STEP_STREAMS + 1]
+    assert list(names.topics) == list(dict.fromkeys(stream.topic for stream in streams))
+    assert names.packed == pack_names(names.topics)
+    packed = names.packed
+    names.add(streams, lambda: None)
+    assert names.packed is packed
+
+
+@given(st.lists(st.sampled_from([0, 1, 7, 65_535, 65_536, 65_537, 1 << 31]), max_size=60))
+def test_order_by_stream_is_that_of_a_stable_sort(values: list[int]) -> None:
+    numbers = np.array(values, np.uint32)
+    assert by_stream(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()
+
+
+def test_rows_outlive_their_table_and_are_freed_in_steps() -> None:
+    table = fill(streams_of(STEP_STREAMS + 2), [list(range(STEP_STREAMS + 2))], wide=False)
+    rows, gone = rows_of(table), weakref.ref(table)
+    del table
+    assert gone() is None
+    assert [len(part) for part in rows] == [STEP_STREAMS, 2]
+    let_go(rows)
+    assert rows == []
+
+
+def test_quiet_stream_does_not_keep_the_table_of_a_sealed_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables: list[weakref.ref[OpenTable]] = []
+    begin = Lane.begin
+
+    def noting(lane: Lane, *given: Any) -> None:
+        begin(lane, *given)
+        tables.append(weakref.ref(lane.table))
+
+    monkeypatch.setattr(Lane, "begin", noting)
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        store.append("quiet", 0, b"once")
+        while len(tables) < 4:
+            store.append_batch([("loud", 0, bytes(1000))] * 20)
+        until(lambda: store.stats()["segments"]["sealed"] >= 3)
+        gc.collect()
+        until(lambda: tables[0]() is None)
+        assert store.get_range("quiet", 0, 0, 1) == {0: b"once"}
+
+
+def test_segments_sealed_one_after_the_other_lose_nothing(tmp_path: Path) -> None:
+    queues = [(f"topic-{index % 40}", index) for index in range(600)]
+    written: dict[tuple[str, int], dict[int, bytes]] = {queue: {} for queue in queues}
+    rng = np.random.default_rng(5)
+    with MessageStore.open(tmp_path / "store", small()) as store:
+        for turn in range(30):
+            known = queues[: 20 * (turn + 1)]  # streams join all the time
+            drawn = [known[index] for index in rng.integers(0, len(known), 50).tolist()]
+            items = [(*queue, b"%d-%d" % (turn, index) * 60) for index, queue in enumerate(drawn)]
+            for queue, item, offset in zip(drawn, items, store.append_batch(items).tolist(), strict=True):
+                written[queue][offset] = item[2]
+        assert contents(store, queues) == written
+    with MessageStore.open(tmp_path / "store", small()) as store:
+        assert store.stats()["segments"]["sealed"] >= 1
+        assert contents(store, queues) == written
