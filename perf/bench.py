@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from perf import alignment, batch, hotcold_command, lanes, memory, prewrite, reads, recovery
+from perf import alignment, batch, hotcold_command, lanes, memory, prewrite, reads, recovery, soak
 from perf.folders import run_folder
 from perf.options import (
     SHORT_QUEUES,
+    WRONG,
     Json,
     Repeat,
     Seed,
@@ -210,3 +213,29 @@ def memory_command(
             tick=per_part("memory"),
         )
     finish(figures, json, memory.show)
+
+
+@app.command("soak")
+def soak_command(
+    *,
+    minutes: Annotated[float, typer.Option(min=0, help="for so long, and at least one life of each kind")] = 10,
+    where: Where = None,
+    json: Json = None,
+    seed: Annotated[int | None, typer.Option(help="of what is tried (default: a new one, printed)")] = None,
+    short: Short = False,
+) -> None:
+    """Random workload, kills and faults; everything acknowledged is checked after each. Exit code 1 on a violation."""
+    seed = random.SystemRandom().getrandbits(32) if seed is None else seed
+    progress = Console(stderr=True)
+    progress.print(f"seed {seed}", highlight=False)
+    with run_folder(where) as base, progress.status("soak") as status:
+        tally = soak.run(
+            base,
+            minutes=0 if short else minutes,
+            seed=seed,
+            life_s=0.4 if short else 1.5,
+            tick=lambda tally: status.update(tally.line()),
+        )
+    finish(soak.figures_of(tally), json, soak.show)
+    if tally.violations:
+        raise typer.Exit(WRONG)

@@ -60,7 +60,7 @@ class Options:
     prewrite: bool = True
     reference_s: float = 1.5
     reference_file_bytes: int = FLOOR_FILE_BYTES
-    cpus: int | None = None
+    cpus: int | None = None  # None: all
     settings: dict[str, Any] = field(default_factory=dict)
 
     def config(self) -> StoreConfig:

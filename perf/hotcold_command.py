@@ -87,7 +87,9 @@ def command(
     batch_messages: Annotated[int, typer.Option(min=1, help="messages a call, --api batch")] = BATCH_MESSAGES,
     window: Annotated[str | None, typer.Option(help="bytes outstanding, --api pipelined (8MiB)")] = None,
     readers: Annotated[int, typer.Option(min=1, help="reading threads, all but --api blocking")] = 1,
-    cpus: Annotated[int | None, typer.Option(min=1, help="run on so many CPUs only (all)")] = None,
+    cpus: Annotated[
+        int | None, typer.Option(min=0, help="run on so many CPUs; 0: all (blocking: 1, else all)")
+    ] = None,
     repeat: Repeat = 1,
     reference: Annotated[bool, typer.Option(help="measure the device and the floor too")] = True,
     prewrite: Annotated[bool, typer.Option(help="segments stand ready before the clock starts")] = True,
@@ -105,7 +107,7 @@ def command(
         topics=opts.either(short, 10, CONTEST_TOPICS),
         queues=queues or opts.either(short, opts.SHORT_QUEUES, CONTEST_QUEUES),
         prewrite=prewrite,
-        cpus=cpus,
+        cpus=(cpus if cpus is not None else int(api == "blocking")) or None,
         reference_s=0.1 if short else 1.5,
         reference_file_bytes=opts.either(short, 16, 256) << 20,
         settings={name: value for name, value in given.items() if value is not None},

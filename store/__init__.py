@@ -14,6 +14,7 @@ from .errors import (
     StoreFull,
     StoreLocked,
     StorePoisoned,
+    StoreUnreadable,
     StoreUnusable,
 )
 from .inspect import inspect_folder
@@ -39,6 +40,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "StorePoisoned",
+    "StoreUnreadable",
     "StoreUnusable",
     "Ticket",
     "VerifyReport",

@@ -11,35 +11,25 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from .base import OpenStore
 from .checks import Payload, as_bytes, check_extras, too_large
 from .config import StoreConfig
-from .errors import InvalidMessage, StoreClosed
+from .errors import InvalidMessage, StoreError
 from .format import MAX_FRAME_MESSAGES
-from .lane import Lane
 from .queue import RequestQueue
 from .request import AsyncRequest, Barrier, BlockingRequest, Extras, Group, Ticket
-from .streams import Stream, StreamMap, check_name, lane_of
+from .streams import Stream, check_name, lane_of
 
 _DATA = itemgetter(2)  # of a row
 
 
-class Appender:
-    """Takes messages in: the base of `MessageStore`, which opens, reads and closes."""
-
-    path: Path
-    config: StoreConfig
+class Appender(OpenStore):
+    """Takes messages in."""
 
     def __init__(self, path: Path, config: StoreConfig) -> None:
-        self.path = path
-        self.config = config
-        self._streams = StreamMap()
-        self._topics = self._streams.topics
-        self._naming = threading.Lock()
+        super().__init__(path, config)
         self._local = threading.local()
-        self._closed = False
         self._max_message_bytes = config.max_message_bytes
-        self._lanes: list[Lane] = []
-        self._queues: list[RequestQueue] = []
 
     def append(
         self,
@@ -80,18 +70,20 @@ class Appender:
             extras = check_extras(deliver_at_ms, key, properties)
         if size_bytes > self._max_message_bytes or extras is not None:
             self._check_size(size_bytes, extras)
+        request: BlockingRequest
         try:
-            lock = self._local.lock
+            request = self._local.request  # a thread waits for one message at a time, so one is enough
         except AttributeError:
-            lock = self._local.lock = threading.Lock()
-            lock.acquire()
-        request = BlockingRequest(stream, data, size_bytes, extras, lock)
-        stream.queue.put(request)
+            request = self._local.request = BlockingRequest()
+        request.stream, request.data, request.size_bytes, request.extras = stream, data, size_bytes, extras
         try:
+            stream.queue.put(request)
             return request.wait()
+        except StoreError:
+            raise
         except BaseException:
-            if request.abandoned:
-                del self._local.lock  # a wake-up may still come: the next append must not hear it
+            del self._local.request  # a wake-up may still come: the next append must not hear it
+            request.leave()
             raise
 
     def submit(
@@ -248,18 +240,11 @@ class Appender:
                 check_name(*name)  # all of them before the first is made
         return [stream or self._stream(*name) for stream, name in zip(found, names, strict=True)]
 
-    def _found(self, topic: object, queue_id: object) -> Stream | None:
-        """The stream of a name that may be none; True and 1.0 are not taken for 1."""
-        if type(topic) is not str or type(queue_id) is not int:
-            return None
-        return self._streams.get(topic, queue_id)
-
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
         name = check_name(topic, queue_id)
         with self._naming:
-            if self._closed:
-                raise StoreClosed(f"the store {self.path} was closed; open it again")
+            self._check_open()
             stream = self._streams.get(*name)
             if stream is None:
                 index = lane_of(*name, len(self._lanes))
@@ -277,10 +262,6 @@ class Appender:
             barriers.append(barrier)
         for barrier in barriers:
             barrier.result()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosed(f"the store {self.path} was closed; open it again")
 
 
 def _give_up(queue: RequestQueue, request: AsyncRequest) -> None:

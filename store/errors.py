@@ -39,6 +39,10 @@ class StoreCorrupt(StoreError):
         self.position = position
 
 
+class StoreUnreadable(StoreError):
+    """The operating system refused a read: a bad sector, or no file descriptor left. Nothing is lost by that."""
+
+
 class StorePoisoned(StoreError):
     """A write or force failed, so what is durable is unknown. Reads go on; close and reopen to recover."""
 

@@ -67,6 +67,8 @@ class Flusher:
                 else:
                     held = self.lane.tail > self.lane.issued
                     late = not self.queue.wait(HOLD_S if held else None)
+            if self.lane.poison is not None:
+                self.lane.fail(self.lane.poison)  # what was still being built when the other flusher's write failed
         except BaseException as error:  # of the device, or a bug, or no memory: nothing may build on it
             self._fail(error)
 
@@ -107,7 +109,11 @@ class Flusher:
 
     def _fail(self, error: BaseException) -> None:
         self._ended = True
-        self.lane.fail(error)
-        assert self.lane.poison is not None
-        answer_all(self.queue.refuse(self.lane.poison), self.lane.poison)
-        self._on_poison(self.lane.poison)
+        try:
+            self.lane.fail(error)
+        finally:  # an answer that raises must not keep the others from being told
+            assert self.lane.poison is not None
+            try:
+                answer_all(self.queue.refuse(self.lane.poison), self.lane.poison)
+            finally:
+                self._on_poison(self.lane.poison)

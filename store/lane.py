@@ -11,8 +11,6 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -40,6 +38,7 @@ from .ring import Ring
 from .segment import Segment
 from .streams import NOT_DEFINED, Stream
 from .table import OpenTable, entry_rows
+from .under_way import UnderWay
 from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Write
 
 if TYPE_CHECKING:
@@ -81,7 +80,6 @@ class Lane:
         self.view = View((), ())
         self._viewing = threading.Lock()
         self.counters = Counters()
-        self.poison: StorePoisoned | None = None
         self._lazy = config.durability == "os"  # answers do not wait for forces
         self._clock_ms = clock_ms
         self._next_segment = next_segment
@@ -91,16 +89,12 @@ class Lane:
         self.segment: Segment | None = None
         self.table = OpenTable()
         self.tail = 0
-        self._log_end = 0  # the tail without zeros filled in behind the newest frame
-        self.issued = self.durable = 0
-        self.forced_mark = (0, 0)  # (sequence, position in it) that the device certainly has
+        self.issued = 0
         self.chain = 0
         self.marked = 0  # the lane position that the newest frame's mark vouches for
         self._planned: list[Write] = []
-        self._writes: deque[Write] = deque()
-        self._pending: deque[Pending] = deque()
         self._unissued = Unissued()
-        self._completing = threading.Lock()
+        self.under_way = UnderWay(self.counters)
 
     # -- building -------------------------------------------------------------------------------------
 
@@ -128,11 +122,12 @@ class Lane:
         first_entry = self.table.entries
         offsets = self._give_offsets(streams)
         columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
-        ends = self._put_frame(columns, datas, sizes, payload_bytes)
+        payload, *ends = self._put_frame(columns, datas, sizes, payload_bytes)
         hand_out(requests, offsets, plain)
         self._unissued.add(ends if plain else last_ends(requests, ends))
         cost = payload_bytes + sum([extra.size_bytes for extra in given])
-        self._pending.append(Pending(requests, ends, self.tail, first_entry, self.table, cost))
+        simple = payload if plain and not given else None
+        self.under_way.add_frame(Pending(requests, ends, self.tail, first_entry, self.table, cost, simple))
         self.counters.messages += len(streams)
         self.counters.payload_bytes += payload_bytes
 
@@ -168,7 +163,7 @@ class Lane:
     def _put_frame(
         self, columns: Columns, datas: Sequence[bytes], sizes: Sequence[int], payload_bytes: int
     ) -> list[int]:
-        """Copy the frame into the ring and its columns into the table; the messages' end positions."""
+        """Copy the frame into the ring and its columns into the table; where the payloads begin, and each ends."""
         assert self.segment is not None and self.segment.base is not None
         base, start, count = self.segment.base, self.tail, len(datas)
         payload = start + FRAME_HEADER_BYTES + len(columns.packed)
@@ -182,26 +177,25 @@ class Lane:
             whole = checksum64(datas[0])
         header = FrameHeader(
             flags, self.index, payload - start, count, payload_bytes, self.table.entries,
-            self.segment.sequence, start - base, self._clock_ms(), *self.forced_mark, self.chain, whole,
+            self.segment.sequence, start - base, self._clock_ms(), *self.under_way.forced_mark, self.chain, whole,
         )  # fmt: skip
         head, self.chain = header.seal(columns.packed)
         self.ring.fill(start, [head, *datas], end - start)
         self.marked = self.durable
-        ends = list(accumulate(sizes, initial=payload))
         starts = accumulate(sizes[:-1], initial=payload - base) if count else ()
         rows = entry_rows(starts, columns.lengths, columns.checksums)
         self.table.add_frame(start - base, header.time_ms, flags, rows)
         self.table.frame_numbers.append(columns.packed[: (4 if flags & WIDE_NUMBERS else 2) * count])
-        self.tail = self._log_end = end
+        self.tail = end
         self.counters.frames += 1
         if end > self._report_at:
             self._report_at = end + PROGRESS_BYTES
             self._on_progress()
-        return ends[1:]
+        return list(accumulate(sizes, initial=payload))
 
     def wants_mark(self) -> bool:
         """True if the lane is quiet and its newest frames are vouched for by no mark on disk."""
-        return self.segment is not None and self.marked < self.durable == self.tail and not self._pending
+        return self.segment is not None and self.marked < self.durable == self.tail and self.under_way.is_idle
 
     def _add_barriers(self, requests: Sequence[Ticket]) -> None:
         if self.segment is None:
@@ -209,7 +203,7 @@ class Lane:
             return
         if any(type(request) is Mark for request in requests) and self.wants_mark():
             self.build_mark()
-        self._pending.append(Pending(requests, [], self.tail, self.table.entries, self.table, 0))
+        self.under_way.add_frame(Pending(requests, [], self.tail, self.table.entries, self.table, 0, None))
 
     # -- segments -------------------------------------------------------------------------------------
 
@@ -242,7 +236,7 @@ class Lane:
         self.chain = segment.header.chain
         self.segment = segment
         self.table = OpenTable()
-        self.tail = self._log_end = self.tail + DATA_START
+        self.tail += DATA_START
         with self._viewing:
             self.view = View(self.view.sealed, (*self.view.open, OpenSegment(segment, self.table)))
 
@@ -276,10 +270,8 @@ class Lane:
         segment, self.table = opened
         segment.base = 0
         self.segment, self.chain = segment, chain
-        self.tail = self.issued = self.durable = align_up(data_end)
-        self._log_end = data_end
-        self.ring.low = self.marked = self.tail
-        self.forced_mark = (segment.sequence, data_end)
+        self.tail = self.issued = self.ring.low = self.marked = align_up(data_end)
+        self.under_way.resume(self.tail, (segment.sequence, data_end))
         self.view = View(self.view.sealed, (opened,))
         for number, row in self.table.rows.items():
             stream = self.streams[number]
@@ -310,10 +302,10 @@ class Lane:
                 self._planned.append(self._plan_up_to(self.segment, high, force=barrier))
         elif barrier and self.segment is not None:
             self._planned.append(
-                Write(self.segment, [], self.issued, self.issued, self._log_end, force=True, earlier=self._lazy)
+                Write(self.segment, [], self.issued, self.issued, force=True, earlier=self._lazy)
             )
         planned, self._planned = self._planned, []
-        self._writes.extend(planned)
+        self.under_way.add_writes(planned)
         return planned
 
     def _plan_up_to(self, segment: Segment, high: int, *, force: bool) -> Write:
@@ -325,7 +317,7 @@ class Lane:
             self.tail = high
         force = force or not self._lazy
         parts = self.ring.parts(self.issued, high)
-        write = Write(segment, parts, self.issued, high, self._log_end, force=force, earlier=self._lazy)
+        write = Write(segment, parts, self.issued, high, force=force, earlier=self._lazy)
         self.counters.written_bytes += high - self.issued
         self.counters.writes += 1
         self.counters.forces += force
@@ -337,64 +329,24 @@ class Lane:
 
     def complete(self, write: Write) -> Done:
         """Account for a write that succeeded; answer what became durable by it, in log order."""
-        answered: list[Ticket] = []
-        visible = cost = 0
-        full: list[FullSegment] = []
-        with self._completing:
-            write.done = True
-            while self._writes and self._writes[0].done:
-                first = self._writes.popleft()
-                assert first.low >= self.durable or first.low == first.high
-                advanced = self._advance(first, answered)
-                visible += advanced[0]
-                cost += advanced[1]
-                if first.full is not None:
-                    full.append(first.full)
-        if answered:
-            answer_all(answered)
-        for segment in full:
+        done = self.under_way.complete(write)
+        for segment in done.full:
             self._on_full(self, segment)
-        return Done(len(answered), cost, visible)
-
-    def _advance(self, write: Write, answered: list[Ticket]) -> tuple[int, int]:
-        """(messages that became visible, cost of the requests that are now answered)."""
-        visible = cost = 0
-        self.durable = max(self.durable, write.high)
-        assert write.segment.base is not None
-        if write.force:
-            self.forced_mark = (write.segment.sequence, write.mark - write.segment.base)
-        while self._pending and self._pending[0].end <= self.durable:
-            frame = self._pending.popleft()
-            frame.table.visible = frame.first_entry + len(frame.ends)
-            answered.extend(frame.requests)
-            visible += len(frame.ends)
-            cost += frame.cost_bytes
-        if self._pending:
-            frame = self._pending[0]
-            whole = bisect_right(frame.ends, self.durable)
-            if whole:  # of a frame that is partly durable, the messages that are whole (R5)
-                frame.table.visible = frame.first_entry + whole
-                requests, answered_cost, self._pending[0] = frame.split(whole)
-                answered.extend(requests)
-                self.counters.held_requests += len(frame.requests) - len(requests)
-                return visible + whole, cost + answered_cost
-        return visible, cost
+        return done
 
     def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> None:
         """Poison the lane: what is not answered fails, since nobody knows what the device has.
 
         `building`: requests of a frame whose building failed, whether or not it got as far as the lane.
         """
-        with self._completing:
-            if self.poison is None:
-                self.poison = StorePoisoned(
-                    f"a write or force failed ({error}); what was not answered may or may not be durable. "
-                    f"Close the store and open it again to recover what is."
-                )
-                self.poison.__cause__ = error
-            failed = [request for frame in list(self._pending) for request in frame.requests]
-            known = set(map(id, failed))
-            failed += [request for request in building if id(request) not in known]
-            self._pending.clear()
-            self._writes.clear()
-        answer_all(failed, self.poison)
+        self.under_way.fail(error, building)
+
+    @property
+    def durable(self) -> int:
+        """The lane position up to which the log is durable."""
+        return self.under_way.durable
+
+    @property
+    def poison(self) -> StorePoisoned | None:
+        """The error of the lane, once a write or force has failed."""
+        return self.under_way.poison

@@ -41,9 +41,9 @@ class Sizer:
         """Note how many requests are accepted and not answered, at the moment a batch is taken."""
         self.active = max(under_way, self.active * 0.98, 1.0)
 
-    def ready(self, count: int, size_bytes: int, writes_in_flight: int) -> bool:
+    def ready(self, requests: int, size_bytes: int, writes_in_flight: int) -> bool:
         """May the builder take what is queued?"""
-        return count > 0 and (writes_in_flight == 0 or size_bytes >= self.overlap_bytes)
+        return requests > 0 and (writes_in_flight == 0 or size_bytes >= self.overlap_bytes)
 
 
 class RequestQueue:
@@ -51,7 +51,8 @@ class RequestQueue:
 
     Invariants:
         * `used_bytes` is the cost of all requests that were accepted and not yet released, and is over
-          the cap only by a single request that is larger than the cap itself;
+          the cap only by a single request that is larger than the cap itself; what of it is not queued any
+          more is `_taken_bytes`;
         * requests leave in the order they came;
         * whenever a batch is ready, a builder is looking, or one has been woken to look.
     """
@@ -73,8 +74,8 @@ class RequestQueue:
         self._clock = clock
         self._items: deque[Ticket] = deque()
         self._overflow: deque[Ticket] = deque()  # of coroutines, which cannot wait in `put`
-        self._count = 0
-        self._bytes = 0
+        self._taken_bytes = 0
+        self._more = 0  # queued messages beyond one a request: groups have more, barriers none
         self._under_way = 0
         self._barriers = 0
         self._in_flight = 0
@@ -99,26 +100,31 @@ class RequestQueue:
         if request.extras is not None:
             cost += request.extras.size_bytes
         with self._lock:
-            if self._refusal is not None:
-                raise self._refusal
-            if self.used_bytes + cost > self.cap_bytes and self.used_bytes and request.count:
-                if not wait:
-                    self._overflow.append(request)
-                    return False
-                self._wait_for_space(cost)
-            elif self._overflow and not wait and request.count:
-                self._overflow.append(request)
+            unusual = self._refusal is not None or self._overflow or self.used_bytes + cost > self.cap_bytes
+            if unusual and not self._admit(request, cost, wait):
                 return False
             self._accept(request, cost)
         return True
 
+    def _admit(self, request: Ticket, cost: int, wait: bool) -> bool:
+        """What the rules say when not all is plain: True to accept, False if it was lined up. May wait."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self.used_bytes + cost > self.cap_bytes and self.used_bytes and request.count:
+            if wait:
+                self._wait_for_space(cost)
+                return True
+        elif wait or not self._overflow or not request.count:
+            return True
+        self._overflow.append(request)
+        return False
+
     def _accept(self, request: Ticket, cost: int) -> None:
         self.used_bytes += cost
-        self._bytes += cost
-        self._count += request.count
         self._items.append(request)
-        if request.count == 0:
-            self._barriers += 1
+        if request.count != 1:
+            self._more += request.count - 1
+            self._barriers += request.count == 0
         if self._sleepers and not self._looking and self._is_ready():
             self._wake_builder()
 
@@ -143,6 +149,7 @@ class RequestQueue:
 
     def _release(self, cost: int, requests: int) -> None:
         self.used_bytes -= cost
+        self._taken_bytes -= cost
         self._under_way -= requests
         while self._overflow:
             following = cost_bytes(self._overflow[0])
@@ -158,11 +165,18 @@ class RequestQueue:
             left = [*self._items, *self._overflow]
             self._items.clear()
             self._overflow.clear()
-            self.used_bytes -= self._bytes
-            self._bytes = self._count = self._barriers = 0
+            self.used_bytes = self._taken_bytes
+            self._more = self._barriers = 0
             self._refusal = error
             self._close()
         return left
+
+    def after_fork(self, error: StoreError) -> list[Ticket]:
+        """In a child process: refuse everything. The lock may be held by a thread that is not here."""
+        self._lock = threading.Lock()
+        self._space = threading.Condition(self._lock)
+        self._refusal = error
+        return [*self._items, *self._overflow]
 
     def close(self, error: StoreError) -> list[Ticket]:
         """Accept nothing more; builders take what is there, and are then told that it was the last.
@@ -223,7 +237,7 @@ class RequestQueue:
     def _is_ready(self) -> bool:
         if self._barriers or self._closing:
             return True
-        return self.sizer.ready(self._count, self._bytes, self._in_flight)
+        return self.sizer.ready(len(self._items), self.used_bytes - self._taken_bytes, self._in_flight)
 
     def take(self) -> Batch:
         """What is queued, up to a frame's size, if it is ready; an empty batch otherwise."""
@@ -234,10 +248,10 @@ class RequestQueue:
         items = self._items
         taken: list[Ticket] = []
         self.sizer.observe(self._under_way + len(items))
-        if self._bytes <= self._frame_bytes and self._count <= MAX_FRAME_MESSAGES:
+        size, count = self.used_bytes - self._taken_bytes, len(items) + self._more
+        if size <= self._frame_bytes and count <= MAX_FRAME_MESSAGES:
             taken.extend(items)
             items.clear()
-            size, count = self._bytes, self._count
         else:
             size = count = 0
             while items and (not taken or size + items[0].size_bytes <= self._frame_bytes):
@@ -247,8 +261,8 @@ class RequestQueue:
                 taken.append(request)
                 size += cost_bytes(request)
                 count += request.count
-        self._bytes -= size
-        self._count -= count
+        self._taken_bytes += size
+        self._more -= count - len(taken)
         self._under_way += len(taken)
         barrier = self._closing
         if self._barriers:

@@ -8,6 +8,7 @@ messages in one request).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -105,32 +106,30 @@ class BlockingRequest(Ticket):
 
     __slots__ = ("abandoned", "chain", "lock")
 
-    def __init__(
-        self, stream: Stream, data: bytes, size_bytes: int, extras: Extras | None, lock: threading.Lock
-    ) -> None:
-        self.stream = stream
-        self.data = data
-        self.size_bytes = size_bytes
-        self.extras = extras
-        self.lock = lock
+    def __init__(self) -> None:
+        """Of one thread, for all its messages: the thread sets stream, data, size_bytes and extras."""
+        self.lock = threading.Lock()
+        self.lock.acquire()
         self.chain: list[BlockingRequest] | None = None
         self.abandoned = False
         self._error = None
 
     def wait(self) -> int:
-        """Sleep until the answer; the offset. An interrupted wait still passes the chain on."""
-        try:
-            self.lock.acquire()
-        except BaseException:
-            self.abandoned = True
-            if self.chain is not None:
-                pass_on(self.chain)
-            raise
+        """Sleep until the answer; the offset."""
+        self.lock.acquire()
         if self.chain:
             pass_on(self.chain)
+        self.data = b""  # the ring has it now
         if self._error is not None:
-            raise self._error
+            error, self._error = self._error, None
+            raise error
         return self.offset
+
+    def leave(self) -> None:
+        """The thread was interrupted, and this request is not used again: its turn in the chain is passed on."""
+        self.abandoned = True
+        if self.chain is not None:
+            pass_on(self.chain)
 
 
 def pass_on(chain: list[BlockingRequest]) -> None:
@@ -244,7 +243,8 @@ def _answer_loop(
     except RuntimeError:
         # The loop was closed with appends in flight: nobody is left to be told of what is durable now.
         for request in requests:
-            request.future.cancel()
+            with contextlib.suppress(RuntimeError):  # nor can its callbacks be called
+                request.future.cancel()
 
 
 def _resolve(requests: list[AsyncRequest], error: StoreError | None) -> None:

@@ -5,29 +5,25 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from .appender import Appender
-from .checks import check_counts
 from .config import StoreConfig
 from .disk import Disk, OsDisk
 from .errors import (
     InvalidConfig,
-    InvalidMessage,
-    OffsetOutOfRange,
     StoreClosed,
     StoreCorrupt,
     StoreError,
     StoreUnusable,
 )
+from .fetcher import Fetcher
 from .figures import lane_figures
 from .flusher import Flusher
 from .folder import QUARANTINE, create_store, enter_folder, read_header
+from .forks import forget, watch
 from .format import (
     BLOCK_BYTES,
     CLOSED,
@@ -37,14 +33,11 @@ from .format import (
     lane_name,
 )
 from .lane import Lane
-from .message import Message, MessageBatch
 from .queue import RequestQueue, Sizer
-from .reader import Reader
 from .recovery import Found, LaneRecovery, Loss
-from .request import Barrier, Mark, answer_all
+from .request import Barrier, Mark, Ticket, answer_all
 from .ring import Ring
-from .scan import scan_lane
-from .streams import Stream, check_name
+from .streams import Stream
 from .upkeep import Upkeep
 from .write import FullSegment
 
@@ -54,7 +47,7 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(Appender):
+class MessageStore(Appender, Fetcher):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. Every method may raise
@@ -66,10 +59,7 @@ class MessageStore(Appender):
         began = time.perf_counter()
         super().__init__(path, config)
         self._disk = disk
-        self._arrivals = threading.Condition()
-        self._reader = Reader()
         self._poison: StoreError | None = None
-        self._waiting_readers = 0
         self._flushers: list[Flusher] = []
         self.losses: list[Loss] = []
         self._scanned_bytes = 0
@@ -85,6 +75,7 @@ class MessageStore(Appender):
                 raise StoreUnusable(f"{path} cannot be used as a store: {error.strerror or error}") from error
             raise
         self._open_ms = (time.perf_counter() - began) * 1000
+        watch(self)
 
     @classmethod
     def open(
@@ -180,7 +171,8 @@ class MessageStore(Appender):
             if self._closed:
                 return
             self._closed = True
-        closed = StoreClosed(f"the store {self.path} was closed; open it again")
+            forget(self)
+        closed = StoreClosed(self._why_closed)
         for queue in self._queues:
             answer_all(queue.close(closed), closed)
         for flusher in self._flushers:
@@ -199,6 +191,18 @@ class MessageStore(Appender):
                 lane.close()
             self._reader.buffers.clear()
             self._lock.release()
+
+    def after_fork(self) -> None:
+        """In a forked child: this copy has no threads, and its files are its parent's. It counts as closed."""
+        self._why_closed = f"the store {self.path} was opened before a fork; open it in the process that uses it"
+        self._closed = True
+        self._naming, self._arrivals = threading.Lock(), threading.Condition()  # a lost thread may hold them
+        error = StoreClosed(self._why_closed)
+        for lane, queue in zip(self._lanes, self._queues, strict=True):
+            waiting = [*queue.after_fork(error), *lane.under_way.after_fork()]
+            # Of the others nobody is here: their threads and loops stayed with the parent.
+            answer_all([request for request in waiting if type(request) is Ticket], error)
+        self._lock.release()
 
     def _finish_lane(self, lane: Lane) -> None:
         """A small open segment gets a note of where it ends; a large one is sealed."""
@@ -242,125 +246,6 @@ class MessageStore(Appender):
         with contextlib.suppress(StoreError):
             self._queues[lane.index].put(Mark(), wait=False)
 
-    # -- reading --------------------------------------------------------------------------------------
-
-    def read(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int = 0,
-        max_messages: int = 32,
-        max_bytes: int = 1 << 20,
-        wait_ms: int = 0,
-    ) -> list[Message]:
-        """Durable messages from `offset` on, in offset order; each checksum is verified.
-
-        Args:
-            offset: of the first message wanted; the queue's next offset gives an empty list.
-            max_messages: at most so many.
-            max_bytes: stops before this many bytes of data, but gives at least one message.
-            wait_ms: how long to wait for a message if there is none.
-
-        Raises:
-            OffsetOutOfRange: the offset is before the queue's first or after its next one.
-            StoreCorrupt: a message's bytes are damaged on the device.
-        """
-        stream = self._readable(topic, queue_id, offset, max_messages, max_bytes)
-        if type(wait_ms) is not int:
-            raise InvalidMessage(f"wait_ms is an int, not {type(wait_ms).__name__}")
-        deadline = time.monotonic() + wait_ms / 1000
-        while True:
-            if stream is not None:
-                found = self._reader.read(stream, offset, max_messages, max_bytes)
-                if found:
-                    return found
-                self._check_not_past(stream, offset)
-            elif offset > 0:
-                raise OffsetOutOfRange(topic, queue_id, offset, 0, 0)
-            if wait_ms <= 0 or not self._wait_for_message(topic, queue_id, offset, deadline):
-                return []
-            stream = self._streams.get(topic, queue_id)
-
-    def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
-        """{0: data, 1: data, ..}: up to `fetch_num` messages from `offset` on (R1, the contest's call).
-
-        Empty behind the queue's end. Raises OffsetOutOfRange before its first offset, StoreCorrupt.
-        """
-        stream = None
-        if type(offset) is type(fetch_num) is type(queue_id) is int and type(topic) is str and not self._closed:
-            stream = self._streams.get(topic, queue_id)
-        if stream is None or offset < 0 or fetch_num < 0:
-            stream = self._readable(topic, queue_id, offset, fetch_num, 1)
-        return self._reader.get_range(stream, offset, fetch_num) if stream is not None else {}
-
-    def read_batch(
-        self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 4096, max_bytes: int = 64 << 20
-    ) -> MessageBatch:
-        """The same messages as `read` gives, as columns over one buffer: for who reads in bulk."""
-        stream = self._readable(topic, queue_id, offset, max_messages, max_bytes)
-        if stream is None:
-            if offset > 0:
-                raise OffsetOutOfRange(topic, queue_id, offset, 0, 0)
-            return _empty_batch(topic, queue_id)
-        batch = self._reader.read_batch(stream, offset, max_messages, max_bytes)
-        if not len(batch):
-            self._check_not_past(stream, offset)
-        return batch
-
-    def scan(self) -> Iterator[MessageBatch]:
-        """Everything that is durable, in log order (lane by lane), a batch a frame.
-
-        Raises StoreCorrupt at a damaged frame or message.
-        """
-        self._check_open()
-        for lane in self._lanes:
-            for batch in scan_lane(lane):
-                yield batch
-                self._check_open()
-
-    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """(first, next): the queue holds the offsets first .. next - 1; (0, 0) if it was never used."""
-        self._check_open()
-        stream = self._streams.get(*check_name(topic, queue_id))
-        return self._reader.bounds(stream) if stream is not None else (0, 0)
-
-    def _readable(
-        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
-    ) -> Stream | None:
-        self._check_open()
-        if not type(offset) is type(max_messages) is type(max_bytes) is int or min(offset, max_messages, max_bytes) < 0:
-            check_counts(offset=offset, max_messages=max_messages, max_bytes=max_bytes)
-        stream = self._found(topic, queue_id)
-        return stream if stream is not None else self._streams.get(*check_name(topic, queue_id))
-
-    def _check_not_past(self, stream: Stream, offset: int) -> None:
-        first, next_offset = self._reader.bounds(stream)
-        if offset > next_offset:
-            raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, first, next_offset)
-
-    def _wait_for_message(self, topic: str, queue_id: int, offset: int, deadline: float) -> bool:
-        """Sleep until the queue has a message at `offset`; False when the time is up."""
-        with self._arrivals:
-            while not self._closed:
-                stream = self._streams.get(topic, queue_id)
-                if stream is not None and self._reader.bounds(stream)[1] > offset:
-                    return True
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._waiting_readers += 1
-                try:
-                    self._arrivals.wait(left)
-                finally:
-                    self._waiting_readers -= 1
-        raise StoreClosed(f"the store {self.path} was closed while waiting for a message")
-
-    def _arrived(self) -> None:
-        """Something became durable: wake the readers that wait, if there are any."""
-        if self._waiting_readers:
-            with self._arrivals:
-                self._arrivals.notify_all()
-
     def stats(self) -> dict[str, Any]:
         """What the store has and did since it was opened, as a plain nested dict (bytes, counts, ms)."""
         return {
@@ -386,11 +271,3 @@ class MessageStore(Appender):
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _empty_batch(topic: str, queue_id: int) -> MessageBatch:
-    nothing = np.empty(0, np.int64)
-    return MessageBatch(
-        memoryview(b""), nothing, nothing, nothing, nothing, np.empty(0, np.uint32), [(topic, queue_id)]
-    )
-

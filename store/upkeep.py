@@ -61,6 +61,7 @@ class Upkeep:
         self._making = threading.RLock()
         self._wake = threading.Event()
         self._closing = False
+        self._retires = True
         self._wake.set()
         self.prewritten_bytes = 0
         self.recycled_segments = 0
@@ -238,6 +239,8 @@ class Upkeep:
 
     def _retire(self) -> None:
         """Remove sealed segments by age and by bytes, oldest first (by the newest message in each)."""
+        if not self._retires:
+            return
         if self._config.retention_ms is not None:
             limit = self._clock_ms() - self._config.retention_ms
             for lane in self._lanes:
@@ -258,15 +261,20 @@ class Upkeep:
         return total
 
     def _remove_oldest(self, lane: Lane) -> None:
-        oldest = lane.forget_oldest()
-        self.removed_segments += 1
+        oldest = lane.view.sealed[0]
         segment = oldest.segment
         retired = segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
         segment.open_data()  # for the readers who found it before, and know only its old name
         self._disk.rename(segment.path, retired)
-        self._disk.force_folder(lane.folder)
-        # Its bytes are touched when the last of those readers has let go, not before.
-        weakref.finalize(oldest, self._unused, lane, retired, segment.header.capacity_bytes)
+        lane.forget_oldest()  # not before: a segment that keeps its name is still there at the next opening
+        self.removed_segments += 1
+        try:
+            self._disk.force_folder(lane.folder)
+        except OSError:
+            self._retires = False  # a later removal could reach the device without this one: a gap
+            raise
+        # Its bytes are touched when the last of those readers has let go, not before; and not while Python ends.
+        weakref.finalize(oldest, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False
 
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
         """Nobody reads a removed segment any more. Runs in whichever thread was the last."""

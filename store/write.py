@@ -55,18 +55,14 @@ class Write:
     """One write of whole blocks, and one force. `low` and `high` are lane positions.
 
     `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
-    `log_end`: where the log ends; a mark never claims the zeros behind it, since the next frame, not written yet,
-    might just as well have begun there.
     """
 
     def __init__(
-        self, segment: Segment, parts: list[memoryview], low: int, high: int, log_end: int,
-        *, force: bool, earlier: bool,
-    ) -> None:  # fmt: skip
+        self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool, earlier: bool
+    ) -> None:
         self.segment = segment
         self.low = low
         self.high = high
-        self.mark = min(high, log_end)
         self.force = force
         self.earlier = earlier
         self.done = False
@@ -85,15 +81,19 @@ class Write:
 
 
 class Done(NamedTuple):
-    """What a completed write answered, and how many messages readers see by it."""
+    """What a completed write answered, how many messages readers see by it, and the segments that it filled."""
 
     requests: int
     cost_bytes: int
     visible: int
+    full: list[FullSegment]
 
 
 class Pending(NamedTuple):
-    """A frame that is not wholly durable. Positions are lane positions; `ends` one a message."""
+    """A frame that is not wholly durable. Positions are lane positions; `ends` one a message.
+
+    `payload`: where the first payload begins; None if the requests are not one plain message each.
+    """
 
     requests: Sequence[Ticket]
     ends: list[int]
@@ -101,14 +101,18 @@ class Pending(NamedTuple):
     first_entry: int
     table: OpenTable
     cost_bytes: int
+    payload: int | None
 
     def split(self, whole: int) -> tuple[Sequence[Ticket], int, Pending]:
         """The requests within the first `whole` messages, what they cost, and the frame without them.
 
         A group stays whole: its first messages may be visible before it is answered.
         """
-        requests = self.requests[: requests_within(self.requests, whole)]
-        messages, cost = sum(request.count for request in requests), sum(map(cost_bytes, requests))
+        if self.payload is not None:
+            requests, messages, cost = self.requests[:whole], whole, self.ends[whole - 1] - self.payload
+        else:
+            requests = self.requests[: requests_within(self.requests, whole)]
+            messages, cost = sum([request.count for request in requests]), sum(map(cost_bytes, requests))
         rest = Pending(
             self.requests[len(requests) :],
             self.ends[messages:],
@@ -116,5 +120,6 @@ class Pending(NamedTuple):
             self.first_entry + messages,
             self.table,
             self.cost_bytes - cost,
+            None if self.payload is None else self.ends[whole - 1],
         )
         return requests, cost, rest

@@ -1,0 +1,31 @@
+"""For tests of programs that use the store: a disk whose power can be cut, and a checker of histories.
+
+    disk = SimulatedDisk()
+    store = MessageStore.open(folder, disk=disk)
+    ...                                       # append; remember what was acknowledged
+    left = disk.crash(random.Random(seed))    # what a power cut at this moment leaves
+    store.close()
+    MessageStore.open(folder, disk=left)      # everything that was acknowledged is there
+"""
+
+from .disk import Operation, PowerCut, SimulatedDisk
+from .faults import KINDS, Fault, Kind
+from .file import SimulatedFile
+from .history import History, Violation
+from .survivors import BLOCK_BYTES, MANNERS, SECTOR_BYTES, Manner
+
+__all__ = [
+    "BLOCK_BYTES",
+    "KINDS",
+    "MANNERS",
+    "SECTOR_BYTES",
+    "Fault",
+    "History",
+    "Kind",
+    "Manner",
+    "Operation",
+    "PowerCut",
+    "SimulatedDisk",
+    "SimulatedFile",
+    "Violation",
+]

@@ -1,0 +1,203 @@
+"""The bytes of one simulated file: what the kernel has and what the device certainly has, apart."""
+
+from __future__ import annotations
+
+from .survivors import BLOCK_BYTES, Survivors
+
+ZERO = bytes(BLOCK_BYTES)
+
+Versions = tuple[bytes, ...]
+
+
+class Content:
+    """A file's blocks and length, twice: as written, and as forced.
+
+    Invariants:
+        * a block that is neither in `unforced` nor in `doubtful` is the same written and forced;
+        * `unforced[i]` are the states of block i since it was last forced, oldest first, the last one being
+          what is written; a force settles it;
+        * `doubtful[i]` are states that a failed force dropped: the device may have them, and no later force
+          settles that, as the kernel takes the block for clean. Only writing it anew does.
+
+    Blocks that are missing in a dict are zeros.
+    """
+
+    __slots__ = (
+        "_fingerprint", "doubtful", "forced", "forced_size", "reserved", "size", "sizes", "unforced", "written",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.written: dict[int, bytes] = {}
+        self.forced: dict[int, bytes] = {}
+        self.unforced: dict[int, Versions] = {}
+        self.doubtful: dict[int, Versions] = {}
+        self.size = 0
+        self.forced_size = 0
+        self.sizes: tuple[int, ...] = ()  # since the last force, oldest first
+        self.reserved = 0
+        self._fingerprint: int | None = None  # of what is written, until that changes
+
+    # -- what the kernel has --------------------------------------------------------------------------
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes as written; fewer only at the end."""
+        end = min(position + size, self.size)
+        if end <= position:
+            return b""
+        first, skip = divmod(position, BLOCK_BYTES)
+        get = self.written.get
+        blocks = [get(index, ZERO) for index in range(first, (end - 1) // BLOCK_BYTES + 1)]
+        whole = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+        return whole if not skip and len(whole) == end - position else whole[skip : skip + end - position]
+
+    def write(self, position: int, data: bytes) -> None:
+        """Write; nothing of it is forced."""
+        end = position + len(data)
+        first, last = position // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
+        for index in range(first, last + 1):
+            at = index * BLOCK_BYTES - position
+            if at >= 0 and at + BLOCK_BYTES <= len(data):
+                block = data[at : at + BLOCK_BYTES]
+            else:
+                old = self.written.get(index, ZERO)
+                part = data[max(0, at) : at + BLOCK_BYTES]
+                begin = max(0, -at)
+                block = old[:begin] + part + old[begin + len(part) :]
+            self._put(index, ZERO if block == ZERO else block)
+        if end > self.size:
+            self._resize(end)
+
+    def _put(self, index: int, block: bytes) -> None:
+        self.written[index] = block
+        self.unforced[index] = (*self.unforced.get(index, ()), block)
+        self._fingerprint = None
+
+    def _resize(self, size: int) -> None:
+        self.size = size
+        self.sizes = (*self.sizes, size)
+        self._fingerprint = None
+
+    def reserve(self, size: int) -> None:
+        """Take space; the file grows to `size` if it is shorter."""
+        self.reserved = max(self.reserved, size)
+        if size > self.size:
+            self._resize(size)
+
+    def truncate(self, size: int) -> None:
+        """Cut or grow. What is behind a cut reads as zeros should the file grow again."""
+        for index in [index for index in self.written if (index + 1) * BLOCK_BYTES > size]:
+            kept = max(0, size - index * BLOCK_BYTES)
+            block = self.written[index][:kept].ljust(BLOCK_BYTES, b"\0")
+            if block != self.written[index]:
+                self._put(index, ZERO if not kept else block)
+        self.reserved = min(self.reserved, size)
+        if size != self.size:
+            self._resize(size)
+
+    # -- what the device has --------------------------------------------------------------------------
+
+    def force(self) -> None:
+        """All that was written, and the length, is on the device."""
+        for index in self.unforced:
+            self.forced[index] = self.written[index]
+            self.doubtful.pop(index, None)
+        self.unforced = {}
+        self._force_size()
+
+    def force_range(self, position: int, end: int) -> None:
+        """Only this range is on the device, and the length if the range needs it.
+
+        The file system writes whole blocks from its cache, but promises no more than the range: the rest of
+        a block at its edge stays in doubt.
+        """
+        for index in range(position // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1):
+            if index not in self.unforced:
+                continue
+            begin, stop = index * BLOCK_BYTES, (index + 1) * BLOCK_BYTES
+            new = self.written[index]
+            if begin < position or stop > end:
+                old = self.forced.get(index, ZERO)
+                low, high = max(0, position - begin), min(BLOCK_BYTES, end - begin)
+                mixed = old[:low] + new[low:high] + old[high:]
+                self.forced[index] = mixed
+                self.unforced[index] = tuple(
+                    version[:low] + new[low:high] + version[high:] for version in self.unforced[index]
+                )
+                if mixed != new:
+                    continue
+            self.forced[index] = new
+            del self.unforced[index]
+            self.doubtful.pop(index, None)
+        if end > self.forced_size:
+            self._force_size()
+
+    def _force_size(self) -> None:
+        self.forced_size = self.size
+        self.sizes = ()
+
+    def fail_force(self) -> None:
+        """A force failed: the kernel takes its blocks for clean, and what the device has is anybody's guess."""
+        for index, versions in self.unforced.items():
+            self.doubtful[index] = (*self.doubtful.get(index, ()), *versions)
+        self.unforced = {}
+
+    def flip(self, position: int, bit: int) -> None:
+        """Change one bit of what is written and of what is forced."""
+        index, at = divmod(position, BLOCK_BYTES)
+        for blocks in (self.written, self.forced):
+            block = bytearray(blocks.get(index, ZERO))
+            block[at] ^= 1 << bit
+            blocks[index] = bytes(block)
+        self._fingerprint = None
+
+    @property
+    def unforced_blocks(self) -> int:
+        """Blocks that a power cut decides about."""
+        return len(self.unforced) + len(self.doubtful.keys() - self.unforced.keys())
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Space that the file takes."""
+        return max(self.reserved, self.size)
+
+    def survive(self, survivors: Survivors) -> Content:
+        """The file as a power cut leaves it; all of it is forced then."""
+        if not (self.unforced or self.doubtful or self.sizes):
+            return self.copy()
+        found = Content()
+        blocks = dict(self.forced)
+        for index in sorted({*self.unforced, *self.doubtful}):
+            unforced = self.doubtful.get(index, ()) + self.unforced.get(index, ())
+            blocks[index] = survivors.block(blocks.get(index, ZERO), unforced)
+        size = survivors.size(self.forced_size, self.sizes) if self.sizes else self.forced_size
+        found.size = found.forced_size = size
+        found.reserved = min(self.reserved, size)
+        if size != self.size or self.sizes:
+            blocks = {index: _cut(block, size - index * BLOCK_BYTES) for index, block in blocks.items()}
+        found.written = blocks
+        found.forced = dict(blocks)
+        return found
+
+    def fingerprint(self) -> int:
+        """A number that is the same for files with the same bytes as written; within one process only."""
+        if self._fingerprint is None:
+            blocks = frozenset([(index, block) for index, block in self.written.items() if block is not ZERO])
+            self._fingerprint = hash((self.size, blocks))
+        return self._fingerprint
+
+    def copy(self) -> Content:
+        """The same state, to be changed apart from this one."""
+        twin = Content()
+        twin.written, twin.forced = dict(self.written), dict(self.forced)
+        twin.unforced, twin.doubtful = dict(self.unforced), dict(self.doubtful)
+        twin.size, twin.forced_size = self.size, self.forced_size
+        twin.sizes, twin.reserved = self.sizes, self.reserved
+        twin._fingerprint = self._fingerprint
+        return twin
+
+
+def _cut(block: bytes, kept: int) -> bytes:
+    """A block of a file that ends `kept` bytes behind the block's begin."""
+    if kept >= BLOCK_BYTES:
+        return block
+    return block[:kept].ljust(BLOCK_BYTES, b"\0") if kept > 0 else ZERO

@@ -1,0 +1,280 @@
+"""A simulated disk: `MessageStore.open(folder, disk=SimulatedDisk())` stores in memory, and the power can be cut.
+
+The fault model
+---------------
+Written and forced state are kept apart, for bytes, lengths and names. What a power cut (`crash`) leaves:
+
+* **Bytes.** Of each 4 KiB block that was written since it was last forced, any of its states survives, or the
+  forced one: all of it, or 512-byte sectors of several states, or sectors torn inside. Blocks survive in any
+  order, whatever the order of the writes. A force settles all blocks of its file that were written before it;
+  a write with `force` settles its own bytes and nothing else.
+* **Lengths.** Of a file that grew or was cut since its last force, any of its lengths since then, whatever
+  became of its blocks. What grew without surviving bytes is zeros. A forced write settles the length as far
+  as its bytes need it.
+* **Names.** Creating, renaming and removing are durable only after `force_folder`; a force of the file does not
+  make its name durable (more is promised by some file systems, by none for certain). Before it, any subset of
+  a folder's changes survives, the first ones in order or any others. A rename is atomic: old name or new one.
+  A new folder's name is durable when `make_folder` returns.
+* **A failed force** (`Fault("force")`): the kernel takes the blocks for clean. They are read as written, and
+  later forces succeed without them; whether the device has them is open until they are written anew. Retrying
+  the force therefore proves nothing (Rebello and others, "Can applications recover from fsync failures?",
+  ATC 2020).
+* **A failed write** leaves none of its bytes, or with `Fault.short` the first part of them. Any other call that
+  fails has no effect.
+* **The death of the process** (`crash` in the manner "all") takes nothing: the kernel lives on.
+
+Not in the model: a device that loses what it forced, or changes what nobody wrote (flip bits for that), and
+bytes of other files in new blocks.
+
+Errors are injected with `Fault`, by kind and count. `cut_at` pulls the plug at the Nth operation: that one and
+all later ones raise `PowerCut`. `on_operation` is called before each operation that changes something, with the
+disk as it is; calling `crash` there gives what a cut at this moment leaves, and the run goes on unharmed: so
+every moment of a run is tried without running it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from .content import Content
+from .faults import Fault, Faults, Kind
+from .file import SimulatedFile
+from .names import Change, Names
+from .survivors import MANNERS, Manner, Survivors
+
+
+class PowerCut(OSError):
+    """The plug was pulled: nothing passes any more. `crash` gives what is left."""
+
+
+class Operation(NamedTuple):
+    """An operation that is about to change something. Position and size are bytes, 0 where they mean nothing."""
+
+    kind: Kind
+    path: Path
+    position: int
+    size: int
+
+
+class SimulatedDisk:
+    """A `Disk` in memory. See the module's text for what survives.
+
+    The lock and the existence of folders are not asked of the disk by a store, so `make_folder` makes the folder
+    really as well; no file in it is real but `LOCK`.
+
+    Args:
+        faults: errors to inject.
+        capacity_bytes: ENOSPC beyond it; None for no limit.
+    """
+
+    def __init__(self, faults: Iterable[Fault] = (), *, capacity_bytes: int | None = None) -> None:
+        self.lock = threading.RLock()
+        self.operations = 0  # that changed something, or tried to
+        self.open_files = 0
+        self.on_operation: Callable[[Operation], None] | None = None
+        self.cut_at: int | None = None
+        self.capacity_bytes = capacity_bytes
+        self._faults = Faults(faults)
+        self._folders: dict[str, Names] = {}  # by path; strings, since hashing a Path costs more than a read
+
+    # -- faults ---------------------------------------------------------------------------------------
+
+    def inject(self, *faults: Fault) -> None:
+        """Set errors to inject, in place of earlier ones; they count from now on."""
+        self._faults = Faults(faults)
+
+    @property
+    def faults_struck(self) -> int:
+        """How often a fault that is set now struck."""
+        return self._faults.struck
+
+    def begin(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> Fault | None:
+        """Before an operation that changes something: count it, tell of it; the fault that it meets.
+
+        Raises PowerCut from the operation `cut_at` on.
+        """
+        self.operations += 1
+        if self.cut_at is not None and self.operations >= self.cut_at:
+            raise PowerCut(errno.EIO, "the power was cut", str(path))
+        if self.on_operation is not None:
+            self.on_operation(Operation(kind, path, position, size))
+        return self._faults.next(kind)
+
+    def look(self, path: Path) -> None:
+        """Before an operation that changes nothing. Raises PowerCut, or an injected error."""
+        if self.cut_at is not None and self.operations >= self.cut_at:
+            raise PowerCut(errno.EIO, "the power was cut", str(path))
+        fault = self._faults.next("read")
+        if fault is not None:
+            raise fault.make_error(str(path))
+
+    def take_space(self, content: Content, end: int) -> None:
+        """Make sure that a file may grow to `end`. Raises OSError."""
+        if self.capacity_bytes is None or end <= content.allocated_bytes:
+            return
+        if self.used_bytes() + end - content.allocated_bytes > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def used_bytes(self) -> int:
+        """Space that the files with a name take."""
+        return sum(file.allocated_bytes for names in self._folders.values() for file in names.now.values())
+
+    # -- the file system ------------------------------------------------------------------------------
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> SimulatedFile:
+        """Open a file for reading and writing. Raises OSError."""
+        with self.lock:
+            self.look(path)
+            fault = self._faults.next("open")
+            if fault is not None:
+                raise fault.make_error(str(path))
+            folder, _, name = str(path).rpartition("/")
+            names = self._folders.get(folder)
+            if names is None and create and path.parent.is_dir():
+                names = self._folders[folder] = Names()  # a folder that was there before the disk
+            content = names.now.get(name) if names is not None else None
+            if content is None:
+                if names is None or not create:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+                content = Content()
+                self._change("create", path, Change(name, content))
+            return SimulatedFile(self, path, content, direct=direct)
+
+    def list(self, folder: Path) -> list[str]:
+        """Names in a folder, files and folders, sorted; none if there is no such folder."""
+        with self.lock:
+            self.look(folder)
+            names = self._folders.get(str(folder))
+            begin = f"{folder}/"
+            inner = {path[len(begin) :].partition("/")[0] for path in self._folders if path.startswith(begin)}
+            return sorted([*(names.now if names is not None else ()), *inner])
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder and its parents durably; an existing one is fine."""
+        with self.lock:
+            if str(folder) in self._folders:
+                return
+            fault = self.begin("make_folder", folder)
+            if fault is not None:
+                raise fault.make_error(str(folder))
+            self._folders[str(folder)] = Names()
+            with contextlib.suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename within a folder; not durable before `force_folder`."""
+        with self.lock:
+            content = self._named(old)
+            self._change("rename", old, Change(new.name, content, old.name))
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; not durable before `force_folder`."""
+        with self.lock:
+            self._named(path)
+            self._change("remove", path, Change(None, None, path.name))
+
+    def force_folder(self, folder: Path) -> None:
+        """Make new, renamed and removed names of a folder durable."""
+        with self.lock:
+            fault = self.begin("force_folder", folder)
+            if fault is not None:
+                raise fault.make_error(str(folder))
+            if str(folder) in self._folders:
+                self._folders[str(folder)].force()
+
+    def _change(self, kind: Kind, path: Path, change: Change) -> None:
+        fault = self.begin(kind, path)
+        if fault is not None:
+            raise fault.make_error(str(path))
+        self._folders[str(path.parent)].apply(change)
+
+    def _named(self, path: Path) -> Content:
+        folder, _, name = str(path).rpartition("/")
+        names = self._folders.get(folder)
+        if names is None or name not in names.now:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return names.now[name]
+
+    # -- what is left ---------------------------------------------------------------------------------
+
+    def crash(self, chance: random.Random, manner: Manner | None = None) -> SimulatedDisk:
+        """A new disk with what a power cut at this moment leaves, all of it forced. This one is unchanged.
+
+        Args:
+            chance: decides what survives; the same seed gives the same disk.
+            manner: see `Survivors`; None draws one as well.
+        """
+        with self.lock:
+            contents = [content for folder in sorted(self._folders) for content in self._folders[folder].contents()]
+            unforced = sum(content.unforced_blocks for content in contents)
+            how = chance.choice(MANNERS) if manner is None else manner
+            survivors = Survivors(chance, how, unforced)
+            left = {id(content): content.survive(survivors) for content in contents}
+            found = SimulatedDisk(capacity_bytes=self.capacity_bytes)
+            for folder in sorted(self._folders):
+                names = found._folders[folder] = Names()
+                kept = self._folders[folder].survive(survivors)
+                names.now = {name: left[id(content)] for name, content in kept.items()}
+                names.forced = dict(names.now)
+            return found
+
+    def copy(self) -> SimulatedDisk:
+        """The same state, forced and not, on a disk of its own."""
+        with self.lock:
+            twin = SimulatedDisk(capacity_bytes=self.capacity_bytes)
+            twins: dict[int, Content] = {}
+            for folder, names in self._folders.items():
+                for content in names.contents():
+                    twins[id(content)] = content.copy()
+                other = twin._folders[folder] = Names()
+                other.now = {name: twins[id(content)] for name, content in names.now.items()}
+                other.forced = {name: twins[id(content)] for name, content in names.forced.items()}
+                other.unforced = [
+                    change._replace(content=twins[id(change.content)]) if change.content is not None else change
+                    for change in names.unforced
+                ]
+            return twin
+
+    def flip(self, path: Path, position: int, bit: int = 0) -> None:
+        """Damage one bit of a file, as written and as forced."""
+        with self.lock:
+            self._named(path).flip(position, bit)
+
+    def is_forced(self) -> bool:
+        """True if a power cut now would take nothing."""
+        with self.lock:
+            return not any(
+                names.unforced or any(file.unforced_blocks or file.sizes for file in names.now.values())
+                for names in self._folders.values()
+            )
+
+    def files(self) -> dict[Path, bytes]:
+        """Every file with its bytes as written."""
+        with self.lock:
+            return {
+                Path(folder, name): content.read(0, content.size)
+                for folder, names in sorted(self._folders.items())
+                for name, content in sorted(names.now.items())
+            }
+
+    def fingerprint_of(self, path: Path) -> int:
+        """A number that is the same for files with the same bytes as written; within one process only."""
+        return self._named(path).fingerprint()
+
+    def fingerprint(self) -> int:
+        """A number that is the same for disks with the same files as written; within one process only."""
+        with self.lock:
+            return hash(
+                tuple(
+                    (folder, name, content.fingerprint())
+                    for folder, names in sorted(self._folders.items())
+                    for name, content in sorted(names.now.items())
+                )
+            )

@@ -1,0 +1,106 @@
+"""An open file of a simulated disk: a `LogFile`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..disk import Buffer
+from .content import Content
+
+if TYPE_CHECKING:
+    from .disk import SimulatedDisk
+
+
+class SimulatedFile:
+    """Stays with its file through renames and removal, as a descriptor does.
+
+    Has no `fileno` and no `read_into`: the store then reads footers in place of mapping them.
+    """
+
+    def __init__(self, disk: SimulatedDisk, path: Path, content: Content, *, direct: bool) -> None:
+        self.path = path
+        self.direct = direct
+        self._disk = disk
+        self._content = content
+        self._open = True
+        disk.open_files += 1
+
+    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
+        """Write; with `force` these bytes, and no others, are on the device when it returns."""
+        data = b"".join(parts)
+        disk, content = self._disk, self._content
+        with disk.lock:
+            fault = disk.begin("write", self.path, position, len(data))
+            if fault is not None:
+                self._write(position, data[: int(len(data) * fault.short)])
+                raise fault.make_error(str(self.path))
+            self._write(position, data)
+            if force and data:
+                self._begin_force(position, len(data))
+                content.force_range(position, position + len(data))
+
+    def _write(self, position: int, data: bytes) -> None:
+        if data:
+            self._disk.take_space(self._content, position + len(data))
+            self._content.write(position, data)
+
+    def _begin_force(self, position: int, size: int) -> None:
+        fault = self._disk.begin("force", self.path, position, size)
+        if fault is not None:
+            self._content.fail_force()
+            raise fault.make_error(str(self.path))
+
+    def force(self) -> None:
+        """All that was written is on the device when it returns."""
+        with self._disk.lock:
+            self._begin_force(0, self._content.size)
+            self._content.force()
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes as written; fewer only at the end."""
+        with self._disk.lock:
+            self._disk.look(self.path)
+            return self._content.read(position, size)
+
+    def will_need(self, position: int, size: int) -> None:
+        """A hint; nothing happens."""
+
+    def drop_cached(self, position: int, size: int) -> None:
+        """A hint; nothing happens."""
+
+    def size(self) -> int:
+        """Length as written, in bytes."""
+        return self._content.size
+
+    def truncate(self, size: int) -> None:
+        """Cut or grow; not durable before a force."""
+        with self._disk.lock:
+            fault = self._disk.begin("truncate", self.path, size, 0)
+            if fault is not None:
+                raise fault.make_error(str(self.path))
+            self._content.truncate(size)
+
+    def reserve(self, size: int) -> None:
+        """Take space for the first `size` bytes; ENOSPC if the disk has not so much."""
+        with self._disk.lock:
+            fault = self._disk.begin("reserve", self.path, size, 0)
+            if fault is not None:
+                raise fault.make_error(str(self.path))
+            self._disk.take_space(self._content, size)
+            self._content.reserve(size)
+
+    def sequential(self) -> SimulatedFile:
+        """The same file opened once more; also after a rename."""
+        self._disk.look(self.path)
+        return SimulatedFile(self._disk, self.path, self._content, direct=self.direct)
+
+    def close(self) -> None:
+        """Let go of the file. Nothing is forced by it."""
+        if self._open:
+            self._open = False
+            self._disk.open_files -= 1
+
+    def __del__(self) -> None:
+        self.close()

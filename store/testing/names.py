@@ -1,0 +1,60 @@
+"""The names of one simulated folder: as they are, and as the device certainly has them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .content import Content
+from .survivors import Survivors
+
+
+class Change(NamedTuple):
+    """One change of a folder. `name` is given to `content`, and `old` is taken away; either may be missing."""
+
+    name: str | None
+    content: Content | None
+    old: str | None = None
+
+
+class Names:
+    """The files of a folder by name; changes survive a power cut for certain only after `force`."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, Content] = {}
+        self.forced: dict[str, Content] = {}
+        self.unforced: list[Change] = []
+
+    def apply(self, change: Change) -> None:
+        """Make a change; it is not forced."""
+        _apply(self.now, change)
+        self.unforced.append(change)
+
+    def force(self) -> None:
+        """All changes are on the device."""
+        if self.unforced:
+            self.forced = dict(self.now)
+            self.unforced = []
+
+    def contents(self) -> list[Content]:
+        """Every file that a power cut may leave, in a fixed order, each once."""
+        named = [*sorted(self.forced.items()), *sorted(self.now.items())]
+        files = [content for _, content in named]
+        files += [change.content for change in self.unforced if change.content is not None]
+        return list({id(content): content for content in files}.values())
+
+    def survive(self, survivors: Survivors) -> dict[str, Content]:
+        """The names as a power cut leaves them, with the contents of before it."""
+        found = dict(self.forced)
+        for change in survivors.changes(self.unforced) if self.unforced else []:
+            _apply(found, change)
+        return found
+
+
+def _apply(names: dict[str, Content], change: Change) -> None:
+    if change.old is not None:
+        held = names.get(change.old)
+        if change.content is not None and held is not change.content:
+            return  # a file whose old name did not survive has no new one either
+        names.pop(change.old, None)
+    if change.name is not None and change.content is not None:
+        names[change.name] = change.content
