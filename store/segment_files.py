@@ -47,6 +47,7 @@ class LaneFiles:
         self._store_id = store_id
         self._repair = repair
         self._rebuilt: set[int] = set()  # sequences of segments whose header a repair wrote anew
+        self._begun: set[int] = set()  # files without a header that hold frames of their own sequence all the same
         self.spares: list[tuple[int, int]] = []
 
     def in_use(self) -> list[UsedFile]:
@@ -60,10 +61,11 @@ class LaneFiles:
             else:
                 used.append(file)
         last = used[-1].sequence if used else 0
+        unused: list[tuple[int, Path]] = []
         for sequence, path in unknown:
             later = [file for file in used if file.sequence > sequence]
             if not later and _is_closed(used):
-                self._keep_spare(sequence, path)
+                unused.append((sequence, path))
             elif self._was_in_use(sequence, path, later):
                 self._repair.on_damage("a segment's header is damaged", path, 0)
                 used.append(self._rebuild_header(sequence, path))
@@ -75,7 +77,8 @@ class LaneFiles:
                 used = [file for file in used if file.sequence < sequence]
                 break
             else:
-                self._keep_spare(sequence, path)
+                unused.append((sequence, path))
+        self._keep_spares(unused)
         self._check_gaps(used)
         return used
 
@@ -131,6 +134,8 @@ class LaneFiles:
             if record is not None and record.sequence == sequence:
                 return True
             frames = FrameScanner(reader, sequence, 0, 0).find_later(0, reader.size_bytes)
+            if frames:
+                self._begun.add(sequence)
         finally:
             reader.close()
             file.close()
@@ -150,24 +155,34 @@ class LaneFiles:
 
     # -- changing files -------------------------------------------------------------------------------
 
-    def _keep_spare(self, sequence: int, path: Path) -> None:
+    def _keep_spares(self, unused: list[tuple[int, Path]]) -> None:
+        """Keep what can be used; from the first one on that cannot be, none is: there may be no gap."""
+        for index, (sequence, path) in enumerate(unused):
+            if not self._keep_spare(sequence, path):
+                self._remove([path for _, path in unused[index:]])
+                return
+
+    def _keep_spare(self, sequence: int, path: Path) -> bool:
         file = self._disk.open(path)
         size = file.size() & -BLOCK_BYTES
         file.close()
         contiguous = not self.spares or sequence == self.spares[-1][0] + 1
-        if size >= DATA_START + BLOCK_BYTES and contiguous:
+        # Frames of a lost first write would fit behind a new header that happens to be the same: if the clock stands.
+        kept = size >= DATA_START + BLOCK_BYTES and contiguous and sequence not in self._begun
+        if kept:
             self.spares.append((sequence, size))
-        else:
-            self._disk.remove(path)
+        return kept
 
     def discard(self, first: int) -> None:
         """Remove the files from a sequence on: nothing in them was acknowledged."""
         self.spares.clear()
-        for sequence, path in reversed(self._listed()):
-            if sequence >= first:
-                self._disk.remove(path)
-                # One after the other, the last one first: a crash in between must not leave a hole in the numbers.
-                self._disk.force_folder(self._folder)
+        self._remove([path for sequence, path in self._listed() if sequence >= first])
+
+    def _remove(self, paths: list[Path]) -> None:
+        """Remove the last files of the lane, the last one first: a crash in between must leave no hole."""
+        for path in reversed(paths):
+            self._disk.remove(path)
+            self._disk.force_folder(self._folder)
 
     def _rebuild_header(self, sequence: int, path: Path) -> UsedFile:
         """Put a new header before the frames of a segment; the old one is set aside."""
