@@ -67,16 +67,16 @@ class Flusher:
                 else:
                     held = self.lane.tail > self.lane.issued
                     late = not self.queue.wait(HOLD_S if held else None)
-            if self.lane.poison is not None:
-                self.lane.fail(self.lane.poison)  # what was still being built when the other flusher's write failed
         except BaseException as error:  # of the device, or a bug, or no memory: nothing may build on it
             self._fail(error)
 
     def _next_writes(self, late: bool) -> list[Write]:
         """Take a batch if one is ready, build it, plan it. The building lock is held."""
         lane, queue = self.lane, self.queue
-        if self._ended or lane.poison is not None:
+        if lane.poison is not None:
             self._ended = True
+            lane.fail(lane.poison)  # what this thread was building when the other's write failed
+        if self._ended:
             return []
         batch = queue.take()
         if batch.requests:

@@ -1,0 +1,1 @@
+"""Crashes and faults, tried by the thousand: the real store on a simulated disk, driven step by step."""

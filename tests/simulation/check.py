@@ -1,0 +1,124 @@
+"""Recovers what a crash left, and compares it with what was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from store import StoreError
+from store.recovery import Found
+from store.testing import SimulatedDisk
+
+from .engine import batches_of, recover
+from .ledger import Ledger, Queue
+
+Bounds = dict[Queue, tuple[int, int]]
+
+
+class BrokenPromise(AssertionError):
+    """A recovered store is not what it must be."""
+
+
+class Checked(NamedTuple):
+    """The messages of one segment, already compared: (first offset, behind the last) of each of its queues."""
+
+    bounds: Bounds
+
+
+class Checker:
+    """Checks recovered stores against the ledger of a run.
+
+    Segments that were compared once are known by their bytes, and not compared again in the same life.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._known: dict[tuple[int, int, int], Checked] = {}
+
+    def check(self, disk: SimulatedDisk, *, power_cut: bool) -> Bounds:
+        """Recover the disk and look at every message. Raises BrokenPromise."""
+        try:
+            found = recover(disk)
+        except StoreError as error:
+            raise BrokenPromise(f"recovery refused what a crash left: {error}") from error
+        bounds: Bounds = {}
+        for index, lane in enumerate(found or []):
+            mine = self._lane_bounds(index, lane, disk)
+            self._check_order(index, mine)
+            bounds.update(mine)
+        self._check_promises(bounds, self.ledger.promised(power_cut=power_cut))
+        return bounds
+
+    def _lane_bounds(self, index: int, lane: Found, disk: SimulatedDisk) -> Bounds:
+        """(first, next) of each queue of a lane, all messages between them compared."""
+        total: Bounds = {}
+        segments: list[Any] = [*lane.sealed, *([lane.resumable[0]] if lane.resumable is not None else [])]
+        for segment in segments:
+            for queue, (first, end) in self._segment(index, lane, segment, disk).items():
+                begin, reached = total.get(queue, (first, first))
+                if first != reached:
+                    raise BrokenPromise(f"{queue} goes on with offset {first} behind {reached}")
+                total[queue] = begin, end
+        for queue, next_offset in zip(lane.streams, lane.next_offsets, strict=True):
+            first, end = total.setdefault(queue, (next_offset, next_offset))
+            if end != next_offset:
+                raise BrokenPromise(f"{queue} ends at offset {end} and goes on at {next_offset}")
+        return total
+
+    def _segment(self, index: int, lane: Found, segment: Any, disk: SimulatedDisk) -> Bounds:
+        path = segment.segment.path
+        key = index, self.ledger.life, disk.fingerprint_of(path)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Checked(self._compare(lane, segment))
+        return known.bounds
+
+    def _compare(self, lane: Found, segment: Any) -> Bounds:
+        bounds: Bounds = {}
+        try:
+            for batch in batches_of(lane, segment):
+                names = batch.stream_names
+                rows = zip(batch.stream_index.tolist(), batch.offsets.tolist(), batch.payloads(), strict=True)
+                for stream, offset, data in rows:
+                    queue = names[stream]
+                    first, end = bounds.get(queue, (offset, offset))
+                    if offset != end:
+                        raise BrokenPromise(f"{queue} has offset {offset} where {end} follows")
+                    self._compare_message(queue, offset, data)
+                    bounds[queue] = first, end + 1
+        except StoreError as error:
+            raise BrokenPromise(f"a recovered store cannot be read: {error}") from error
+        return bounds
+
+    def _compare_message(self, queue: Queue, offset: int, data: memoryview) -> None:
+        rows = self.ledger.rows.get(queue, [])
+        if offset >= len(rows):
+            raise BrokenPromise(f"{queue} has a message at offset {offset} that nobody sent")
+        if rows[offset] != data:
+            raise BrokenPromise(f"{queue} has other bytes at offset {offset}")
+
+    def _check_order(self, index: int, bounds: Bounds) -> None:
+        """What is there is the beginning of what the lane built, over all of its queues."""
+        places = self.ledger.places
+        total = sum(end for _, end in bounds.values())
+        last = max((places[queue][end - 1] for queue, (_, end) in bounds.items() if end), default=-1)
+        if last + 1 != total:
+            raise BrokenPromise(f"lane {index} has {total} messages, and the last of them was built as {last}")
+
+    def _check_promises(self, bounds: Bounds, promised: Mapping[Queue, int]) -> None:
+        for queue, count in promised.items():
+            first, end = bounds.get(queue, (0, 0))
+            if end < count:
+                raise BrokenPromise(f"{queue} ends at offset {end} and {count} were acknowledged or read")
+            if first > self.ledger.first[queue]:
+                raise BrokenPromise(f"{queue} begins at {first}, and retention went to {self.ledger.first[queue]}")
+
+    def check_again(self, disk: SimulatedDisk, bounds: Bounds, cut: SimulatedDisk, *, power_cut: bool) -> None:
+        """Recovering a recovered store changes nothing, also when the power fails right after it (`cut`)."""
+        before = disk.operations
+        if self.check(disk, power_cut=power_cut) != bounds:
+            raise BrokenPromise("recovering again gives other messages")
+        if disk.operations != before:
+            raise BrokenPromise(f"recovering again made {disk.operations - before} changes")
+        if self.check(cut, power_cut=power_cut) != bounds:
+            raise BrokenPromise("what recovery found is lost by a power cut right after it")

@@ -1,0 +1,216 @@
+"""The real store without its threads, so that a seed decides what happens when.
+
+Nothing of the store is replaced but what makes a run depend on the machine: threads (the run takes their steps),
+the clock, the random id of a new store, and the lock of the real folder. Everything that touches the private
+side of the store for this is in this file.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from store import MessageStore, StoreConfig, StoreUnusable
+from store.disk import Disk
+from store.flusher import Flusher
+from store.folder import QUARANTINE, read_header
+from store.format import lane_name
+from store.lane import Lane
+from store.message import MessageBatch
+from store.queue import RequestQueue
+from store.recovery import Found, LaneRecovery
+from store.scan import scan_lane
+from store.write import View, Write
+
+KIB = 1 << 10
+TASKS = ("_seal_full", "_retire", "_clear_away", "_keep_ahead")
+
+
+class _NoThread:
+    """A thread that never runs."""
+
+    def __init__(self, **given: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
+
+class _Threading:
+    """The module `threading`, without threads."""
+
+    Thread = _NoThread
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(threading, name)
+
+
+class _Inline:
+    """An executor that does its work when it is given."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *given: Any) -> Any:
+        done = work(*given)
+        return SimpleNamespace(result=lambda: done)
+
+    def shutdown(self, **how: Any) -> None:
+        pass
+
+
+class _NoLock:
+    def release(self) -> None:
+        pass
+
+
+@cache
+def home() -> Path:
+    """The folder of all simulated stores. Only folders are real in it; it is removed with the process."""
+    holder = tempfile.TemporaryDirectory(prefix="stratalog-simulation-")
+    _HOLDERS.append(holder)
+    return Path(holder.name) / "store"
+
+
+_HOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Without threads while the block lasts."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("store.scanner.ThreadPoolExecutor", _Inline))
+        stack.enter_context(mock.patch("store.flusher.threading", _Threading()))
+        stack.enter_context(mock.patch("store.upkeep.threading", _Threading()))
+        stack.enter_context(mock.patch("store.sealing._pause", lambda: None))
+        stack.enter_context(mock.patch("store.store.enter_folder", _enter))
+        yield
+
+
+def _enter(disk: Disk, folder: Path) -> _NoLock:
+    try:
+        disk.make_folder(folder)
+    except OSError as error:
+        raise StoreUnusable(f"{folder} cannot be used as a store: {error}") from error  # as the real one does
+    return _NoLock()
+
+
+def open_store(
+    disk: Disk, config: StoreConfig, clock: Callable[[], int], chance: random.Random, *, repair: bool = False
+) -> MessageStore:
+    """Open a store whose times and new names come from the run."""
+    with mock.patch("store.store._now_ms", clock), mock.patch("store.folder.secrets.token_bytes", chance.randbytes):
+        return MessageStore.open(home(), config, disk=disk, repair=repair)
+
+
+def abandon(store: MessageStore) -> None:
+    """The process has died: give its memory back, and nothing else."""
+    for lane in store._lanes:
+        lane.close()
+
+
+def lanes_of(store: MessageStore) -> list[tuple[Lane, RequestQueue]]:
+    """The lanes with their queues."""
+    return list(zip(store._lanes, store._queues, strict=True))
+
+
+def bounds_of(store: MessageStore, queue: tuple[str, int]) -> tuple[int, int]:
+    """(first, next) of a queue as readers see it, also while the store closes."""
+    stream = store._streams.get(*queue)
+    return store._reader.bounds(stream) if stream is not None else (0, 0)
+
+
+def flushers_of(store: MessageStore) -> list[Flusher]:
+    """The flushers, one a lane, each for `threads_of(store)` threads."""
+    return store._flushers
+
+
+def threads_of(store: MessageStore) -> int:
+    """Threads of a flusher."""
+    return 2 if store.config.durability == "force" else 1
+
+
+def is_ready(queue: RequestQueue) -> bool:
+    """May a flusher take a batch now?"""
+    return queue._is_ready()
+
+
+def build_step(flusher: Flusher, *, came: bool) -> tuple[list[Write], bool]:
+    """Take, build, plan: the writes, and whether nothing will come any more."""
+    writes = flusher._next_writes(not came)
+    return writes, flusher._ended
+
+
+def write_step(flusher: Flusher, write: Write) -> None:
+    """Perform and complete one write."""
+    flusher._perform([write])
+
+
+def fail_step(flusher: Flusher, error: BaseException) -> None:
+    """What a flusher does when a write or force has failed."""
+    flusher._fail(error)
+
+
+def settle(store: MessageStore) -> None:
+    """Let the flushers do all that is there to do."""
+    for flusher in store._flushers:
+        while is_ready(flusher.queue) or flusher.lane.tail > flusher.lane.issued:
+            writes, ended = build_step(flusher, came=is_ready(flusher.queue))
+            for write in writes:
+                write_step(flusher, write)
+            if ended:
+                break
+
+
+def upkeep_step(store: MessageStore, task: int) -> None:
+    """One of the things that the background does; the caller has them all come again and again."""
+    upkeep = store._upkeep
+    if task < len(TASKS):
+        upkeep._try(getattr(upkeep, TASKS[task]))
+    elif task == len(TASKS):
+        upkeep._mark_quiet()
+    elif store.config.durability == "os":
+        upkeep._try(upkeep._force)
+
+
+def close_store(store: MessageStore, drain: Callable[[], None]) -> None:
+    """Close in order; `drain` does what the flushers would do until they end."""
+    for flusher in store._flushers:
+        setattr(flusher, "join", drain)  # noqa: B010  # of this one object
+    store.close()
+
+
+# -- recovery by itself -------------------------------------------------------------------------------
+
+
+def recover(disk: Disk) -> list[Found] | None:
+    """Recover every lane as opening the store does; None if there is no store yet. Raises StoreCorrupt."""
+    header = read_header(disk, home())
+    if header is None:
+        return None
+    return [
+        LaneRecovery(
+            disk, home() / lane_name(lane), lane, header.store_id, home() / QUARANTINE, repair=False, direct=False
+        ).run()
+        for lane in range(header.lanes)
+    ]
+
+
+def batches_of(found: Found, segment: Any) -> Iterator[MessageBatch]:
+    """The messages of one recovered segment: of a sealed one, or of the one that is gone on with."""
+    opened = found.resumable[0] if found.resumable is not None else None
+    view = View((), (opened,)) if opened is not None and segment is opened else View((segment,), ())
+    streams = [SimpleNamespace(topic=topic, queue_id=queue_id) for topic, queue_id in found.streams]
+    lane: Any = SimpleNamespace(view=view, streams=streams)
+    return scan_lane(lane)

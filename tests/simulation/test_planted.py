@@ -1,0 +1,35 @@
+"""Each planted bug is found, and the same runs are clean without it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from .check import BrokenPromise
+from .explore import explore
+from .planted import PLANTED
+
+SEEDS = 40
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_bug_is_found(name: str) -> None:
+    planted = PLANTED[name]
+    first = random.SystemRandom().getrandbits(24)
+    print("seeds from", first)
+    with planted.plant():
+        for seed in range(first, first + SEEDS):
+            try:
+                explore(seed, planted.shape, faults=planted.faults(seed))
+            except BrokenPromise as error:
+                print(f"found by seed {seed}: {error}")
+                return
+    pytest.fail(f"not found by {SEEDS} runs from seed {first}")
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_same_runs_are_clean_without_the_bug(name: str) -> None:
+    planted = PLANTED[name]
+    for seed in range(3):
+        explore(seed, planted.shape, faults=planted.faults(seed))

@@ -1,0 +1,91 @@
+"""Crashes at every operation of many runs, each recovered and checked; and that a seed decides everything."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from store.testing import Operation
+
+from .engine import KIB, deterministic
+from .explore import Effort, Explorer, Tally, draw_fault, explore
+from .world import Shape, World, draw_shape
+
+STATES = 24_000
+PARTS = 8  # so that the parts of the work can run side by side
+FAULTY_RUNS = 64
+
+
+def run(seed: int, shape: Shape, explorer: Explorer | None = None) -> World:
+    """One run."""
+    world = World(seed, shape, explorer.on_moment if explorer is not None else None)
+    with deterministic():
+        world.run()
+    return world
+
+
+def image(world: World) -> dict[str, bytes]:
+    return {path.name: data for path, data in world.disk.files().items()}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_same_seed_gives_the_same_run(seed: int) -> None:
+    shape = draw_shape(random.Random(seed))
+    one, other = run(seed, shape), run(seed, shape)
+    assert one.operations == other.operations
+    assert image(one) == image(other)
+
+
+def test_exploring_does_not_change_the_run() -> None:
+    shape = Shape(steps=60)
+    plain = run(1, shape)
+    explored = run(1, shape, Explorer(1, Effort(subsets=1), Tally()))
+    assert plain.operations == explored.operations
+    assert image(plain) == image(explored)
+
+
+def test_other_seeds_give_other_runs() -> None:
+    runs: list[list[Operation]] = [run(seed, Shape(steps=60, lives=1)).operations for seed in range(3)]
+    assert runs[0] != runs[1] != runs[2] != runs[0]
+
+
+def test_runs_reach_what_they_are_for() -> None:
+    """Sealing, recycling, retention, batches, large messages and several lives all happen in some run."""
+    kinds: set[str] = set()
+    messages = 0
+    for seed in range(6):
+        world = run(seed, Shape(retention_bytes=70 * KIB, typical_bytes=2_000, steps=300))
+        kinds |= {operation.kind for operation in world.operations}
+        messages += sum(map(len, world.ledger.rows.values()))
+        assert world.ledger.life == world.shape.lives
+    assert kinds == {
+        "make_folder", "create", "reserve", "write", "force", "force_folder", "rename", "truncate", "remove",
+    }  # fmt: skip
+    assert messages > 1_000
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_crash_loses_harms_or_reorders_what_was_acknowledged(part: int) -> None:
+    """At every operation of every run, several survivor subsets each, and crashes inside recoveries."""
+    first = random.SystemRandom().getrandbits(30)
+    print("seeds from", first)
+    tally = Tally()
+    while tally.states < STATES // PARTS:
+        tally.add(explore(first + tally.seeds, limit=STATES // PARTS - tally.states))
+    print(tally)
+    assert tally.in_recovery > STATES // PARTS // 20
+    assert tally.again > 0
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_error_of_the_device_loses_what_was_acknowledged(part: int) -> None:
+    """Each run meets an error; it ends in an error of the store's, and everything answered is there afterwards."""
+    first = random.SystemRandom().getrandbits(30)
+    print("seeds from", first)
+    tally = Tally()
+    for seed in range(first, first + FAULTY_RUNS // PARTS):
+        fault = draw_fault(random.Random(f"fault {seed}"))
+        tally.add(explore(seed, effort=Effort(moments=0.1), faults=[fault]))
+    print(tally)
+    assert tally.faults
