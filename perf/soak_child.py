@@ -29,7 +29,7 @@ TOPIC = "soak"
 QUEUE_COUNT = 12
 HEADER = struct.Struct("<IQI")  # queue, seed, length of the whole message
 BATCH_MESSAGES_MAX = 40
-FULL_PAUSE_S = 0.01
+PAUSE_S = 0.01  # after an error that may go away
 CLOCK_JUMP_S = 10**8
 
 Row = tuple[int, int, bytes]  # queue, seed, data
@@ -165,7 +165,7 @@ class Life:
             chance.choice(ways)(store, rows)
         except StoreFull as error:
             self.complain("append", error)
-            time.sleep(FULL_PAUSE_S)
+            time.sleep(PAUSE_S)
         except StorePoisoned as error:
             self.complain("append", error)
             self._stay_poisoned(store, rows)
@@ -237,6 +237,7 @@ class Life:
             return  # retention was quicker
         except StoreError as error:
             self.complain("read", error)
+            time.sleep(PAUSE_S)
             return
         for owner, data in found:
             assert seed_of(owner, data) is not None, f"a read of queue {owner} gave something else"

@@ -58,6 +58,10 @@ class _FaultyFile(OsFile):
         self._disk.meet("force", self.path)
         super().force()
 
+    def read(self, position: int, size: int) -> bytes:
+        self._disk.meet("read", self.path)
+        return super().read(position, size)
+
     def truncate(self, size: int) -> None:
         self._disk.meet("truncate", self.path)
         super().truncate(size)

@@ -12,7 +12,7 @@ from store.testing import Kind
 # How far the counter of a disk's faults goes: so many operations of the kind are made in a life, about.
 DISK_KINDS: dict[Kind, int] = {
     "write": 400, "force": 400, "create": 12, "open": 40, "reserve": 12, "truncate": 12, "rename": 4, "remove": 6,
-    "force_folder": 12,
+    "force_folder": 12, "read": 200,
 }  # fmt: skip
 KINDS = ("kill", "disk", "file size", "clock", "close")
 WEIGHTS = (4, 4, 2, 1, 1)
@@ -63,5 +63,3 @@ def _break_disk(chance: random.Random, plan: Plan) -> None:
     nth = max(1, int(DISK_KINDS[kind] * chance.random() ** 2))
     plan.disk_fault = {"kind": kind, "nth": nth, "error": error, "for_good": chance.random() < 0.5}
     plan.label = f"disk: {kind} {errno.errorcode[error]}"
-    if kind == "open":
-        plan.readers = 0  # a reader that cannot open a segment gets the system's own error

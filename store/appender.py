@@ -164,13 +164,13 @@ class Appender(OpenStore):
         groups: list[Group] = []
         total = sum(sizes)
         if total <= limit and len(streams) <= MAX_FRAME_MESSAGES:
-            group = Group(streams, datas, total)
+            group = Group(streams, datas, sizes, total)
             queue.put(group)
             return [group]
         begin = size = 0
         for index, length in enumerate([*sizes, limit + 1]):
             if index > begin and (size + length > limit or index - begin >= MAX_FRAME_MESSAGES):
-                group = Group(streams[begin:index], datas[begin:index], size)
+                group = Group(streams[begin:index], datas[begin:index], sizes[begin:index], size)
                 queue.put(group)
                 groups.append(group)
                 begin, size = index, 0

@@ -22,16 +22,22 @@ def columns_of(requests: Sequence[Ticket], plain: bool) -> tuple[list[Stream], l
             [request.data for request in requests],
             [request.size_bytes for request in requests],
         )
+    first = requests[0]
+    if len(requests) == 1 and isinstance(first, Group):
+        return first.streams, first.datas, first.sizes
     streams: list[Stream] = []
     datas: list[bytes] = []
+    sizes: list[int] = []
     for request in requests:
         if isinstance(request, Group):
-            streams.extend(request.streams)
-            datas.extend(request.datas)
+            streams += request.streams
+            datas += request.datas
+            sizes += request.sizes
         elif request.count:
             streams.append(request.stream)
             datas.append(request.data)
-    return streams, datas, list(map(len, datas))
+            sizes.append(request.size_bytes)
+    return streams, datas, sizes
 
 
 def extras_of(requests: Sequence[Ticket]) -> list[Extras | None]:

@@ -171,18 +171,18 @@ class Group(Ticket):
     `offsets` is int64, one a message, valid once answered.
     """
 
-    __slots__ = ("count", "datas", "offsets", "streams")
+    __slots__ = ("count", "datas", "offsets", "sizes", "streams")
 
-    def __init__(self, streams: Sequence[Stream], datas: Sequence[bytes], size_bytes: int) -> None:
-        super().__init__(streams[0], datas[0] if len(datas) == 1 else b"", size_bytes)
+    def __init__(self, streams: list[Stream], datas: list[bytes], sizes: list[int], size_bytes: int) -> None:
+        super().__init__(streams[0], b"", size_bytes)
         self.count = len(streams)  # a slot here, a class constant for single messages
         self.streams = streams
         self.datas = datas
+        self.sizes = sizes
         self.offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     def answer(self, error: StoreError | None = None) -> None:
-        self.datas = ()
-        self.streams = ()
+        self.datas, self.streams, self.sizes = [], [], []  # the ring has it all now
         super().answer(error)
 
 

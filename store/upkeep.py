@@ -274,7 +274,7 @@ class Upkeep:
             self._retires = False  # a later removal could reach the device without this one: a gap
             raise
         # Its bytes are touched when the last of those readers has let go, not before; and not while Python ends.
-        weakref.finalize(oldest, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False
+        weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False
 
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
         """Nobody reads a removed segment any more. Runs in whichever thread was the last."""

@@ -1,0 +1,60 @@
+"""An event loop that is closed with appends in flight: nobody is left to be told, and nobody else is harmed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore, StorePoisoned
+from store.disk import OsFile
+from tests.store.disks import GatedDisk
+from tests.store.helpers import tiny, until
+
+QUEUES = range(12)
+
+
+def leave_appends_behind(store: MessageStore) -> None:
+    """As `asyncio.run(gather(..))` does when one of the awaited fails: the others are futures without a task."""
+
+    async def leave() -> None:
+        for queue in QUEUES:
+            store.append_async("t", queue, b"left behind").add_done_callback(lambda future: None)
+
+    asyncio.run(leave())
+
+
+def test_appends_of_a_closed_loop_are_stored_and_do_not_poison(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+        store.append("t", 0, b"first")
+        disk.gate.clear()
+        leave_appends_behind(store)
+        disk.gate.set()
+        assert store.append("t", 0, b"next") == 2
+        assert store.queue_bounds("t", 1) == (0, 1)
+        assert store.stats()["poisoned"] is None
+
+
+def test_appends_of_a_closed_loop_do_not_keep_a_failure_from_the_other_lanes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flusher that meets the failure tells all lanes of it, whoever is among their requests."""
+
+    def broken(*_given: object, **_how: object) -> None:
+        raise OSError(errno.EIO, "the test's disk is broken")
+
+    disk = GatedDisk()
+    with MessageStore.open(tmp_path, tiny(lanes=4), disk=disk) as store:
+        for queue in QUEUES:
+            store.append("t", queue, b"x")
+        disk.gate.clear()
+        leave_appends_behind(store)
+        monkeypatch.setattr(OsFile, "write", broken)  # what is behind the gate
+        disk.gate.set()
+        until(lambda: store.stats()["poisoned"] is not None, limit_s=5)
+        for queue in QUEUES:
+            with pytest.raises(StorePoisoned, match="the test's disk"):
+                store.append("t", queue, b"refused")

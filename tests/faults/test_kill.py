@@ -1,0 +1,27 @@
+"""Killed at random moments, the store has every acknowledged message. `tests/store/kill.py` is the long form."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.store.kill import Settings, run
+
+
+@pytest.mark.parametrize(
+    ("settings", "cycles"),
+    [
+        (Settings(1, 1, "adaptive", "force"), 4),
+        (Settings(10, 2, "pad", "force"), 4),
+        (Settings(40, 1, "adaptive", "force"), 10),
+        (Settings(40, 2, "trim", "force"), 10),
+        (Settings(3, 1, "pad", "os"), 4),
+    ],
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, Settings) else f"{value}-cycles",
+)
+def test_killed_store_has_every_acknowledged_message(tmp_path: Path, settings: Settings, cycles: int) -> None:
+    seed = random.SystemRandom().getrandbits(32)
+    print("seed", seed)
+    assert run(tmp_path / "store", settings, cycles, seed) > 0
