@@ -74,11 +74,14 @@ def verify_command(folder: Folder, json: Json = None) -> None:
         "messages": found.messages,
         "bytes": found.bytes,
         "damages": found.damages,
+        "remarks": found.remarks,
     }
     if str(json) != "-":
         console.print(
             f"{found.messages:,} messages in {found.frames:,} frames, {report.human_bytes(found.bytes)}"
         )
+        for remark in found.remarks:
+            console.print(f"harmless: {remark}", style="yellow", markup=False)
         for damage in found.damages:
             console.print(damage, style="red", markup=False)
         console.print(

@@ -20,6 +20,7 @@ class VerifyReport:
         segments: segments in use; pre-written spares are not.
         torn_bytes: bytes of frames behind the end of a crashed store's log, which nobody acknowledged.
         damages: what is damaged, each with its file and byte position.
+        remarks: bytes that are not as they were written and belong to no message; a repair leaves them.
     """
 
     frames: int = 0
@@ -28,6 +29,7 @@ class VerifyReport:
     segments: int = 0
     torn_bytes: int = 0
     damages: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -46,6 +48,10 @@ class Findings:
     def damage(self, what: str, path: Path, position: int) -> None:
         """Note a damage, in the words of `StoreCorrupt`."""
         self.report.damages.append(f"{what} in {path} at byte {position}")
+
+    def remark(self, what: str, path: Path, position: int) -> None:
+        """Note what harms no message."""
+        self.report.remarks.append(f"{what} in {path} at byte {position}")
 
     def reached(self, position: int) -> None:
         """Tell how far the current segment is."""

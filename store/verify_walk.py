@@ -84,7 +84,7 @@ class FrameWalk:
         if any(padding):
             at = begin + differ(padding, bytes(len(padding)))
             if self.lane.vouched(self.index, at):
-                self._damage("the padding behind a frame is not zero", at)
+                self._findings.remark("the padding behind a frame is not zero", self.file.path, at)
 
     def _step_over(self, begin: int) -> bool:
         """The chain ended at `begin`. False if the log does; else note the damage and go on behind it."""
@@ -103,7 +103,8 @@ class FrameWalk:
         resumed = next(later, None)
         stop = resumed.position if resumed is not None else self.reader.size_bytes
         listed = self.footer.frame_position.astype(np.int64) if self.footer is not None else np.zeros(0)
-        if self.footer is None or stop <= begin or np.any((listed >= begin) & (listed < stop)):
+        cut = record is not None and begin >= record.data_end  # by a repair: the last frames were set aside
+        if self.footer is None or (stop <= begin and not cut) or np.any((listed >= begin) & (listed < stop)):
             self._damage("a frame is damaged or missing", begin)
         self.gaps, self.names = True, None
         if resumed is None:

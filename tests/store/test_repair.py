@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreCorrupt, StoreError
+from store import MessageStore, StoreCorrupt, StoreError, verify_folder
 from store.format import BLOCK_BYTES, DATA_START
 from store.frame import Frame
 
@@ -354,3 +354,18 @@ def test_random_damage_never_gives_a_wrong_message_and_can_be_repaired(folder: P
         with MessageStore.open(path, TINY) as store:
             assert contents(store, QUEUES) == rows
             assert scanned(store) == {name: mine for name, mine in rows.items() if mine}
+
+
+@pytest.mark.parametrize("which", [0, 2, -1], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("part", ["head", "payload"])
+def test_repaired_store_verifies_as_unharmed(tmp_path: Path, which: int, part: str) -> None:
+    with MessageStore.open(tmp_path, TINY) as store:
+        for index in range(60):
+            store.append("t", index % 3, bytes([index]) * (1000 + 90 * index))
+    path = segment_paths(tmp_path)[1]
+    header = frames_of(path)[which].header
+    overwrite(path, header.position if part == "head" else header.end - 500, bytes(400))
+    assert not verify_folder(tmp_path).ok
+    with MessageStore.open(tmp_path, TINY, repair=True) as store:
+        assert store.losses
+    assert verify_folder(tmp_path).damages == []
