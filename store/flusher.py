@@ -22,6 +22,8 @@ HOLD_S = 0.0005
 class Flusher:
     """Drives a lane until its queue is closed and empty.
 
+    `start` has threads do it; a simulation takes the same steps one by one: `next_writes`, `perform`, `fail`.
+
     `on_poison` is called with the lane's error when a write or force has failed, `on_durable` whenever
     messages became durable.
     """
@@ -39,7 +41,7 @@ class Flusher:
         self._on_poison = on_poison
         self._on_durable = on_durable
         self._building = threading.Lock()
-        self._ended = False
+        self.ended = False
         self._threads = [
             threading.Thread(target=self._run, name=f"stratalog-lane-{lane.index}-{i}", daemon=True)
             for i in range(threads)
@@ -58,32 +60,32 @@ class Flusher:
     def _run(self) -> None:
         late = False  # nothing came to push a held tail out
         try:
-            while not self._ended:
+            while not self.ended:
                 with self._building:
-                    writes = self._next_writes(late)
+                    writes = self.next_writes(late)
                 if writes:
                     late = False
-                    self._perform(writes)
+                    self.perform(writes)
                 else:
                     held = self.lane.tail > self.lane.issued
                     late = not self.queue.wait(HOLD_S if held else None)
         except BaseException as error:  # of the device, or a bug, or no memory: nothing may build on it
-            self._fail(error)
+            self.fail(error)
 
-    def _next_writes(self, late: bool) -> list[Write]:
+    def next_writes(self, late: bool) -> list[Write]:
         """Take a batch if one is ready, build it, plan it. The building lock is held."""
         lane, queue = self.lane, self.queue
         if lane.poison is not None:
-            self._ended = True
+            self.ended = True
             lane.fail(lane.poison)  # what this thread was building when the other's write failed
-        if self._ended:
+        if self.ended:
             return []
         batch = queue.take()
         if batch.requests:
             self._build(batch)
         elif not late and not batch.closing:
             return []
-        self._ended = batch.closing
+        self.ended = batch.closing
         active = queue.sizer.active
         return lane.plan(follows=not late and active > 1, barrier=batch.barrier, active=int(active))
 
@@ -98,7 +100,8 @@ class Flusher:
             self.lane.fail(error, batch.requests)
             raise
 
-    def _perform(self, writes: Sequence[Write]) -> None:
+    def perform(self, writes: Sequence[Write]) -> None:
+        """Do the writes, and answer what became durable by them. Raises OSError."""
         for write in writes:
             self.queue.write_begins()
             write.perform()
@@ -107,8 +110,9 @@ class Flusher:
             if done.visible:
                 self._on_durable()
 
-    def _fail(self, error: BaseException) -> None:
-        self._ended = True
+    def fail(self, error: BaseException) -> None:
+        """A step has raised: poison the lane, refuse what is queued, and tell the store."""
+        self.ended = True
         try:
             self.lane.fail(error)
         finally:  # an answer that raises must not keep the others from being told

@@ -148,18 +148,18 @@ def is_ready(queue: RequestQueue) -> bool:
 
 def build_step(flusher: Flusher, *, came: bool) -> tuple[list[Write], bool]:
     """Take, build, plan: the writes, and whether nothing will come any more."""
-    writes = flusher._next_writes(not came)
-    return writes, flusher._ended
+    writes = flusher.next_writes(not came)
+    return writes, flusher.ended
 
 
 def write_step(flusher: Flusher, write: Write) -> None:
     """Perform and complete one write."""
-    flusher._perform([write])
+    flusher.perform([write])
 
 
 def fail_step(flusher: Flusher, error: BaseException) -> None:
     """What a flusher does when a write or force has failed."""
-    flusher._fail(error)
+    flusher.fail(error)
 
 
 def settle(store: MessageStore) -> None:
