@@ -1,0 +1,15 @@
+"""What can go wrong with a cache, each with a sentence that says what to do."""
+
+from __future__ import annotations
+
+
+class CacheError(Exception):
+    """The base of all errors of this package. A cache that fails costs speed, never a message."""
+
+
+class CacheUnusable(CacheError):
+    """A tier cannot have its memory: no space, no such folder, no such amount. Raised at open only."""
+
+
+class InvalidCacheConfig(CacheError):
+    """A setting is out of its range."""
