@@ -54,7 +54,7 @@ class OpenTable:
         self.token = object()
         # One plain matrix: a row is taken, and its columns become lists, in half the time of a record array.
         self._columns: Uint32s = np.zeros((1024, 3), np.uint32)
-        self._flat = self._columns.reshape(-1).data
+        self.flat = self._columns.reshape(-1).data
 
     def admit(self, stream: Stream) -> None:
         """Give a stream its row here; it begins with the stream's next offset."""
@@ -75,8 +75,8 @@ class OpenTable:
             grown = np.zeros((int(end * GROWTH) + 1024, 3), np.uint32)
             grown[:first] = self._columns[:first]
             self._columns = grown  # readers keep the old one, in which what they may see is the same
-            self._flat = grown.reshape(-1).data
-        self._flat[3 * first : 3 * end] = rows
+            self.flat = grown.reshape(-1).data
+        self.flat[3 * first : 3 * end] = rows
         self.entries = end
 
     def find(self, number: int, offset: int, limit: int) -> Uint32s:
@@ -99,7 +99,7 @@ class OpenTable:
     def places(self, entries: Uint32s | array[int]) -> Places:
         """Where entries lie."""
         if len(entries) <= FEW:  # an array's operations cost more than they save
-            flat, ats = self._flat, [3 * int(entry) for entry in entries]
+            flat, ats = self.flat, [3 * int(entry) for entry in entries]
             return [flat[at] for at in ats], [flat[at + 1] for at in ats], [flat[at + 2] for at in ats]
         positions, lengths, checksums = self._columns.take(entries, axis=0).T.tolist()
         return positions, lengths, checksums
