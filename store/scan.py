@@ -19,7 +19,7 @@ from .format import (
 from .frame import Frame, decode_at
 from .lane import Lane
 from .message import MessageBatch
-from .scanner import ChunkReader, good_messages
+from .scanner import ChunkBuffers, ChunkReader, good_messages
 from .sealed import SealedSegment
 from .segment import Segment
 from .write import OpenSegment
@@ -30,19 +30,46 @@ NO_OFFSET = -1
 def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
     """All durable messages of a lane, as of the call, in log order. Raises StoreCorrupt."""
     view = lane.view
-    for sealed in view.sealed:
-        names = _names(lane)
-        footer = sealed.footer
-        footer.check_entries()
-        offsets = _sealed_offsets(sealed)
-        positions = footer.frame_position.tolist()
-        yield from _frames(sealed.segment, positions, footer.frame_entry.tolist(), offsets, names)
-    for opened in view.open:
-        offsets = _open_offsets(opened)
-        table = opened.table
-        yield from _frames(
-            opened.segment, table.frame_position.tolist(), table.frame_entry.tolist(), offsets, _names(lane)
-        )
+    names = _names(lane)
+    sources: list[SealedSegment | OpenSegment] = [*view.sealed, *view.open]
+    buffers = ChunkBuffers()
+    ahead = _Part(sources[0].segment, buffers) if sources else None
+    try:
+        for index, source in enumerate(sources):
+            part, ahead = ahead, None
+            assert part is not None
+            try:
+                if index + 1 < len(sources):
+                    # Begun now, so that the device does not wait at the border.
+                    ahead = _Part(sources[index + 1].segment, buffers)
+                if isinstance(source, SealedSegment):
+                    source.footer.check_entries()
+                    positions, entries = source.footer.frame_position.tolist(), source.footer.frame_entry.tolist()
+                    yield from _frames(part, positions, entries, _sealed_offsets(source), names)
+                else:
+                    offsets, table = _open_offsets(source), source.table
+                    names = names if len(names) == len(lane.streams) else _names(lane)
+                    yield from _frames(part, table.frame_position.tolist(), table.frame_entry.tolist(), offsets, names)
+            finally:
+                part.close()
+    finally:
+        if ahead is not None:
+            ahead.close()
+
+
+class _Part:
+    """A segment's file, being read from front to back."""
+
+    def __init__(self, segment: Segment, buffers: ChunkBuffers) -> None:
+        self.segment = segment
+        self._file = segment.open_sequential()
+        self.reader = ChunkReader(self._file, self._file.size(), buffers)
+        self.reader.begin()
+
+    def close(self) -> None:
+        """End reading."""
+        self.reader.close()
+        self._file.close()
 
 
 def _names(lane: Lane) -> list[tuple[str, int]]:
@@ -71,25 +98,16 @@ def _open_offsets(opened: OpenSegment) -> npt.NDArray[np.int64]:
 
 
 def _frames(
-    segment: Segment,
-    positions: list[int],
-    entries: list[int],
-    offsets: npt.NDArray[np.int64],
-    names: list[tuple[str, int]],
+    part: _Part, positions: list[int], entries: list[int], offsets: npt.NDArray[np.int64], names: list[tuple[str, int]]
 ) -> Iterator[MessageBatch]:
-    file = segment.open_sequential()
-    reader = ChunkReader(file, file.size())
-    try:
-        for position, first in zip(positions, entries, strict=True):
-            if first >= len(offsets):
-                break
-            frame = _frame_at(reader, segment, position)
-            count = min(frame.header.count, len(offsets) - first)
-            if count:
-                yield _batch(reader, segment, frame, offsets[first : first + count], names)
-    finally:
-        reader.close()
-        file.close()
+    reader, segment = part.reader, part.segment
+    for position, first in zip(positions, entries, strict=True):
+        if first >= len(offsets):
+            break
+        frame = _frame_at(reader, segment, position)
+        count = min(frame.header.count, len(offsets) - first)
+        if count:
+            yield _batch(reader, segment, frame, offsets[first : first + count], names)
 
 
 def _frame_at(reader: ChunkReader, segment: Segment, position: int) -> Frame:

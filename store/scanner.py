@@ -49,6 +49,27 @@ def open_sequential(disk: Disk, path: Path) -> LogFile:
         file.close()
 
 
+class ChunkBuffers:
+    """Memory for chunks, used again; one for all files of a scan."""
+
+    def __init__(self) -> None:
+        self._buffers: list[mmap.mmap] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> memoryview:
+        """A chunk's memory: one that nobody looks at any more, or a new one.
+
+        New pages are dear, and views that callers keep hold a reference to their chunk's mapping.
+        """
+        with self._lock:
+            for buffer in self._buffers:
+                if sys.getrefcount(buffer) <= IDLE_REFERENCES:
+                    return memoryview(buffer)
+            fresh = mmap.mmap(-1, CHUNK_BYTES)
+            self._buffers.append(fresh)
+            return memoryview(fresh)
+
+
 class ChunkReader:
     """Ranges of a file as memoryviews, read sequentially with some chunks of read-ahead.
 
@@ -56,12 +77,12 @@ class ChunkReader:
     copied. Only forward reading is fast.
     """
 
-    def __init__(self, file: LogFile, size_bytes: int) -> None:
+    def __init__(self, file: LogFile, size_bytes: int, buffers: ChunkBuffers | None = None) -> None:
         self.file = file
         self.size_bytes = size_bytes
+        self._buffers = buffers or ChunkBuffers()
         self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="stratalog-read-ahead")
         self._chunks: dict[int, Future[memoryview]] = {}
-        self._buffers: list[mmap.mmap] = []
         self._lock = threading.RLock()
         self._newest: tuple[int, memoryview] = (-1, memoryview(b""))  # the chunk that was asked for last
 
@@ -82,14 +103,18 @@ class ChunkReader:
             parts.append(self._chunk(index))
         return memoryview(b"".join(parts))[:size]
 
-    def _chunk(self, index: int) -> memoryview:
+    def _ask(self, index: int) -> Future[memoryview] | None:
+        """Have a chunk and those that follow it read; the one, if the file has it."""
         with self._lock:
             for wanted in range(index, index + 1 + CHUNKS_AHEAD):
                 if wanted not in self._chunks and wanted * CHUNK_BYTES < self.size_bytes:
                     self._chunks[wanted] = self._pool.submit(self._load, wanted)
             for old in [known for known in self._chunks if known < index - 1]:
                 del self._chunks[old]
-            future = self._chunks.get(index)
+            return self._chunks.get(index)
+
+    def _chunk(self, index: int) -> memoryview:
+        future = self._ask(index)
         chunk = future.result() if future is not None else memoryview(b"")
         self._newest = index, chunk
         return chunk
@@ -102,7 +127,7 @@ class ChunkReader:
             return memoryview(self.file.read(begin, size))
         if self.file.direct:
             size = min(CHUNK_BYTES, align_up(size))  # the kernel wants whole blocks; it stops at the end itself
-        buffer = self._buffer()[:size]
+        buffer = self._buffers.take()[:size]
         done = 0
         while done < size and begin + done < self.size_bytes:
             count = read_into([buffer[done:]], begin + done)
@@ -111,18 +136,9 @@ class ChunkReader:
             done += count
         return buffer[: min(done, self.size_bytes - begin)]
 
-    def _buffer(self) -> memoryview:
-        """A chunk's memory: one that nobody looks at any more, or a new one.
-
-        New pages are dear, and views that callers keep hold a reference to their chunk's mapping.
-        """
-        with self._lock:
-            for buffer in self._buffers:
-                if sys.getrefcount(buffer) <= IDLE_REFERENCES:
-                    return memoryview(buffer)
-            fresh = mmap.mmap(-1, CHUNK_BYTES)
-            self._buffers.append(fresh)
-            return memoryview(fresh)
+    def begin(self) -> None:
+        """Start reading ahead from the beginning, before anybody asks."""
+        self._ask(0)
 
     def close(self) -> None:
         """End the read-ahead."""

@@ -85,7 +85,7 @@ def test_closing_gives_the_memory_up_and_leaves_a_reader_alive(make: Maker) -> N
 
 @pytest.mark.parametrize("kind", FILE_TIERS)
 def test_a_missing_folder_is_named(kind: type[FileTier], tmp_path: Path) -> None:
-    with pytest.raises(CacheUnusable, match="missing.*no such folder"):
+    with pytest.raises(CacheUnusable, match=r"missing.*no such folder"):
         kind(SIZE_BYTES, tmp_path / "missing")
     kind(0, tmp_path / "missing")  # a tier that is off needs none
 

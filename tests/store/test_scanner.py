@@ -127,7 +127,7 @@ def test_buffers_are_used_again_when_nobody_looks_at_them(tmp_path: Path, small_
     reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
     for at in range(0, len(content), 100):
         assert reader.view(at, 100) == bytes(100)
-    assert len(reader._buffers) <= 2 * (scanner_module.CHUNKS_AHEAD + scanner_module.READ_THREADS + 2)
+    assert len(reader._buffers._buffers) <= 2 * (scanner_module.CHUNKS_AHEAD + scanner_module.READ_THREADS + 2)
     reader.close()
 
 

@@ -1,0 +1,260 @@
+"""The cache of messages in blocks: filled a batch at a time, read without a lock, released when consumed."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .ages import Ages
+from .batch import Batch
+from .chain import LOW_32, WORDS, Chain
+from .counters import TierCounters
+from .filling import Filler
+from .remainder import CLASS_BYTES, Remainders
+from .space import BlockSpace
+from .tier import Tier
+
+ATTEMPTS = 3
+BLOCK_BYTES = 32 << 10
+
+
+class Hit(NamedTuple):
+    """Messages that were cached, in offset order; those that were not are left out.
+
+    `offsets` and `tags` are sequences of int, `payloads` of bytes; all have the same length.
+    """
+
+    offsets: Sequence[int]
+    payloads: Sequence[bytes]
+    tags: Sequence[int]
+
+
+NO_HIT = Hit((), (), ())
+
+
+class BlockCache:
+    """Messages of numbered streams in chains of blocks, over the tiers given (R13 to R16, R18).
+
+    One thread fills at a time, any number reads. A reader takes no lock: it copies and then looks whether what it
+    copied was taken away meanwhile (`Chain.version`), as a reader of a ring does.
+
+    Invariants:
+        * a block's bytes are written once between `take` and `give`, from its beginning on: `used` only grows;
+        * `refs[block]` is the number of live parts in it, over all chains; at 0 it is free;
+        * only a stream's last block has room that anybody writes to.
+    """
+
+    def __init__(
+        self,
+        tiers: Iterable[Tier],
+        block_bytes: int = BLOCK_BYTES,
+        *,
+        evict: bool = True,
+        remainders: bool = True,
+        class_bytes: int = CLASS_BYTES,
+    ) -> None:
+        """`evict`: what is oldest makes room, else what finds none is refused; `remainders` are then lent (R18)."""
+        self.space = BlockSpace(list(tiers), block_bytes)
+        self.block_bytes = block_bytes
+        self.evict = evict
+        self.counters = [TierCounters() for _ in self.space.tiers]
+        self.chains: dict[int, Chain] = {}
+        self.used = np.zeros(self.space.blocks, np.int64)
+        self.refs = array("i", [0]) * self.space.blocks
+        self.owners = array("q", [-1]) * self.space.blocks
+        self.next_block = array("i", [-1]) * self.space.blocks  # where a message that leaves the block goes on
+        self.ages = Ages(self.space.blocks)
+        self.remainders = Remainders(block_bytes, class_bytes) if remainders and not evict else None
+        self.refused_messages = 0
+        self.closed = False
+        self._filler = Filler(self)
+        self._lock = threading.Lock()
+        self._passed: deque[tuple[int, int]] = deque()  # (stream, offset): releases that found the lock taken
+
+    # -- filling --------------------------------------------------------------------------------------
+
+    def fill(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Copy messages in; (n,) which of them are cached now (as far as later ones did not push them out).
+
+        Messages at or below their stream's newest cached offset are not taken: a chain only grows at its end.
+        """
+        with self._lock:
+            if self.closed or not self.space.blocks:
+                return np.zeros(len(batch), np.bool_)
+            self._drain()
+            return self._filler.fill(batch)
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Hit:
+        """Copies of the cached messages with `offset <= .. < offset + limit`.
+
+        With `consume` the blocks that this read passed, or finished, go back to the pool (R16).
+        """
+        chain = self.chains.get(stream)
+        if chain is None or not chain.offsets:
+            return NO_HIT
+        for _ in range(ATTEMPTS):
+            version = chain.version
+            if version & 1:
+                break
+            hit = self._copy(chain, offset, limit)
+            if chain.version == version:
+                break
+        else:
+            version = 1
+        if version & 1:
+            with self._lock:
+                hit = self._copy(chain, offset, limit)
+        if consume and hit.offsets:
+            behind = hit.offsets[-1] + 1
+            if chain.would_release(chain.row_of(behind)):
+                self.release(stream, behind)
+        return hit
+
+    def _copy(self, chain: Chain, offset: int, limit: int) -> Hit:
+        """What the columns say now; garbage, but no error, if they change meanwhile."""
+        low, high = chain.find(offset, limit)
+        if low >= high:
+            return NO_HIT
+        places = chain.places[WORDS * low : WORDS * high]
+        addresses, words = places[0::WORDS], places[1::WORDS]
+        lengths = [word & LOW_32 for word in words]
+        lowest, highest = min(addresses), max(addresses)
+        bounds = self.space.bounds
+        tier = bisect_right(bounds, lowest) - 1
+        if self.closed:
+            return NO_HIT
+        if highest < bounds[tier + 1]:
+            found = self._copy_tier(tier, addresses, lengths)
+        else:
+            found = [
+                self._copy_tier(bisect_right(bounds, address) - 1, (address,), (length,))[0]
+                for address, length in zip(addresses, lengths, strict=True)
+            ]
+        return Hit(chain.offsets[low:high], found, [word >> 32 & LOW_32 for word in words])
+
+    def _copy_tier(self, tier: int, addresses: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        """Messages that begin in one tier."""
+        memory, base, inside = self.space.memories[tier], self.space.bounds[tier], self.block_bytes - 1
+        found: list[bytes | memoryview] = []
+        for address, length in zip(addresses, lengths, strict=True):
+            if (address & inside) + length <= inside + 1:
+                at = address - base
+                found.append(memory[at : at + length])
+            else:
+                found.append(self._joined(address, length))
+        counters = self.counters[tier]
+        counters.hit_messages += len(found)
+        counters.hit_bytes += sum(lengths)
+        return list(map(bytes, found))  # costs nothing where a slice is bytes already
+
+    def _joined(self, address: int, length: int) -> bytes:
+        """A message that spans blocks."""
+        block_bytes, space = self.block_bytes, self.space
+        parts = []
+        while length > 0:
+            tier = space.tier_of(address)
+            size = min(length, block_bytes - address % block_bytes)
+            at = address - space.bounds[tier]
+            parts.append(space.memories[tier][at : at + size])
+            length -= size
+            address = self.next_block[address // block_bytes] * block_bytes
+        return b"".join(parts)
+
+    # -- releasing ------------------------------------------------------------------------------------
+
+    def release(self, stream: int, offset: int) -> None:
+        """Nobody will read messages below `offset`: blocks with only such ones are free again (R16).
+
+        Never waits: while another thread has the lock, it is noted, and done by the next one who has it.
+        """
+        self._passed.append((stream, offset))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drain()
+            finally:
+                self._lock.release()
+
+    def _drain(self) -> None:
+        while self._passed:
+            stream, offset = self._passed.popleft()
+            chain = self.chains.get(stream)
+            if chain is not None:
+                for block in chain.release(chain.row_of(offset)):
+                    self._unref(block, "released_blocks")
+
+    def evict_oldest(self) -> None:
+        """Free the block that was taken first, whoever has messages in it."""
+        block = self.ages.oldest
+        chain = self.chains[self.owners[block]]
+        assert self.remainders is None and chain.first_block == block, "a chain's oldest part is its oldest block"
+        for dropped in chain.release_oldest():
+            self._unref(dropped, "evicted_blocks")
+        assert self.owners[block] == -1
+
+    def _unref(self, block: int, counter: str) -> None:
+        """One part less in a block; the last one frees it."""
+        self.refs[block] -= 1
+        assert self.refs[block] >= 0
+        if self.refs[block]:
+            return
+        counters = self.counters[self.space.tier_of(block * self.block_bytes)]
+        setattr(counters, counter, getattr(counters, counter) + 1)
+        self._filler.forget(self.owners[block], block)
+        self.owners[block] = self.next_block[block] = -1
+        self.used[block] = 0
+        self.ages.remove(block)
+        if self.remainders is not None:
+            self.remainders.discard(block)
+        self.space.give(block)
+
+    # -- the rest -------------------------------------------------------------------------------------
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Of all tiers, in whole blocks."""
+        return self.space.capacity_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of blocks that have been written to, consumed or not."""
+        return int(self.used.sum())
+
+    @property
+    def free_bytes(self) -> int:
+        """What could still be written without taking anything away: free blocks, and the ends of last ones."""
+        return self.capacity_bytes - self.used_bytes
+
+    def stats(self) -> dict[str, object]:
+        """Plain and nested: what each tier has and did."""
+        with self._lock:
+            self._drain()
+            tiers: dict[str, object] = {}
+            for index, tier in enumerate(self.space.tiers):
+                low, high = (bound // self.block_bytes for bound in self.space.bounds[index : index + 2])
+                used = self.used[low:high]
+                tiers[tier.name] = {
+                    "kind": tier.kind,
+                    "capacity_bytes": (high - low) * self.block_bytes,
+                    "used_bytes": int(used.sum()),
+                    "used_blocks": int(np.count_nonzero(used)),
+                    **self.counters[index].as_dict(),
+                }
+            return {"tiers": tiers, "refused_messages": self.refused_messages, "streams": len(self.chains)}
+
+    def close(self) -> None:
+        """Let go of everything; reads find nothing from now on."""
+        with self._lock:
+            self.closed = True
+            for chain in self.chains.values():
+                deque(chain.release(chain.high_row), maxlen=0)
+            self.chains = {}
+            self.space.close()

@@ -1,0 +1,225 @@
+"""Filling a block cache: a batch becomes runs, runs get places, bytes are copied, rows are published."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from .batch import Batch, Runs
+from .chain import LOW_32, Chain
+from .placing import Placing, Room, sizes_of
+
+if TYPE_CHECKING:
+    from .block_cache import BlockCache
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+FIRST_STREAMS = 64
+WORD_BYTES = 8
+
+
+class Filler:
+    """The writing half of a `BlockCache`, whose lock is held in all of this.
+
+    Two columns by stream: its last block (-1: none), which is where it goes on writing, and its newest offset (-1).
+    """
+
+    def __init__(self, cache: BlockCache) -> None:
+        self._cache = cache
+        self._tails = np.full(FIRST_STREAMS, -1, np.int64)
+        self._newest = np.full(FIRST_STREAMS, -1, np.int64)
+        self._new_tails = False  # blocks were taken since the last ones were listed as remainders
+
+    def fill(self, batch: Batch) -> Mask:
+        """(n,) what was taken. Cut so that no cut wants more blocks than there are."""
+        cache = self._cache
+        cached = np.zeros(len(batch), np.bool_)
+        if not len(batch):
+            return cached
+        self._grow(int(batch.streams.max()))
+        fits = (batch.offsets > self._newest[batch.streams]) & (batch.lengths <= cache.capacity_bytes)
+        which = np.flatnonzero(fits)
+        batch = batch.part(which)
+        blocks = -(-batch.lengths // cache.block_bytes) + 1
+        for cut in batch.cuts(max(1, cache.space.blocks // 2), blocks):
+            runs = Runs.of(batch.part(cut))
+            cached[which[cut][runs.order[self._fill_runs(runs)]]] = True
+        return cached
+
+    def forget(self, stream: int, block: int) -> None:
+        """A block is free; if its owner was writing to it, it no longer is."""
+        if self._tails[stream] == block:
+            self._tails[stream] = -1
+
+    def restart(self, stream: int) -> None:
+        """A stream's offsets may begin anywhere again; its chain is empty."""
+        if stream < len(self._newest):
+            self._newest[stream] = -1
+
+    def _grow(self, stream: int) -> None:
+        size = len(self._tails)
+        if stream >= size:
+            more = max(stream + 1, 2 * size) - size
+            self._tails = np.append(self._tails, np.full(more, -1, np.int64))
+            self._newest = np.append(self._newest, np.full(more, -1, np.int64))
+
+    def _fill_runs(self, runs: Runs) -> Mask:
+        cache, block_bytes = self._cache, self._cache.block_bytes
+        room = self._make_room(runs)
+        placing = Placing.of(runs, room, cache.space.free, block_bytes)
+        taken = np.array(cache.space.take(int(placing.granted.sum())), np.int64)
+        cache.space.write(*placing.pieces(runs, room, taken, block_bytes), runs.batch.payload)
+        addresses = placing.addresses(runs, room, taken, block_bytes)
+        self._publish(runs, room, placing, taken, addresses)
+        self._account(runs, room, placing, taken)
+        done = placing.placed
+        if cache.remainders is not None and not bool(done.all()):
+            done = done.copy()
+            self._lend(runs, done, addresses)
+        cache.refused_messages += int(np.count_nonzero(~done))
+        self._newest[runs.batch.streams[done]] = runs.batch.offsets[done]  # the last one of a run wins
+        self._count(runs.batch.lengths[done], addresses[done])
+        return done
+
+    def _make_room(self, runs: Runs) -> Room:
+        """Where the runs can go on, after evicting what is oldest until all of them fit, if that is wanted."""
+        cache = self._cache
+        while True:
+            room = Room.of(runs, self._tails[runs.streams], cache.used, cache.block_bytes)
+            lacking = int(room.wanted.sum()) - cache.space.free
+            if lacking <= 0 or not cache.evict:
+                return room
+            for _ in range(lacking):
+                cache.evict_oldest()  # it may have been the last block of one of the runs
+
+    def _publish(self, runs: Runs, room: Room, placing: Placing, taken: Ints, addresses: Ints) -> None:
+        """Rows and parts of all placed messages. The only loop over runs; their bytes are in place already."""
+        cache = self._cache
+        chains, refs = cache.chains, cache.refs
+        offsets = memoryview(np.ascontiguousarray(runs.batch.offsets)).cast("B")
+        places = memoryview(self._places(runs.batch, addresses)).cast("B")
+        steps = (placing.at // cache.block_bytes).tolist()
+        columns = (runs.begins[:-1], placing.counts, room.tails, placing.granted, placing.firsts)
+        lists = [column.tolist() for column in columns]
+        blocks = taken.tolist()
+        for stream, begin, count, tail, granted, first in zip(runs.streams.tolist(), *lists, strict=True):
+            if not count:
+                continue
+            chain = chains.get(stream)
+            if chain is None:
+                chain = chains[stream] = Chain()
+            end = begin + count
+            if steps[begin] == 0 and chain.last_block != tail:
+                chain.open_part(tail, chain.high_row)  # behind what it borrowed elsewhere, or released
+                refs[tail] += 1
+            if granted:
+                row = chain.high_row - begin
+                for step, block in enumerate(blocks[first : first + granted], start=1):
+                    chain.open_part(block, row + bisect_left(steps, step, begin, end))
+                    self._own(stream, block, tail)
+                    tail = block
+            chain.add(
+                offsets[WORD_BYTES * begin : WORD_BYTES * end], places[2 * WORD_BYTES * begin : 2 * WORD_BYTES * end]
+            )
+
+    def _own(self, stream: int, block: int, before: int) -> None:
+        cache = self._cache
+        assert cache.owners[block] == -1 and not cache.refs[block]
+        cache.refs[block] = 1
+        cache.owners[block] = stream
+        cache.ages.add(block)
+        if before >= 0:
+            cache.next_block[before] = block
+
+    def _places(self, batch: Batch, addresses: Ints) -> Ints:
+        """(n, 2): the rows' words."""
+        words = np.empty((len(batch), 2), np.int64)
+        words[:, 0] = addresses
+        words[:, 1] = batch.lengths | (batch.tags & LOW_32) << 32
+        return words
+
+    def _account(self, runs: Runs, room: Room, placing: Placing, taken: Ints) -> None:
+        """What blocks have in them now, and which are the last ones."""
+        cache, used, tails = self._cache, self._cache.used, room.tails
+        some = placing.granted > 0
+        used[tails[some & (tails >= 0)]] = cache.block_bytes  # a message went on from them
+        used[taken] = cache.block_bytes
+        newest = tails.copy()
+        newest[some] = taken[(placing.firsts + placing.granted - 1)[some]]
+        live = newest >= 0
+        used[newest[live]] = placing.filled[live]
+        self._tails[runs.streams[live]] = newest[live]
+        self._new_tails |= bool(len(taken))
+        if cache.remainders:
+            for block in tails[live & (placing.counts > 0) & (tails >= 0)].tolist():
+                if block in cache.remainders:
+                    cache.remainders.put(block, cache.block_bytes - int(used[block]))
+
+    # -- remainders (R18) -----------------------------------------------------------------------------
+
+    def _lend(self, runs: Runs, done: Mask, addresses: Ints) -> None:
+        """Put the messages that found no block into the ends of any streams' last blocks."""
+        cache, remainders = self._cache, self._cache.remainders
+        assert remainders is not None
+        self._list_tails()
+        found: list[int] = []
+        sizes = sizes_of(runs.batch.lengths)
+        for index in np.flatnonzero(~done).tolist():
+            size = int(sizes[index])
+            block = remainders.find(size)
+            if block < 0:
+                continue
+            used = int(cache.used[block])
+            addresses[index] = block * cache.block_bytes + used
+            cache.used[block] = used + size
+            remainders.put(block, cache.block_bytes - used - size)
+            found.append(index)
+        if not found:
+            return
+        which = np.array(found)
+        cache.space.write(
+            addresses[which], runs.batch.starts[which], runs.batch.lengths[which], runs.batch.payload
+        )
+        for index in found:
+            self._borrow(runs.batch, index, int(addresses[index]))
+        done[which] = True
+
+    def _list_tails(self) -> None:
+        """Every stream's last block becomes a remainder, if it is none yet."""
+        cache, remainders = self._cache, self._cache.remainders
+        if not self._new_tails or remainders is None:
+            return
+        tails = self._tails[self._tails >= 0]
+        free = cache.block_bytes - cache.used[tails]
+        for block, size in zip(tails[free > 0].tolist(), free[free > 0].tolist(), strict=True):
+            if block not in remainders:
+                remainders.put(block, size)
+        self._new_tails = False
+
+    def _borrow(self, batch: Batch, index: int, address: int) -> None:
+        """Publish one message that lies in a lent block."""
+        cache, block, stream = self._cache, address // self._cache.block_bytes, int(batch.streams[index])
+        chain = cache.chains.get(stream)
+        if chain is None:
+            chain = cache.chains[stream] = Chain()
+        if chain.last_block != block:
+            chain.open_part(block, chain.high_row)
+            cache.refs[block] += 1
+        one = batch.part(slice(index, index + 1))
+        places = self._places(one, np.array([address]))
+        chain.add(memoryview(one.offsets.copy()).cast("B"), memoryview(places).cast("B"))
+
+    def _count(self, lengths: Ints, addresses: Ints) -> None:
+        counters, bounds = self._cache.counters, self._cache.space.bounds
+        if len(counters) == 1:
+            counters[0].filled_messages += len(lengths)
+            counters[0].filled_bytes += int(lengths.sum())
+            return
+        tiers = np.searchsorted(np.array(bounds), addresses, side="right") - 1
+        for index, counter in enumerate(counters):
+            mine = lengths[tiers == index]
+            counter.filled_messages += len(mine)
+            counter.filled_bytes += int(mine.sum())

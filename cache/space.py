@@ -1,0 +1,119 @@
+"""The blocks of all tiers as one row of numbers, and one range of addresses.
+
+A *block* is `block_bytes` of one tier. Blocks are numbered through all tiers in their order of use; a byte's
+*address* is block x `block_bytes` + its place in the block (R15). Free blocks are taken from the first tier that has
+one: DRAM first, persistent memory last (R13).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import InvalidCacheConfig
+from .tier import Tier
+
+Ints = npt.NDArray[np.int64]
+LEAST_BLOCK_BYTES = 512
+MOST_BLOCKS = 1 << 31
+
+
+class BlockSpace:
+    """Takes and gives blocks; copies bytes in. Not safe for threads: the cache's lock guards it.
+
+    Attributes:
+        bounds: the address at which each tier begins, and behind the last one the end.
+        memories: per tier, what readers slice.
+
+    Invariants:
+        * `free` is the number of blocks that are nobody's; no block is given twice;
+        * DRAM tiers come before persistent memory.
+    """
+
+    def __init__(self, tiers: Sequence[Tier], block_bytes: int) -> None:
+        if type(block_bytes) is not int or block_bytes < LEAST_BLOCK_BYTES or block_bytes & (block_bytes - 1):
+            raise InvalidCacheConfig(f"block_bytes is a power of two of at least 512, not {block_bytes!r}")
+        for tier in tiers:
+            if 0 < tier.size_bytes < block_bytes:
+                raise InvalidCacheConfig(
+                    f"the {tier.name} tier of {tier.size_bytes:,} bytes has no room for a block of {block_bytes:,}; "
+                    "make it larger, or turn it off with a size of 0"
+                )
+        active = [tier for tier in tiers if tier.size_bytes]
+        self.tiers = sorted(active, key=lambda tier: tier.is_persistent_memory)  # stable
+        self.block_bytes = block_bytes
+        counts = [tier.size_bytes // block_bytes for tier in self.tiers]
+        self.blocks = sum(counts)
+        if self.blocks >= MOST_BLOCKS:
+            raise InvalidCacheConfig(f"{self.blocks:,} blocks are too many; use a larger block_bytes")
+        firsts = [sum(counts[:index]) for index in range(len(counts) + 1)]
+        self.bounds = [first * block_bytes for first in firsts]
+        self.memories = [tier.memory for tier in self.tiers]
+        self._views = [tier.view for tier in self.tiers]
+        self._fresh = firsts[:-1]  # per tier: the first block that was never taken
+        self._ends = firsts[1:]
+        self._given = [array("i") for _ in counts]  # per tier: blocks that came back, the last one taken first
+        self.free = self.blocks
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes in whole blocks, over all tiers."""
+        return self.blocks * self.block_bytes
+
+    def tier_of(self, address: int) -> int:
+        """The index of an address's tier."""
+        return bisect_right(self.bounds, address) - 1
+
+    def take(self, count: int) -> list[int]:
+        """`count` free blocks, of the first tiers that have some."""
+        assert 0 <= count <= self.free
+        taken: list[int] = []
+        for index, given in enumerate(self._given):
+            wanted = count - len(taken)
+            if not wanted:
+                break
+            fresh = self._fresh[index]
+            until = min(fresh + wanted, self._ends[index])
+            taken += range(fresh, until)  # neighbours, as long as there are any
+            self._fresh[index] = until
+            wanted -= until - fresh
+            if wanted and given:
+                taken += given[-wanted:]
+                del given[-wanted:]
+        assert len(taken) == count
+        self.free -= count
+        return taken
+
+    def give(self, block: int) -> None:
+        """Take a block back."""
+        self._given[self.tier_of(block * self.block_bytes)].append(block)
+        self.free += 1
+        assert self.free <= self.blocks
+
+    def write(self, addresses: Ints, starts: Ints, lengths: Ints, payload: memoryview) -> None:
+        """Copy pieces, none of which leaves its block: `payload[start : start + length]` to each address."""
+        assert bool((addresses % self.block_bytes + lengths <= self.block_bytes).all())
+        if len(self.tiers) == 1:
+            self._write(0, addresses, starts, lengths, payload)
+            return
+        tiers = np.searchsorted(np.array(self.bounds), addresses, side="right") - 1
+        for index in np.unique(tiers).tolist():
+            mine = tiers == index
+            self._write(index, addresses[mine], starts[mine], lengths[mine], payload)
+
+    def _write(self, tier: int, addresses: Ints, starts: Ints, lengths: Ints, payload: memoryview) -> None:
+        view, to = self._views[tier], addresses - self.bounds[tier]
+        columns = (to.tolist(), (to + lengths).tolist(), starts.tolist(), (starts + lengths).tolist())
+        for low, high, start, end in zip(*columns, strict=True):
+            view[low:high] = payload[start:end]
+
+    def close(self) -> None:
+        """Let go of all memory."""
+        self._views = []
+        self.memories = []
+        for tier in self.tiers:
+            tier.close()
