@@ -101,26 +101,32 @@ class BlockCache:
         chain = self.chains.get(stream)
         if chain is None or not chain.offsets:
             return NO_HIT
-        for _ in range(ATTEMPTS):
-            version = chain.version
-            if version & 1:
-                break
-            hit = self._copy(chain, offset, limit)
-            if chain.version == version:
-                break
-        else:
-            version = 1
-        if version & 1:
+        hit = self._try_copy(chain, offset, limit)
+        if hit is None:
             with self._lock:
                 hit = self._copy(chain, offset, limit)
         if consume and hit.offsets:
             behind = hit.offsets[-1] + 1
-            if chain.would_release(chain.row_of(behind)):
+            if chain.would_release(behind):
                 self.release(stream, behind)
         return hit
 
+    def _try_copy(self, chain: Chain, offset: int, limit: int) -> Hit | None:
+        """A copy that nobody disturbed; None if somebody takes rows of this chain away again and again."""
+        for _ in range(ATTEMPTS):
+            version = chain.version
+            if version & 1:
+                return None  # whoever does it has the lock: wait for that
+            try:
+                hit = self._copy(chain, offset, limit)
+            except IndexError:  # the columns became shorter while they were searched
+                continue
+            if chain.version == version:
+                return hit
+        return None
+
     def _copy(self, chain: Chain, offset: int, limit: int) -> Hit:
-        """What the columns say now; garbage, but no error, if they change meanwhile."""
+        """What the columns say now; garbage or an IndexError if rows are taken away meanwhile."""
         low, high = chain.find(offset, limit)
         if low >= high:
             return NO_HIT
@@ -130,8 +136,6 @@ class BlockCache:
         lowest, highest = min(addresses), max(addresses)
         bounds = self.space.bounds
         tier = bisect_right(bounds, lowest) - 1
-        if self.closed:
-            return NO_HIT
         if highest < bounds[tier + 1]:
             found = self._copy_tier(tier, addresses, lengths)
         else:

@@ -69,12 +69,13 @@ class Chain:
         """The number of the first live row at `offset` or behind it."""
         return self.dropped_rows + bisect_left(self.offsets, offset, self.low_row - self.dropped_rows)
 
-    def would_release(self, row: int) -> bool:
-        """Whether some part ends at or before a row: a look without a lock, which may be wrong."""
-        first = self._first_part + 1
-        if first < len(self.begins):
-            return self.begins[first] <= row
-        return row >= self.high_row and self.parts > 0
+    def would_release(self, offset: int) -> bool:
+        """Whether releasing what is below `offset` frees anything: a look without a lock, yes when in doubt."""
+        try:
+            row, first = self.row_of(offset), self._first_part + 1
+            return self.begins[first] <= row if first < len(self.begins) else row >= self.high_row
+        except IndexError:
+            return True
 
     def open_part(self, block: int, row: int) -> None:
         """The rows from `row` on begin in `block`."""

@@ -54,11 +54,6 @@ class Filler:
         if self._tails[stream] == block:
             self._tails[stream] = -1
 
-    def restart(self, stream: int) -> None:
-        """A stream's offsets may begin anywhere again; its chain is empty."""
-        if stream < len(self._newest):
-            self._newest[stream] = -1
-
     def _grow(self, stream: int) -> None:
         size = len(self._tails)
         if stream >= size:
@@ -99,8 +94,8 @@ class Filler:
         """Rows and parts of all placed messages. The only loop over runs; their bytes are in place already."""
         cache = self._cache
         chains, refs = cache.chains, cache.refs
-        offsets = memoryview(np.ascontiguousarray(runs.batch.offsets)).cast("B")
-        places = memoryview(self._places(runs.batch, addresses)).cast("B")
+        offsets = np.ascontiguousarray(runs.batch.offsets).data.cast("B")
+        places = self._places(runs.batch, addresses).data.cast("B")
         steps = (placing.at // cache.block_bytes).tolist()
         columns = (runs.begins[:-1], placing.counts, room.tails, placing.granted, placing.firsts)
         lists = [column.tolist() for column in columns]
@@ -116,11 +111,11 @@ class Filler:
                 chain.open_part(tail, chain.high_row)  # behind what it borrowed elsewhere, or released
                 refs[tail] += 1
             if granted:
-                row = chain.high_row - begin
+                row, before = chain.high_row - begin, tail
                 for step, block in enumerate(blocks[first : first + granted], start=1):
                     chain.open_part(block, row + bisect_left(steps, step, begin, end))
-                    self._own(stream, block, tail)
-                    tail = block
+                    self._own(stream, block, before)
+                    before = block
             chain.add(
                 offsets[WORD_BYTES * begin : WORD_BYTES * end], places[2 * WORD_BYTES * begin : 2 * WORD_BYTES * end]
             )
@@ -210,7 +205,7 @@ class Filler:
             cache.refs[block] += 1
         one = batch.part(slice(index, index + 1))
         places = self._places(one, np.array([address]))
-        chain.add(memoryview(one.offsets.copy()).cast("B"), memoryview(places).cast("B"))
+        chain.add(one.offsets.copy().data.cast("B"), places.data.cast("B"))
 
     def _count(self, lengths: Ints, addresses: Ints) -> None:
         counters, bounds = self._cache.counters, self._cache.space.bounds

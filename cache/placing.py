@@ -68,7 +68,7 @@ class Placing:
         sizes = sizes_of(runs.batch.lengths)
         before = room.wanted.cumsum() - room.wanted
         offered = np.clip(free_blocks - before, 0, room.wanted)
-        at = room.used[runs.run_of] + runs.before(sizes)
+        at: Ints = room.used[runs.run_of] + runs.before(sizes)
         placed: Mask = at + sizes <= (block_bytes * (1 + offered))[runs.run_of]
         taken_bytes = runs.sums(np.where(placed, sizes, 0))
         granted = _blocks_for(taken_bytes, room.used, block_bytes)
@@ -116,4 +116,5 @@ def join_neighbours(addresses: Ints, starts: Ints, lengths: Ints, block_bytes: i
 
 def _blocks_for(sizes: Ints, used: Ints, block_bytes: int) -> Ints:
     """New blocks for so many bytes behind `used` ones of the last block."""
-    return np.maximum(-(-(sizes - (block_bytes - used)) // block_bytes), 0)
+    blocks: Ints = np.maximum(-(-(sizes - (block_bytes - used)) // block_bytes), 0)
+    return blocks

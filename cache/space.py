@@ -7,6 +7,7 @@ one: DRAM first, persistent memory last (R13).
 
 from __future__ import annotations
 
+import mmap
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ class BlockSpace:
             raise InvalidCacheConfig(f"{self.blocks:,} blocks are too many; use a larger block_bytes")
         firsts = [sum(counts[:index]) for index in range(len(counts) + 1)]
         self.bounds = [first * block_bytes for first in firsts]
-        self.memories = [tier.memory for tier in self.tiers]
+        self.memories: list[mmap.mmap | memoryview] = [tier.memory for tier in self.tiers]
         self._views = [tier.view for tier in self.tiers]
         self._fresh = firsts[:-1]  # per tier: the first block that was never taken
         self._ends = firsts[1:]
@@ -112,8 +113,8 @@ class BlockSpace:
             view[low:high] = payload[start:end]
 
     def close(self) -> None:
-        """Let go of all memory."""
+        """Let go of all memory. A reader under way finds no bytes, and no error."""
         self._views = []
-        self.memories = []
+        self.memories = [memoryview(b"")] * len(self.tiers)
         for tier in self.tiers:
             tier.close()

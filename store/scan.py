@@ -30,26 +30,19 @@ NO_OFFSET = -1
 def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
     """All durable messages of a lane, as of the call, in log order. Raises StoreCorrupt."""
     view = lane.view
-    names = _names(lane)
     sources: list[SealedSegment | OpenSegment] = [*view.sealed, *view.open]
+    names = _names(lane)
     buffers = ChunkBuffers()
-    ahead = _Part(sources[0].segment, buffers) if sources else None
+    ahead = _Part(sources[0], buffers) if sources else None
     try:
-        for index, source in enumerate(sources):
+        for following in [*sources[1:], None]:
             part, ahead = ahead, None
             assert part is not None
             try:
-                if index + 1 < len(sources):
-                    # Begun now, so that the device does not wait at the border.
-                    ahead = _Part(sources[index + 1].segment, buffers)
-                if isinstance(source, SealedSegment):
-                    source.footer.check_entries()
-                    positions, entries = source.footer.frame_position.tolist(), source.footer.frame_entry.tolist()
-                    yield from _frames(part, positions, entries, _sealed_offsets(source), names)
-                else:
-                    offsets, table = _open_offsets(source), source.table
-                    names = names if len(names) == len(lane.streams) else _names(lane)
-                    yield from _frames(part, table.frame_position.tolist(), table.frame_entry.tolist(), offsets, names)
+                if following is not None:
+                    ahead = _Part(following, buffers)  # begun now: the device does not wait at the border
+                names = names if len(names) == len(lane.streams) else _names(lane)
+                yield from part.batches(names)
             finally:
                 part.close()
     finally:
@@ -58,17 +51,41 @@ def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
 
 
 class _Part:
-    """A segment's file, being read from front to back."""
+    """A segment that is being read from front to back.
 
-    def __init__(self, segment: Segment, buffers: ChunkBuffers) -> None:
-        self.segment = segment
-        self._file = segment.open_sequential()
-        self.reader = ChunkReader(self._file, self._file.size(), buffers)
-        self.reader.begin()
+    What is durable of an open one is noted before its file is read: what is written meanwhile may be missing
+    in a chunk that was read too early.
+    """
+
+    def __init__(self, source: SealedSegment | OpenSegment, buffers: ChunkBuffers) -> None:
+        self._source = source
+        self._segment = source.segment
+        self._noted = _open_offsets(source) if isinstance(source, OpenSegment) else np.empty(0, np.int64)
+        self._file = source.segment.open_sequential()
+        self._reader = ChunkReader(self._file, self._file.size(), buffers)
+        self._reader.begin()
+
+    def batches(self, names: list[tuple[str, int]]) -> Iterator[MessageBatch]:
+        """A batch a frame. Raises StoreCorrupt."""
+        source = self._source
+        if isinstance(source, SealedSegment):
+            source.footer.check_entries()
+            positions, entries = source.footer.frame_position.tolist(), source.footer.frame_entry.tolist()
+            offsets = _sealed_offsets(source)
+        else:
+            positions, entries = source.table.frame_position.tolist(), source.table.frame_entry.tolist()
+            offsets = self._noted
+        for position, first in zip(positions, entries, strict=True):
+            if first >= len(offsets):
+                return
+            frame = _frame_at(self._reader, self._segment, position)
+            count = min(frame.header.count, len(offsets) - first)
+            if count:
+                yield _batch(self._reader, self._segment, frame, offsets[first : first + count], names)
 
     def close(self) -> None:
         """End reading."""
-        self.reader.close()
+        self._reader.close()
         self._file.close()
 
 
@@ -95,19 +112,6 @@ def _open_offsets(opened: OpenSegment) -> npt.NDArray[np.int64]:
         shown = entries < visible
         offsets[entries[shown]] = first + np.flatnonzero(shown)
     return offsets
-
-
-def _frames(
-    part: _Part, positions: list[int], entries: list[int], offsets: npt.NDArray[np.int64], names: list[tuple[str, int]]
-) -> Iterator[MessageBatch]:
-    reader, segment = part.reader, part.segment
-    for position, first in zip(positions, entries, strict=True):
-        if first >= len(offsets):
-            break
-        frame = _frame_at(reader, segment, position)
-        count = min(frame.header.count, len(offsets) - first)
-        if count:
-            yield _batch(reader, segment, frame, offsets[first : first + count], names)
 
 
 def _frame_at(reader: ChunkReader, segment: Segment, position: int) -> Frame:

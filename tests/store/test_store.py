@@ -512,3 +512,22 @@ def test_package_offers_its_errors_as_one_family() -> None:
     assert len(errors) >= 12
     assert all(issubclass(error, package.StoreError) for error in errors)
     assert all(error.__doc__ for error in errors)
+
+
+def test_scan_gives_what_was_durable_though_more_is_written_where_it_has_read_ahead(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        view = store._lanes[0].view
+        count = 0
+        while len(view.sealed) < 2 or len(view.open) > 1:
+            store.append("t", 0, bytes(3000))
+            view = store._lanes[0].view
+            count += 1
+        border = sum(sealed.record.entries for sealed in view.sealed)
+        offsets: list[int] = []
+        for batch in store.scan():
+            offsets += batch.offsets.tolist()
+            if len(offsets) == border - 1:  # in the last sealed segment: the open one has been read already
+                time.sleep(0.05)
+                store.append("t", 0, bytes(3000))
+        assert offsets[:count] == list(range(count))
+        assert offsets == list(range(len(offsets)))

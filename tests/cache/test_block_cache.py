@@ -1,0 +1,242 @@
+"""Block chains: filling, reading, release on consumption, eviction (R13 to R16)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cache.batch import Batch
+from cache.block_cache import BlockCache
+from cache.errors import InvalidCacheConfig
+from cache.file_tiers import PersistentMemoryTier
+from cache.tier import HeapTier, OffHeapTier
+
+from .helpers import Message, batch_of, check_blocks, payload_of, tag_of
+
+BLOCK = 512
+
+
+def messages(stream: int, first: int, sizes: list[int]) -> list[Message]:
+    return [(stream, first + i, payload_of(stream, first + i, size)) for i, size in enumerate(sizes)]
+
+
+def new_cache(blocks: int, **settings_: bool) -> BlockCache:
+    return BlockCache([OffHeapTier(blocks * BLOCK)], BLOCK, **settings_)
+
+
+def test_what_is_filled_is_read_with_offsets_and_tags() -> None:
+    cache = new_cache(8)
+    assert cache.fill(batch_of(messages(3, 10, [100, 0, 200]))).tolist() == [True] * 3
+    hit = cache.read(3, 10, 32)
+    assert list(hit.offsets) == [10, 11, 12]
+    assert hit.payloads == [payload_of(3, 10, 100), b"", payload_of(3, 12, 200)]
+    assert list(hit.tags) == [tag_of(3, offset) for offset in (10, 11, 12)]
+    assert all(type(payload) is bytes for payload in hit.payloads)
+
+
+def test_a_range_is_cut_at_both_ends_and_leaves_out_what_is_not_cached() -> None:
+    cache = new_cache(8)
+    cache.fill(batch_of([(1, offset, payload_of(1, offset, 20)) for offset in (2, 3, 7, 9)]))
+    assert list(cache.read(1, 3, 6).offsets) == [3, 7]
+    assert list(cache.read(1, 0, 2).offsets) == list(cache.read(1, 10, 5).offsets) == []
+    assert list(cache.read(2, 0, 99).offsets) == []
+
+
+def test_a_message_spans_blocks_and_tiers() -> None:
+    cache = BlockCache([HeapTier(2 * BLOCK), OffHeapTier(4 * BLOCK)], BLOCK)
+    cache.fill(batch_of(messages(0, 0, [300, 1700])))
+    assert cache.read(0, 0, 2).payloads == [payload_of(0, 0, 300), payload_of(0, 1, 1700)]
+
+
+def test_messages_of_a_frame_are_grouped_by_stream() -> None:
+    cache = new_cache(16)
+    frame = [(stream, offset, payload_of(stream, offset, 40)) for offset in range(5) for stream in (9, 0, 4)]
+    cache.fill(batch_of(frame))
+    for stream in (0, 4, 9):
+        assert cache.read(stream, 0, 5).payloads == [payload_of(stream, offset, 40) for offset in range(5)]
+    assert cache.space.free == 16 - 3
+
+
+def test_payloads_are_taken_from_where_they_lie() -> None:
+    cache = new_cache(4)
+    cache.fill(Batch.of([0, 0], [0, 1], [3, 2], memoryview(b"..abc.de.").cast("B"), starts=[2, 6]))
+    assert cache.read(0, 0, 2).payloads == [b"abc", b"de"]
+
+
+def test_a_reader_that_passes_a_block_gives_it_back() -> None:
+    cache = new_cache(8)
+    cache.fill(batch_of(messages(0, 0, [256] * 8)))
+    assert cache.space.free == 4
+    assert len(cache.read(0, 0, 3, consume=True).offsets) == 3
+    assert cache.space.free == 5
+    assert list(cache.read(0, 0, 8).offsets) == list(range(2, 8))  # the rest of the second block is still there
+
+
+def test_reading_to_the_end_gives_everything_back_and_the_stream_goes_on() -> None:
+    cache = new_cache(8)
+    cache.fill(batch_of(messages(0, 0, [200] * 5)))
+    cache.read(0, 0, 5, consume=True)
+    assert cache.space.free == 8
+    cache.fill(batch_of(messages(0, 5, [200])))
+    assert cache.read(0, 0, 9).payloads == [payload_of(0, 5, 200)]
+    check_blocks(cache)
+
+
+def test_reading_without_consuming_keeps_everything() -> None:
+    cache = new_cache(8)
+    cache.fill(batch_of(messages(0, 0, [200] * 5)))
+    assert cache.read(0, 0, 5) == cache.read(0, 0, 5)
+    assert cache.space.free == 6
+
+
+def test_skipped_messages_are_released_too() -> None:
+    cache = new_cache(8)
+    cache.fill(batch_of(messages(0, 0, [500] * 6)))
+    cache.read(0, 5, 1, consume=True)
+    assert cache.space.free == 8
+
+
+def test_nothing_consumed_the_oldest_goes_first() -> None:
+    cache = new_cache(4)
+    for offset in range(10):
+        cache.fill(batch_of(messages(offset % 2, offset, [BLOCK])))
+    assert list(cache.read(0, 0, 99).offsets) == [6, 8]
+    assert list(cache.read(1, 0, 99).offsets) == [7, 9]
+    assert cache.counters[0].evicted_blocks == 6
+
+
+def test_without_eviction_what_finds_no_room_is_refused() -> None:
+    cache = new_cache(4, evict=False, remainders=False)
+    taken = cache.fill(batch_of(messages(0, 0, [BLOCK] * 6)))
+    assert taken.tolist() == [True] * 4 + [False] * 2
+    assert cache.refused_messages == 2
+    cache.read(0, 0, 2, consume=True)
+    assert cache.fill(batch_of(messages(0, 6, [BLOCK]))).tolist() == [True]
+    assert list(cache.read(0, 0, 99).offsets) == [2, 3, 6]
+
+
+def test_offsets_that_are_not_new_are_not_taken_again() -> None:
+    cache = new_cache(4)
+    cache.fill(batch_of(messages(0, 5, [10])))
+    again = [(0, 5, b"other"), (0, 6, b"new")]
+    assert cache.fill(batch_of(again)).tolist() == [False, True]
+    assert cache.read(0, 0, 9).payloads == [payload_of(0, 5, 10), b"new"]
+
+
+def test_a_message_larger_than_the_cache_is_not_taken() -> None:
+    cache = new_cache(4)
+    assert cache.fill(batch_of(messages(0, 0, [10, 4 * BLOCK + 1, 10]))).tolist() == [True, False, True]
+    assert cache.fill(batch_of(messages(1, 0, [4 * BLOCK]))).tolist() == [True]
+    assert cache.read(1, 0, 1).payloads == [payload_of(1, 0, 4 * BLOCK)]
+
+
+def test_more_streams_in_a_frame_than_blocks_is_no_error() -> None:
+    cache = new_cache(3)
+    cache.fill(batch_of([(stream, 0, payload_of(stream, 0, 30)) for stream in range(50)]))
+    found = [stream for stream in range(50) if cache.read(stream, 0, 1).payloads == [payload_of(stream, 0, 30)]]
+    assert found == [47, 48, 49]
+
+
+def test_dram_is_filled_before_persistent_memory(tmp_path: Path) -> None:
+    tiers = [PersistentMemoryTier(4 * BLOCK, tmp_path), HeapTier(BLOCK), OffHeapTier(BLOCK)]
+    cache = BlockCache(tiers, BLOCK)
+    assert [tier.name for tier in cache.space.tiers] == ["heap", "off-heap", "persistent"]
+    cache.fill(batch_of(messages(0, 0, [BLOCK] * 3)))
+    assert [counters.filled_messages for counters in cache.counters] == [1, 1, 1]
+    cache.read(0, 0, 2, consume=True)
+    cache.fill(batch_of(messages(0, 3, [BLOCK] * 2)))
+    assert [counters.filled_messages for counters in cache.counters] == [2, 2, 1]
+    assert [counters.hit_messages for counters in cache.counters] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (0, 0)])
+def test_without_any_memory_nothing_is_cached(sizes: tuple[int, ...]) -> None:
+    cache = BlockCache([HeapTier(size) for size in sizes], BLOCK)
+    assert cache.fill(batch_of(messages(0, 0, [10]))).tolist() == [False]
+    assert list(cache.read(0, 0, 1).offsets) == []
+    cache.release(0, 5)
+    cache.close()
+
+
+@pytest.mark.parametrize("block_bytes", [0, -512, 100, 1000, 513])
+def test_a_wrong_block_size_is_refused(block_bytes: int) -> None:
+    with pytest.raises(InvalidCacheConfig, match="power of two"):
+        BlockCache([HeapTier(1 << 20)], block_bytes)
+
+
+def test_a_tier_without_room_for_a_block_is_refused() -> None:
+    with pytest.raises(InvalidCacheConfig, match="no room for a block"):
+        BlockCache([HeapTier(1000)], 1024)
+
+
+def test_after_closing_nothing_is_found() -> None:
+    cache = new_cache(4)
+    cache.fill(batch_of(messages(0, 0, [10])))
+    cache.close()
+    assert list(cache.read(0, 0, 1).offsets) == []
+    assert cache.fill(batch_of(messages(0, 1, [10]))).tolist() == [False]
+
+
+def test_long_chains_forget_their_dead_rows() -> None:
+    cache = new_cache(64)
+    for first in range(0, 20_000, 50):
+        cache.fill(batch_of(messages(0, first, [20] * 50)))
+        cache.read(0, first, 50, consume=True)
+    chain = cache.chains[0]
+    assert chain.high_row == 20_000 and len(chain.offsets) < 2_000 and len(chain.blocks) < 2_000
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("fill"),
+            st.lists(
+                st.tuples(st.integers(0, 4), st.integers(1, 3), st.sampled_from([0, 1, 60, 300, 511, 512, 513, 1400])),
+                max_size=25,
+            ),
+        ),
+        st.tuples(st.just("read"), st.integers(0, 4), st.integers(0, 40), st.integers(0, 20), st.booleans()),
+        st.tuples(st.just("release"), st.integers(0, 4), st.integers(0, 60)),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.integers(1, 12), st.integers(0, 6), st.booleans(), st.booleans())
+def test_it_is_a_dict_that_may_forget(
+    steps: list[tuple[object, ...]], heap: int, off_heap: int, evict: bool, lend: bool
+) -> None:
+    """Model: whatever is found is what was filled; what is not released, nor pushed out, is found."""
+    cache = BlockCache([HeapTier(heap * BLOCK), OffHeapTier(off_heap * BLOCK)], BLOCK, evict=evict, remainders=lend)
+    model: dict[tuple[int, int], bytes] = {}
+    floors, newest = [0] * 5, [-1] * 5
+    for name, *arguments in steps:
+        if name == "fill":
+            rows: list[Message] = []
+            for stream, gap, size in arguments[0]:  # type: ignore[attr-defined]
+                newest[stream] += gap
+                rows.append((stream, newest[stream], payload_of(stream, newest[stream], size)))
+            taken = cache.fill(batch_of(rows))
+            model |= {(s, o): data for (s, o, data), is_in in zip(rows, taken, strict=True) if is_in}
+        elif name == "release":
+            stream, offset = arguments
+            cache.release(stream, offset)  # type: ignore[arg-type]
+            floors[stream] = max(floors[stream], offset)  # type: ignore[call-overload,index]
+        else:
+            stream, offset, limit, consume = arguments
+            hit = cache.read(stream, offset, limit, consume=consume)  # type: ignore[arg-type]
+            for at, data, tag in zip(*hit, strict=True):
+                assert model[stream, at] == data and tag == tag_of(stream, at)  # type: ignore[index,arg-type]
+            floor = max(offset, floors[stream])  # type: ignore[index,call-overload]
+            wanted = [o for s, o in model if s == stream and floor <= o < offset + limit]  # type: ignore[operator]
+            assert evict or set(wanted) <= set(hit.offsets)
+            if consume and hit.offsets:
+                floors[stream] = max(floor, hit.offsets[-1] + 1)  # type: ignore[index,call-overload]
+        check_blocks(cache)
+    for stream in range(5):
+        cache.release(stream, newest[stream] + 1)
+    assert cache.space.free == cache.space.blocks and cache.used_bytes == 0
