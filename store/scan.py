@@ -31,9 +31,11 @@ def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
     """All durable messages of a lane, as of the call, in log order. Raises StoreCorrupt."""
     view = lane.view
     sources: list[SealedSegment | OpenSegment] = [*view.sealed, *view.open]
+    if not sources:
+        return
     names = _names(lane)
     buffers = ChunkBuffers()
-    ahead = _Part(sources[0], buffers) if sources else None
+    ahead: _Part | None = _Part(sources[0], buffers)
     try:
         for following in [*sources[1:], None]:
             part, ahead = ahead, None

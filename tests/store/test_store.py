@@ -514,6 +514,10 @@ def test_package_offers_its_errors_as_one_family() -> None:
     assert all(error.__doc__ for error in errors)
 
 
+def test_scan_of_a_store_without_messages_is_empty(store: MessageStore) -> None:
+    assert list(store.scan()) == []
+
+
 def test_scan_gives_what_was_durable_though_more_is_written_where_it_has_read_ahead(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         view = store._lanes[0].view
