@@ -125,7 +125,8 @@ class Appender(OpenStore):
         request = AsyncRequest(stream, data, len(data), extras, loop)
         if not stream.queue.put(request, wait=False):
             timeout_s = self.config.append_timeout_ms / 1000
-            loop.call_later(timeout_s, _give_up, stream.queue, request)
+            timer = loop.call_later(timeout_s, _give_up, stream.queue, request)
+            request.future.add_done_callback(lambda _: timer.cancel())
         return request.future
 
     def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 REPAIR_ADVICE = (
     "Restore the file from a copy, or open the store with repair=True to set the damaged range aside and go on "
@@ -12,6 +13,9 @@ REPAIR_ADVICE = (
 
 class StoreError(Exception):
     """Base of everything that the store raises on purpose."""
+
+
+Failure = TypeVar("Failure", bound=StoreError)
 
 
 class StoreLocked(StoreError):
@@ -81,3 +85,11 @@ class InvalidMessage(StoreError):
 
 class InvalidConfig(StoreError):
     """A setting of `StoreConfig` is out of its range."""
+
+
+def again(error: Failure) -> Failure:
+    """The same error as an object of its own: one that is raised twice keeps the frames of both, and their locals."""
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.__dict__.update(error.__dict__)
+    fresh.__cause__ = error.__cause__
+    return fresh

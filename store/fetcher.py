@@ -54,8 +54,10 @@ class Fetcher(OpenStore):
             raise InvalidMessage(f"wait_ms is an int, not {type(wait_ms).__name__}")
         deadline = time.monotonic() + wait_ms / 1000
         while True:
+            seen = offset
             if stream is not None:
                 try:
+                    seen = max(offset, self._reader.bounds(stream)[1])
                     found = self._reader.read(stream, offset, max_messages, max_bytes)
                     if found:
                         return found
@@ -64,7 +66,7 @@ class Fetcher(OpenStore):
                     raise self._unreadable(error) from error
             elif offset > 0:
                 raise OffsetOutOfRange(topic, queue_id, offset, 0, 0)
-            if wait_ms <= 0 or not self._wait_for_message(topic, queue_id, offset, deadline):
+            if wait_ms <= 0 or not max_messages or not self._wait_for_message(topic, queue_id, seen, deadline):
                 return []
             stream = self._streams.get(topic, queue_id)
 
@@ -148,18 +150,18 @@ class Fetcher(OpenStore):
     def _wait_for_message(self, topic: str, queue_id: int, offset: int, deadline: float) -> bool:
         """Sleep until the queue has a message at `offset`; False when the time is up."""
         with self._arrivals:
-            while not self._closed:
-                stream = self._streams.get(topic, queue_id)
-                if stream is not None and self._reader.bounds(stream)[1] > offset:
-                    return True
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._waiting_readers += 1
-                try:
+            self._waiting_readers += 1  # before the look: what becomes visible after it is told of
+            try:
+                while not self._closed:
+                    stream = self._streams.get(topic, queue_id)
+                    if stream is not None and self._reader.bounds(stream)[1] > offset:
+                        return True
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return False
                     self._arrivals.wait(left)
-                finally:
-                    self._waiting_readers -= 1
+            finally:
+                self._waiting_readers -= 1
         raise StoreClosed(self._why_closed)
 
     def _arrived(self) -> None:

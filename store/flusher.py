@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from .errors import StoreError, StoreFull
 from .lane import Lane
 from .queue import Batch, RequestQueue
-from .request import answer_all
+from .request import Ticket, answer_all
 from .write import Write
 
 HOLD_S = 0.0005
@@ -42,6 +42,7 @@ class Flusher:
         self._on_durable = on_durable
         self._building = threading.Lock()
         self.ended = False
+        self.building: Sequence[Ticket] = ()  # neither in the queue nor in the lane
         self._threads = [
             threading.Thread(target=self._run, name=f"stratalog-lane-{lane.index}-{i}", daemon=True)
             for i in range(threads)
@@ -90,6 +91,7 @@ class Flusher:
         return lane.plan(follows=not late and active > 1, barrier=batch.barrier, active=int(active))
 
     def _build(self, batch: Batch) -> None:
+        self.building = batch.requests
         try:
             self.lane.build(batch.requests)
         except StoreFull as error:
@@ -99,6 +101,8 @@ class Flusher:
             # Nobody else knows these requests yet: tell them before the lane is given up.
             self.lane.fail(error, batch.requests)
             raise
+        finally:
+            self.building = ()
 
     def perform(self, writes: Sequence[Write]) -> None:
         """Do the writes, and answer what became durable by them. Raises OSError."""
@@ -106,7 +110,7 @@ class Flusher:
             self.queue.write_begins()
             write.perform()
             done = self.lane.complete(write)
-            self.queue.write_ends(done.cost_bytes, done.requests)
+            self.queue.write_ends(done.cost_bytes, done.requests, done.writes)
             if done.visible:
                 self._on_durable()
 

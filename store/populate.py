@@ -35,7 +35,7 @@ def populate(file: LogFile, position: int, size: int) -> bool:
         return False
     try:
         mapped = mmap.mmap(fileno(), size, prot=mmap.PROT_READ, offset=position)
-    except OSError:
+    except (OSError, ValueError):  # cut since its size was asked for
         return False
     pages = np.frombuffer(mapped, np.uint8)
     first, end = pages.ctypes.data, pages.ctypes.data + size

@@ -8,9 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .errors import PublishBufferFull, StoreError
+from .errors import PublishBufferFull, StoreError, again
 from .format import MAX_FRAME_MESSAGES
 from .request import Ticket, cost_bytes
+
+WRITES_IN_FLIGHT = 2
 
 
 class Batch(NamedTuple):
@@ -78,8 +80,9 @@ class RequestQueue:
         self._more = 0  # queued messages beyond one a request: groups have more, barriers none
         self._under_way = 0
         self._barriers = 0
-        self._in_flight = 0
+        self._in_flight = 0  # writes with the device, or behind one that is: not accounted for in log order
         self._closing = False
+        self._refuses = False
         self._refusal: StoreError | None = None
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
@@ -109,7 +112,7 @@ class RequestQueue:
     def _admit(self, request: Ticket, cost: int, wait: bool) -> bool:
         """What the rules say when not all is plain: True to accept, False if it was lined up. May wait."""
         if self._refusal is not None:
-            raise self._refusal
+            raise again(self._refusal)
         if self.used_bytes + cost > self.cap_bytes and self.used_bytes and request.count:
             if wait:
                 self._wait_for_space(cost)
@@ -121,10 +124,10 @@ class RequestQueue:
 
     def _accept(self, request: Ticket, cost: int) -> None:
         self.used_bytes += cost
-        self._items.append(request)
         if request.count != 1:
             self._more += request.count - 1
             self._barriers += request.count == 0
+        self._items.append(request)
         if self._sleepers and not self._looking and self._is_ready():
             self._wake_builder()
 
@@ -138,7 +141,7 @@ class RequestQueue:
                     raise self._full()
                 self._space.wait(left)
                 if self._refusal is not None:
-                    raise self._refusal
+                    raise again(self._refusal)
         finally:
             self._waiting_for_space -= 1
 
@@ -168,6 +171,7 @@ class RequestQueue:
             self.used_bytes = self._taken_bytes
             self._more = self._barriers = 0
             self._refusal = error
+            self._refuses = True
             self._close()
         return left
 
@@ -211,8 +215,11 @@ class RequestQueue:
             self._wake_builder()
 
     def _wake_builder(self) -> None:
+        # The interpreter takes signals after calls alone: an interrupt finds this done, or not begun.
+        sleeper = self._sleepers[-1]
+        del self._sleepers[-1]
         self._looking += 1
-        self._sleepers.pop().release()
+        sleeper.release()
 
     # -- builders -------------------------------------------------------------------------------------
 
@@ -235,6 +242,10 @@ class RequestQueue:
         return True  # woken at the last moment
 
     def _is_ready(self) -> bool:
+        if self._refuses:
+            return True  # to find out, and end
+        if self._in_flight >= WRITES_IN_FLIGHT:
+            return False  # the ring has room for so many: one slow write must not be overtaken for ever
         if self._barriers or self._closing:
             return True
         return self.sizer.ready(len(self._items), self.used_bytes - self._taken_bytes, self._in_flight)
@@ -279,13 +290,15 @@ class RequestQueue:
             if self._sleepers and not self._looking and self._is_ready():
                 self._wake_builder()
 
-    def write_ends(self, cost: int, requests: int) -> None:
-        """A builder is back from the device and has answered what that write made durable.
+    def write_ends(self, cost: int, requests: int, writes: int) -> None:
+        """A builder is back from the device and has answered what became durable by it: `writes` in log order.
 
-        It looks at the queue next, so nobody is woken. After a failed write this is not called: the queue
-        is closed then.
+        None if an earlier one is still out, several when that one ends. The builder looks at the queue next,
+        so nobody is woken, but at the end. After a failed write this is not called: the queue refuses then.
         """
         with self._lock:
-            self._in_flight -= 1
+            self._in_flight -= writes
             self._looking += 1
             self._release(cost, requests)
+            while self._closing and self._sleepers:
+                self._wake_builder()

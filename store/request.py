@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .errors import StoreError
+from .errors import StoreError, again
 from .streams import Stream
 
 NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message
@@ -72,7 +72,7 @@ class Ticket:
         if not self._done:
             self._wait(timeout)
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
         return self.offset
 
     def _wait(self, timeout: float | None) -> None:
@@ -119,10 +119,10 @@ class BlockingRequest(Ticket):
         self.lock.acquire()
         if self.chain:
             pass_on(self.chain)
-        self.data = b""  # the ring has it now
+        self.data, self.extras = b"", None  # the ring has it now
         if self._error is not None:
             error, self._error = self._error, None
-            raise error
+            raise again(error)
         return self.offset
 
     def leave(self) -> None:
@@ -133,10 +133,11 @@ class BlockingRequest(Ticket):
 
 
 def pass_on(chain: list[BlockingRequest]) -> None:
-    """Wake the next producer of a batch; go on behind those who left. `pop` makes each wake-up happen once."""
+    """Wake the next producer of a batch; go on behind those who left."""
     while chain:
         try:
-            request = chain.pop()
+            request = chain[-1]
+            del chain[-1]  # no call in between, so neither a signal nor another thread can come
         except IndexError:
             return
         request.lock.release()
@@ -254,6 +255,6 @@ def _resolve(requests: list[AsyncRequest], error: StoreError | None) -> None:
         if future.done():
             continue  # its task was cancelled
         if error is not None:
-            future.set_exception(error)
+            future.set_exception(again(error))
         else:
             future.set_result(request.offset)

@@ -77,7 +77,7 @@ class _Part:
         else:
             positions, entries = source.table.frame_position.tolist(), source.table.frame_entry.tolist()
             offsets = self._noted
-        for position, first in zip(positions, entries, strict=True):
+        for position, first in zip(positions, entries, strict=False):
             if first >= len(offsets):
                 return
             frame = _frame_at(self._reader, self._segment, position)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .write import FullSegment
 
 STEP_STREAMS = 512
+_NO_ENTRIES = array("I")
 PAUSE_S = 50e-6  # really asleep: a bare release of the lock may be taken back before anybody has woken up
 
 
@@ -44,7 +45,7 @@ class StreamNames:
         count, topics = len(streams), len(self.topics)
         while len(self._queue) < count:
             known = len(self._queue)
-            for stream in islice(streams, known, min(count, known + STEP_STREAMS)):
+            for stream in streams[known : min(count, known + STEP_STREAMS)]:
                 self._topic.append(self.topics.setdefault(stream.topic, len(self.topics)))
                 self._queue.append(stream.queue_id)
             pause()
@@ -111,11 +112,19 @@ def seal(
     return write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries)
 
 
-def rows_of(table: OpenTable) -> list[list[Row]]:
-    """A table's rows, to be given to `let_go` when the table itself is gone."""
-    rows, parts = iter(table.rows.values()), []
+def rows_of(table: OpenTable, streams: Sequence[Stream]) -> list[list[Row]]:
+    """A table's rows, to be given to `let_go` when the table itself is gone; `streams` are the lane's, by number.
+
+    Streams that had no message since forget theirs: one that never has another would keep it for ever.
+    """
+    rows, token = iter(table.rows.items()), table.token
+    parts: list[list[Row]] = []
     while part := list(islice(rows, STEP_STREAMS)):
-        parts.append(part)
+        for number, _ in part:
+            stream = streams[number]
+            if stream.table is token:
+                stream.entries = _NO_ENTRIES  # no call since the look, so the builder has not come in between
+        parts.append([row for _, row in part])
         _pause()
     return parts
 

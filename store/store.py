@@ -184,7 +184,7 @@ class MessageStore(Appender, Fetcher):
             for lane in self._lanes:
                 if self._poison is None:
                     # Without its closing note a lane is recovered by a scan: nothing is lost.
-                    with contextlib.suppress(OSError):
+                    with contextlib.suppress(OSError, StoreCorrupt):
                         self._finish_lane(lane)
         finally:
             for lane in self._lanes:
@@ -198,8 +198,8 @@ class MessageStore(Appender, Fetcher):
         self._closed = True
         self._naming, self._arrivals = threading.Lock(), threading.Condition()  # a lost thread may hold them
         error = StoreClosed(self._why_closed)
-        for lane, queue in zip(self._lanes, self._queues, strict=True):
-            waiting = [*queue.after_fork(error), *lane.under_way.after_fork()]
+        for lane, queue, flusher in zip(self._lanes, self._queues, self._flushers, strict=True):
+            waiting = [*queue.after_fork(error), *flusher.building, *lane.under_way.after_fork()]
             # Of the others nobody is here: their threads and loops stayed with the parent.
             answer_all([request for request in waiting if type(request) is Ticket], error)
         self._lock.release()

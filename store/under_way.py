@@ -61,7 +61,7 @@ class UnderWay:
     def complete(self, write: Write) -> Done:
         """Account for a write that succeeded; answer what became durable by it, in log order."""
         answered: list[Ticket] = []
-        visible = cost = 0
+        visible = cost = writes = 0
         full: list[FullSegment] = []
         failed: list[Ticket] = []
         with self._completing:
@@ -72,6 +72,7 @@ class UnderWay:
                 first = self._writes.popleft()
                 assert first.low >= self.durable or first.low == first.high
                 advanced = self._advance(first, answered)
+                writes += 1
                 visible += advanced[0]
                 cost += advanced[1]
                 if first.full is not None:
@@ -80,7 +81,7 @@ class UnderWay:
             answer_all(failed, self.poison)
         if answered:
             answer_all(answered)
-        return Done(len(answered), cost, visible, full)
+        return Done(len(answered), cost, visible, writes, full)
 
     def _advance(self, write: Write, answered: list[Ticket]) -> tuple[int, int]:
         """(messages that became visible, cost of the requests that are now answered)."""
@@ -117,8 +118,9 @@ class UnderWay:
 
     def _give_up(self) -> list[Ticket]:
         """Forget what is under way; the requests that now fail."""
-        failed = [request for frame in self._pending for request in frame.requests]
-        self._pending.clear()
+        failed: list[Ticket] = []
+        while self._pending:  # a builder may be adding one
+            failed += self._pending.popleft().requests
         self._writes.clear()
         return failed
 

@@ -195,7 +195,7 @@ class Upkeep:
         self._closing = True
         self._wake.set()
         self._thread.join()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, StoreCorrupt):
             self._seal_full()
             self._clear_away()
             for lane in self._lanes:
@@ -213,7 +213,7 @@ class Upkeep:
             lane, full = self._full[0]
             self.seal_now(lane, full)
             self._full.popleft()
-            rows = rows_of(full.table)
+            rows = rows_of(full.table, lane.streams)
             del full
             let_go(rows)
 
@@ -264,8 +264,13 @@ class Upkeep:
         oldest = lane.view.sealed[0]
         segment = oldest.segment
         retired = segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
-        segment.open_data()  # for the readers who found it before, and know only its old name
-        self._disk.rename(segment.path, retired)
+        segment.removed = True  # from here on it keeps its file open
+        try:
+            segment.open_data()  # for the readers who found it before, and know only its old name
+            self._disk.rename(segment.path, retired)
+        except OSError:
+            segment.removed = False
+            raise
         lane.forget_oldest()  # not before: a segment that keeps its name is still there at the next opening
         self.removed_segments += 1
         try:
@@ -279,7 +284,6 @@ class Upkeep:
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
         """Nobody reads a removed segment any more. Runs in whichever thread was the last."""
         self._retired.append((lane, path, capacity_bytes))
-        self._wake.set()
 
     def _clear_away(self) -> None:
         """Keep one file a lane for recycling, remove the other retired ones."""

@@ -81,11 +81,13 @@ class Write:
 
 
 class Done(NamedTuple):
-    """What a completed write answered, how many messages readers see by it, and the segments that it filled."""
+    """What a completed write answered, how many messages readers see by it, how many writes are thereby accounted
+    for in log order, and the segments that were filled."""
 
     requests: int
     cost_bytes: int
     visible: int
+    writes: int
     full: list[FullSegment]
 
 

@@ -39,6 +39,22 @@ class _GatedFile(OsFile):
         super().write(parts, position, **how)
 
 
+class OneSlowDisk(GatedDisk):
+    """The system's disk; once the gate is shut, the next write waits for it, and those after that do not."""
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return _OneSlowFile(self, path, create=create, direct=direct)
+
+
+class _OneSlowFile(_GatedFile):
+    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
+        if self._disk.gate.is_set() or not self._disk.waiting.acquire(blocking=False):
+            OsFile.write(self, parts, position, **how)
+        else:
+            self._disk.gate.wait()
+            OsFile.write(self, parts, position, **how)
+
+
 class FailingDisk(OsDisk):
     """The system's disk; once `fail` is set to "write" or "force", these calls raise EIO."""
 

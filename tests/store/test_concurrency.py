@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from store import MessageStore, PublishBufferFull, StoreError
+from store.streams import Stream
 
-from .disks import GatedDisk
+from .disks import GatedDisk, OneSlowDisk
 from .helpers import contents, run_child, start, tiny, until
 
 
@@ -337,3 +338,51 @@ def test_append_async_outside_a_loop_is_refused(store: MessageStore) -> None:
     with pytest.raises(RuntimeError):
         store.append_async("t", 0, b"x")
     assert store.append("t", 0, b"x") == 1
+
+
+def test_one_slow_write_is_not_overtaken_until_the_ring_is_full(tmp_path: Path) -> None:
+    disk = OneSlowDisk()
+    config = tiny(recent_bytes=0, max_message_bytes=65_536, publish_buffer_bytes=64 << 20)
+    with MessageStore.open(tmp_path, config, disk=disk) as store:
+        store.append("t", 0, b"first")
+        disk.waiting.release()  # one write may wait
+        disk.gate.clear()
+        tickets = [store.submit("t", 0, bytes(30_000)) for _ in range(600)]  # more than the ring has room for
+        time.sleep(0.3)
+        assert store._lanes[0].poison is None
+        assert not any(ticket.done() for ticket in tickets)  # all lie behind the slow one
+        disk.gate.set()
+        assert [ticket.result(30) for ticket in tickets] == list(range(1, 601))
+
+
+def test_read_of_no_messages_does_not_wait(store: MessageStore) -> None:
+    assert store.read("t", 0, 0, max_messages=0, wait_ms=60_000) == []
+    assert store.read("t", 0, 1, max_messages=0, wait_ms=60_000) == []
+
+
+def test_message_that_comes_while_a_reader_looks_wakes_it(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = store._reader.bounds
+    looks: list[int] = []
+
+    def look(stream: Stream) -> tuple[int, int]:
+        found = bounds(stream)
+        if threading.current_thread() is threading.main_thread():
+            looks.append(found[1])
+            if len(looks) == 3:  # under the condition: the message becomes durable just behind the look
+                start(lambda: store.append("t", 0, b"second")).join()
+        return found
+
+    monkeypatch.setattr(store._reader, "bounds", look)
+    assert [message.data for message in store.read("t", 0, 1, wait_ms=50_000)] == [b"second"]
+
+
+def test_refused_appends_keep_nothing_of_their_callers(tmp_path: Path) -> None:
+    store = MessageStore.open(tmp_path, tiny())
+    store.append("t", 0, b"x")
+    store.close()
+    depths = set()
+    for _ in range(5):
+        with pytest.raises(StoreError) as caught:
+            store.append("t", 0, bytes(1000))
+        depths.add(len(caught.traceback))
+    assert len(depths) == 1
