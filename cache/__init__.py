@@ -1,1 +1,48 @@
-"""x."""
+"""Tiers of memory for messages: knows bytes, streams and offsets, nothing of files of the log or of topics.
+
+What a store uses: a `MessageCache` filled behind its appends, a `ReadCache` in front of its cold reads, and a
+`MemoryPlan` that says how large they are. Nothing here is needed for a message to be safe: a cache may forget anything
+at any time, and everything when the process ends.
+"""
+
+from .admission import Admission
+from .batch import Batch
+from .block_cache import BlockCache, Hit
+from .config import CacheConfig
+from .container import available_bytes
+from .cursors import ActiveCursors
+from .edge import EdgeCache, Edges, device_blocks, edge_lengths
+from .errors import CacheError, CacheUnusable, InvalidCacheConfig
+from .file_tiers import PersistentMemoryTier, PrivateFileTier
+from .message_cache import MessageCache
+from .plan import MemoryPlan, plan_memory
+from .read_ahead import ReadAhead
+from .read_cache import ReadCache
+from .tier import HeapTier, OffHeapTier, Tier
+
+__all__ = [
+    "ActiveCursors",
+    "Admission",
+    "Batch",
+    "BlockCache",
+    "CacheConfig",
+    "CacheError",
+    "CacheUnusable",
+    "EdgeCache",
+    "Edges",
+    "HeapTier",
+    "Hit",
+    "InvalidCacheConfig",
+    "MemoryPlan",
+    "MessageCache",
+    "OffHeapTier",
+    "PersistentMemoryTier",
+    "PrivateFileTier",
+    "ReadAhead",
+    "ReadCache",
+    "Tier",
+    "available_bytes",
+    "device_blocks",
+    "edge_lengths",
+    "plan_memory",
+]

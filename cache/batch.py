@@ -74,6 +74,13 @@ class Batch:
             self.payload,
         )
 
+    def gathered(self) -> Batch:
+        """The same with the payloads back to back in one new buffer, in this order."""
+        slices = map(slice, self.starts.tolist(), (self.starts + self.lengths).tolist())
+        payload = memoryview(b"".join(map(self.payload.__getitem__, slices)))
+        starts = self.lengths.cumsum() - self.lengths
+        return Batch(self.streams, self.offsets, self.lengths, starts, self.tags, payload)
+
     def cuts(self, limit: int, weights: Ints) -> Iterator[slice]:
         """Slices in order, each of a weight of at most `limit`, or of one message."""
         ends = weights.cumsum()
@@ -83,6 +90,10 @@ class Batch:
             end = max(begin + 1, int(np.searchsorted(ends, before + limit, side="right")))
             yield slice(begin, end)
             begin = end
+
+
+SHORT_BYTES = 1024
+MANY_MESSAGES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +125,8 @@ class Runs:
         inside = ~first[1:]
         assert bool((batch.offsets[1:] > batch.offsets[:-1])[inside].all()), "a stream's offsets ascend in a batch"
         begins = np.flatnonzero(first)
+        if len(batch) >= MANY_MESSAGES * len(begins) and int(batch.lengths.sum()) < SHORT_BYTES * len(batch):
+            batch = batch.gathered()  # one copy a run then: for short messages calls cost more than bytes
         return cls(batch, order, np.append(begins, len(batch)), batch.streams[begins], first.cumsum() - 1)
 
     def sums(self, column: Ints) -> Ints:

@@ -67,6 +67,7 @@ class BlockCache:
         self.counters = [TierCounters() for _ in self.space.tiers]
         self.chains: dict[int, Chain] = {}
         self.used = np.zeros(self.space.blocks, np.int64)
+        self.used_total = 0  # the sum of that column
         self.refs = array("i", [0]) * self.space.blocks
         self.owners = array("q", [-1]) * self.space.blocks
         self.next_block = array("i", [-1]) * self.space.blocks  # where a message that leaves the block goes on
@@ -131,6 +132,8 @@ class BlockCache:
         if low >= high:
             return NO_HIT
         places = chain.places[WORDS * low : WORDS * high]
+        if len(places) != WORDS * (high - low):
+            raise IndexError("rows were taken away")
         addresses, words = places[0::WORDS], places[1::WORDS]
         lengths = [word & LOW_32 for word in words]
         lowest, highest = min(addresses), max(addresses)
@@ -193,7 +196,17 @@ class BlockCache:
             chain = self.chains.get(stream)
             if chain is not None:
                 for block in chain.release(chain.row_of(offset)):
-                    self._unref(block, "released_blocks")
+                    self._unref(block, evicted=False)
+
+    def drop(self, stream: int) -> None:
+        """Forget a stream: its blocks are free, and it may begin again at any offset."""
+        with self._lock:
+            self._drain()
+            chain = self.chains.pop(stream, None)
+            if chain is not None:
+                for block in chain.release(chain.high_row):
+                    self._unref(block, evicted=False)
+            self._filler.restart(stream)
 
     def evict_oldest(self) -> None:
         """Free the block that was taken first, whoever has messages in it."""
@@ -201,24 +214,27 @@ class BlockCache:
         chain = self.chains[self.owners[block]]
         assert self.remainders is None and chain.first_block == block, "a chain's oldest part is its oldest block"
         for dropped in chain.release_oldest():
-            self._unref(dropped, "evicted_blocks")
+            self._unref(dropped, evicted=True)
         assert self.owners[block] == -1
 
-    def _unref(self, block: int, counter: str) -> None:
+    def _unref(self, block: int, *, evicted: bool) -> None:
         """One part less in a block; the last one frees it."""
-        self.refs[block] -= 1
-        assert self.refs[block] >= 0
-        if self.refs[block]:
+        left = self.refs[block] = self.refs[block] - 1
+        assert left >= 0
+        if left:
             return
-        counters = self.counters[self.space.tier_of(block * self.block_bytes)]
-        setattr(counters, counter, getattr(counters, counter) + 1)
+        counters = self.counters[self.space.give(block)]
+        if evicted:
+            counters.evicted_blocks += 1
+        else:
+            counters.released_blocks += 1
         self._filler.forget(self.owners[block], block)
         self.owners[block] = self.next_block[block] = -1
+        self.used_total -= int(self.used[block])
         self.used[block] = 0
         self.ages.remove(block)
         if self.remainders is not None:
             self.remainders.discard(block)
-        self.space.give(block)
 
     # -- the rest -------------------------------------------------------------------------------------
 
@@ -230,12 +246,21 @@ class BlockCache:
     @property
     def used_bytes(self) -> int:
         """Bytes of blocks that have been written to, consumed or not."""
-        return int(self.used.sum())
+        return self.used_total
 
     @property
     def free_bytes(self) -> int:
         """What could still be written without taking anything away: free blocks, and the ends of last ones."""
         return self.capacity_bytes - self.used_bytes
+
+    def largest_room(self) -> int:
+        """The size of message that finds room now: when all blocks are taken, what the remainders have (R18)."""
+        with self._lock:
+            self._drain()
+            if self.evict or self.remainders is None or self.space.free:
+                return self.capacity_bytes
+            self._filler.list_tails()
+            return self.remainders.largest_bytes
 
     def stats(self) -> dict[str, object]:
         """Plain and nested: what each tier has and did."""
@@ -259,6 +284,6 @@ class BlockCache:
         with self._lock:
             self.closed = True
             for chain in self.chains.values():
-                deque(chain.release(chain.high_row), maxlen=0)
+                chain.release(chain.high_row)
             self.chains = {}
             self.space.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 WORDS = 2  # a row in `places`: address, and length | tag << 32
 LOW_32 = 0xFFFFFFFF
@@ -27,13 +27,16 @@ class Chain:
         * offsets ascend; parts begin in order, the first live one at `low_row`.
     """
 
-    __slots__ = ("_first_part", "begins", "blocks", "dropped_rows", "low_row", "offsets", "places", "version")
+    __slots__ = (
+        "_first_part", "begins", "blocks", "dropped_rows", "last_block", "low_row", "offsets", "places", "version"
+    )
 
     def __init__(self) -> None:
         self.offsets = array("q")
         self.places = array("q")
         self.blocks = array("i")  # of each part
         self.begins = array("q")  # each part's first row
+        self.last_block = -1  # of the newest part, -1 if there is none
         self._first_part = 0  # index of the first live part
         self.dropped_rows = 0  # rows that are no longer in the columns
         self.low_row = 0  # the first live row
@@ -53,11 +56,6 @@ class Chain:
     def first_block(self) -> int:
         """The block of the oldest part."""
         return self.blocks[self._first_part]
-
-    @property
-    def last_block(self) -> int:
-        """The block of the newest part, -1 if there is none."""
-        return self.blocks[-1] if self.parts else -1
 
     def find(self, offset: int, limit: int) -> tuple[int, int]:
         """Indexes [low, high) into the columns of the rows with `offset <= .. < offset + limit`."""
@@ -82,33 +80,40 @@ class Chain:
         assert not self.parts or self.begins[-1] <= row
         self.blocks.append(block)
         self.begins.append(row)
+        self.last_block = block
 
     def add(self, offsets: memoryview, places: memoryview) -> None:
         """New rows, as bytes of their columns; their parts are there already, and their bytes too."""
         self.places.frombytes(places)
         self.offsets.frombytes(offsets)
 
-    def release(self, row: int) -> Iterator[int]:
+    def add_one(self, offset: int, address: int, word: int) -> None:
+        """One new row: half the price of `add`."""
+        self.places.append(address)
+        self.places.append(word)
+        self.offsets.append(offset)
+
+    def release(self, row: int) -> Sequence[int]:
         """Drop the parts that end at or before `row`, and give their blocks, oldest first."""
         last = bisect_right(self.begins, row, self._first_part) - 1  # the part that `row` is in, or follows
         until = len(self.blocks) if row >= self.high_row else max(last, self._first_part)
         return self._drop(until)
 
-    def release_oldest(self) -> Iterator[int]:
+    def release_oldest(self) -> Sequence[int]:
         """Drop the oldest part, and give its block."""
         assert self.parts
         return self._drop(self._first_part + 1)
 
-    def _drop(self, until: int) -> Iterator[int]:
+    def _drop(self, until: int) -> Sequence[int]:
         if until <= self._first_part:
-            return iter(())
+            return ()
         dropped = self.blocks[self._first_part : until]
         self.version += 1
         self.low_row = self.begins[until] if until < len(self.begins) else self.high_row
         self._first_part = until
         self._trim()
         self.version += 1
-        return iter(dropped)
+        return dropped
 
     def _trim(self) -> None:
         """Cut dead rows and parts off the columns, seldom enough that it costs nothing a row."""
@@ -117,6 +122,8 @@ class Chain:
             del self.offsets[:dead]
             del self.places[: WORDS * dead]
             self.dropped_rows = self.low_row
+        if not self.parts:
+            self.last_block = -1
         if not self.parts or self._first_part > max(TRIM_ROWS, len(self.blocks) // 2):
             del self.blocks[: self._first_part]
             del self.begins[: self._first_part]

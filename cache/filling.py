@@ -42,7 +42,8 @@ class Filler:
         self._grow(int(batch.streams.max()))
         fits = (batch.offsets > self._newest[batch.streams]) & (batch.lengths <= cache.capacity_bytes)
         which = np.flatnonzero(fits)
-        batch = batch.part(which)
+        if len(which) < len(batch):
+            batch = batch.part(which)
         blocks = -(-batch.lengths // cache.block_bytes) + 1
         for cut in batch.cuts(max(1, cache.space.blocks // 2), blocks):
             runs = Runs.of(batch.part(cut))
@@ -53,6 +54,11 @@ class Filler:
         """A block is free; if its owner was writing to it, it no longer is."""
         if self._tails[stream] == block:
             self._tails[stream] = -1
+
+    def restart(self, stream: int) -> None:
+        """A stream's offsets may begin anywhere again; its chain is gone."""
+        if stream < len(self._newest):
+            self._newest[stream] = -1
 
     def _grow(self, stream: int) -> None:
         size = len(self._tails)
@@ -75,6 +81,7 @@ class Filler:
             done = done.copy()
             self._lend(runs, done, addresses)
         cache.refused_messages += int(np.count_nonzero(~done))
+        cache.used_total += int(sizes_of(runs.batch.lengths[done]).sum())
         self._newest[runs.batch.streams[done]] = runs.batch.offsets[done]  # the last one of a run wins
         self._count(runs.batch.lengths[done], addresses[done])
         return done
@@ -92,11 +99,11 @@ class Filler:
 
     def _publish(self, runs: Runs, room: Room, placing: Placing, taken: Ints, addresses: Ints) -> None:
         """Rows and parts of all placed messages. The only loop over runs; their bytes are in place already."""
-        cache = self._cache
-        chains, refs = cache.chains, cache.refs
-        offsets = np.ascontiguousarray(runs.batch.offsets).data.cast("B")
-        places = self._places(runs.batch, addresses).data.cast("B")
-        steps = (placing.at // cache.block_bytes).tolist()
+        chains = self._cache.chains
+        words = self._places(runs.batch, addresses)
+        offsets, places = np.ascontiguousarray(runs.batch.offsets).data.cast("B"), words.data.cast("B")
+        rows = (runs.batch.offsets.tolist(), addresses.tolist(), words[:, 1].tolist())
+        steps = (placing.at // self._cache.block_bytes).tolist()
         columns = (runs.begins[:-1], placing.counts, room.tails, placing.granted, placing.firsts)
         lists = [column.tolist() for column in columns]
         blocks = taken.tolist()
@@ -106,19 +113,24 @@ class Filler:
             chain = chains.get(stream)
             if chain is None:
                 chain = chains[stream] = Chain()
-            end = begin + count
-            if steps[begin] == 0 and chain.last_block != tail:
-                chain.open_part(tail, chain.high_row)  # behind what it borrowed elsewhere, or released
-                refs[tail] += 1
-            if granted:
-                row, before = chain.high_row - begin, tail
-                for step, block in enumerate(blocks[first : first + granted], start=1):
-                    chain.open_part(block, row + bisect_left(steps, step, begin, end))
-                    self._own(stream, block, before)
-                    before = block
-            chain.add(
-                offsets[WORD_BYTES * begin : WORD_BYTES * end], places[2 * WORD_BYTES * begin : 2 * WORD_BYTES * end]
-            )
+            if granted or chain.last_block != tail:
+                self._open_parts(stream, chain, steps[begin : begin + count], tail, blocks[first : first + granted])
+            if count == 1:  # the usual case with many streams
+                chain.add_one(rows[0][begin], rows[1][begin], rows[2][begin])
+            else:
+                low, high = WORD_BYTES * begin, WORD_BYTES * (begin + count)
+                chain.add(offsets[low:high], places[2 * low : 2 * high])
+
+    def _open_parts(self, stream: int, chain: Chain, steps: list[int], tail: int, blocks: list[int]) -> None:
+        """Parts for new rows: `steps` of them say which begin in the last block of before, and in which new one."""
+        row = chain.high_row
+        if steps[0] == 0 and chain.last_block != tail:
+            chain.open_part(tail, row)  # behind what it borrowed elsewhere, or released
+            self._cache.refs[tail] += 1
+        for step, block in enumerate(blocks, start=1):
+            chain.open_part(block, row + bisect_left(steps, step))
+            self._own(stream, block, tail)
+            tail = block
 
     def _own(self, stream: int, block: int, before: int) -> None:
         cache = self._cache
@@ -159,7 +171,7 @@ class Filler:
         """Put the messages that found no block into the ends of any streams' last blocks."""
         cache, remainders = self._cache, self._cache.remainders
         assert remainders is not None
-        self._list_tails()
+        self.list_tails()
         found: list[int] = []
         sizes = sizes_of(runs.batch.lengths)
         for index in np.flatnonzero(~done).tolist():
@@ -182,7 +194,7 @@ class Filler:
             self._borrow(runs.batch, index, int(addresses[index]))
         done[which] = True
 
-    def _list_tails(self) -> None:
+    def list_tails(self) -> None:
         """Every stream's last block becomes a remainder, if it is none yet."""
         cache, remainders = self._cache, self._cache.remainders
         if not self._new_tails or remainders is None:

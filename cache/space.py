@@ -81,6 +81,8 @@ class BlockSpace:
             until = min(fresh + wanted, self._ends[index])
             taken += range(fresh, until)  # neighbours, as long as there are any
             self._fresh[index] = until
+            if until > fresh:
+                self.tiers[index].warm_up(until * self.block_bytes - self.bounds[index])
             wanted -= until - fresh
             if wanted and given:
                 taken += given[-wanted:]
@@ -89,11 +91,13 @@ class BlockSpace:
         self.free -= count
         return taken
 
-    def give(self, block: int) -> None:
-        """Take a block back."""
-        self._given[self.tier_of(block * self.block_bytes)].append(block)
+    def give(self, block: int) -> int:
+        """Take a block back; gives its tier."""
+        tier = bisect_right(self._ends, block)
+        self._given[tier].append(block)
         self.free += 1
         assert self.free <= self.blocks
+        return tier
 
     def write(self, addresses: Ints, starts: Ints, lengths: Ints, payload: memoryview) -> None:
         """Copy pieces, none of which leaves its block: `payload[start : start + length]` to each address."""

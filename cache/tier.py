@@ -15,6 +15,13 @@ import numpy as np
 from .errors import CacheUnusable, InvalidCacheConfig
 
 PAGE_BYTES = mmap.PAGESIZE
+WARM_STEP_BYTES = 2 << 20
+MADV_POPULATE_WRITE = 23  # Linux 5.14; not in the mmap module, whose madvise keeps the interpreter lock
+
+try:
+    _LIBC: ctypes.CDLL | None = ctypes.CDLL(None)
+except (OSError, TypeError):
+    _LIBC = None
 
 
 class Tier(ABC):
@@ -61,6 +68,10 @@ class Tier(ABC):
         """What to add to an error: " in FOLDER"."""
         return ""
 
+    def warm_up(self, until: int) -> None:
+        """Have the pages of the first `until` bytes there before they are written to. A hint; contents stay."""
+        assert until >= 0  # most tiers have all of their pages from the start, or leave it to the system
+
     def close(self) -> None:
         """Let go of the memory. A reader under way keeps what it looks at alive, and finds zeros or old bytes."""
         memory = self.memory
@@ -88,7 +99,19 @@ class OffHeapTier(Tier):
 
     def _acquire(self) -> tuple[str, mmap.mmap | memoryview, memoryview]:
         mapped = mmap.mmap(-1, self.size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._warm = 0
         return "huge-pages" if advise_huge_pages(mapped) else "small-pages", mapped, memoryview(mapped)
+
+    def warm_up(self, until: int) -> None:
+        """In large steps, without the interpreter lock: the first touch of a page would hold everybody up."""
+        until = min(until, self.size_bytes)
+        if _LIBC is None or until <= self._warm:
+            return
+        address = address_of(self.view)
+        while self._warm < until:
+            size = min(WARM_STEP_BYTES, self.size_bytes - self._warm)
+            _LIBC.madvise(ctypes.c_void_p(address + self._warm), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+            self._warm += size
 
 
 def advise_huge_pages(mapped: mmap.mmap) -> bool:

@@ -46,3 +46,4 @@ def check_blocks(cache: BlockCache) -> None:
     assert refs.tolist() == list(cache.refs)
     assert space.free == int((refs == 0).sum())
     assert bool((cache.used[refs == 0] == 0).all()) and int(cache.used.max(initial=0)) <= cache.block_bytes
+    assert cache.used_bytes == int(cache.used.sum())

@@ -1,0 +1,83 @@
+"""What a message cache has and does: its settings, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from .block_cache import BLOCK_BYTES
+from .errors import InvalidCacheConfig
+from .file_tiers import PersistentMemoryTier, PrivateFileTier
+from .remainder import CLASS_BYTES
+from .tier import HeapTier, OffHeapTier, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """All sizes are in bytes, and 0 turns a part off. `plan_memory` makes sizes out of one number (R24).
+
+    Attributes:
+        heap_bytes, off_heap_bytes, private_file_bytes, persistent_bytes: the tiers (R13).
+        private_file_folder, persistent_folder: where the last two have their files; needed if they are on.
+        block_bytes: of a chain (R15), a power of two.
+        expected_bytes: of all messages that will come; the admission threshold is then computed (R17).
+        threshold_bytes: a fixed threshold in place of that. With neither, everything is admitted.
+        evict: what is oldest makes room. By default that is so unless the threshold is computed: then what
+            was admitted stays until it is consumed.
+        remainders: lend the ends of last blocks when blocks run out (R18); only without `evict`.
+        class_bytes: of the classes of these ends.
+        edge_bytes: for the fragments of messages that are not admitted (R12).
+        active_backlog_messages: cache a message only if a cursor of its stream is closer than this (R20; the source
+            has 1,000). 0 caches whether anybody reads or not.
+    """
+
+    heap_bytes: int = 0
+    off_heap_bytes: int = 64 << 20
+    private_file_bytes: int = 0
+    persistent_bytes: int = 0
+    private_file_folder: Path | None = None
+    persistent_folder: Path | None = None
+    block_bytes: int = BLOCK_BYTES
+    expected_bytes: int | None = None
+    threshold_bytes: int | None = None
+    evict: bool | None = None
+    remainders: bool = True
+    class_bytes: int = CLASS_BYTES
+    edge_bytes: int = 0
+    active_backlog_messages: int = 0
+
+    def __post_init__(self) -> None:
+        for name in [field.name for field in fields(self) if field.name.endswith("_bytes")]:
+            value = getattr(self, name)
+            if value is None and name in ("expected_bytes", "threshold_bytes"):
+                continue
+            if type(value) is not int or value < 0:
+                raise InvalidCacheConfig(f"{name} is a number of bytes, 0 or more, not {value!r}")
+        if type(self.active_backlog_messages) is not int or self.active_backlog_messages < 0:
+            raise InvalidCacheConfig(
+                f"active_backlog_messages is a number of messages, 0 or more, not {self.active_backlog_messages!r}"
+            )
+        for name in ("private_file", "persistent"):
+            if getattr(self, f"{name}_bytes") and getattr(self, f"{name}_folder") is None:
+                raise InvalidCacheConfig(f"{name}_bytes is set, so {name}_folder must say where; or set it to 0")
+
+    @property
+    def evicts(self) -> bool:
+        """Whether what is oldest makes room."""
+        return self.expected_bytes is None if self.evict is None else self.evict
+
+    def open_tiers(self) -> list[Tier]:
+        """The tiers in their order of use. Raises CacheUnusable; what was opened before is let go of then."""
+        tiers: list[Tier] = []
+        try:
+            tiers.append(HeapTier(self.heap_bytes))
+            tiers.append(OffHeapTier(self.off_heap_bytes))
+            if self.private_file_folder is not None:
+                tiers.append(PrivateFileTier(self.private_file_bytes, self.private_file_folder))
+            if self.persistent_folder is not None:
+                tiers.append(PersistentMemoryTier(self.persistent_bytes, self.persistent_folder))
+        except BaseException:
+            for tier in tiers:
+                tier.close()
+            raise
+        return tiers

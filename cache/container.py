@@ -1,0 +1,65 @@
+"""How much memory there is for this process: what the machine has left, or what its container allows, if less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+SYSTEM_ROOT = Path("/")
+UNLIMITED_BYTES = 1 << 60  # version 1 says "no limit" with a huge number
+
+
+def available_bytes(root: Path = SYSTEM_ROOT, machine: Callable[[], int] | None = None) -> int:
+    """Bytes that this process can still take without harm to itself or others.
+
+    The least of what the machine has available (psutil, unless `machine` says it) and, for each control group above
+    this process, version 1 or 2, what is left of its limit. Pages of files that a group can give back at once are
+    counted as left, as psutil does for the machine. `root` is where the system's files are, for tests.
+    """
+    least = machine() if machine is not None else int(psutil.virtual_memory().available)
+    for limit, used, reclaimable in _groups(root):
+        if limit < UNLIMITED_BYTES:
+            least = min(least, max(limit - max(used - reclaimable, 0), 0))
+    return least
+
+
+def _groups(root: Path) -> Iterator[tuple[int, int, int]]:
+    """(limit, used, reclaimable) of each memory control group that holds this process and has a limit."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            base, names, key = root / "sys/fs/cgroup", ("memory.max", "memory.current"), "inactive_file"
+        elif "memory" in controllers.split(","):
+            base = root / "sys/fs/cgroup/memory"
+            names, key = ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_inactive_file"
+        else:
+            continue
+        for folder in _upwards(base, path):
+            limit, used = (_text(folder / name).strip() for name in names)
+            if limit.isdigit():  # "max" is none
+                yield int(limit), int(used) if used.isdigit() else 0, _field(folder / "memory.stat", key)
+
+
+def _upwards(base: Path, path: str) -> Iterator[Path]:
+    """The group's folder and all above it. In a container the path may be one of the host: then there is the base."""
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    for count in range(len(parts), -1, -1):
+        yield base.joinpath(*parts[:count])
+
+
+def _field(path: Path, key: str) -> int:
+    for line in _text(path).splitlines():
+        name, _, value = line.partition(" ")
+        if name == key and value.strip().isdigit():
+            return int(value)
+    return 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,105 @@
+"""The message cache: tiers, block chains, admission and edges as one part that a store can use."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .admission import Admission
+from .batch import Batch
+from .block_cache import BlockCache, Hit
+from .config import CacheConfig
+from .cursors import ActiveCursors
+from .edge import EdgeCache, Edges
+from .tier import OffHeapTier
+
+Ints = npt.NDArray[np.int64]
+NO_EDGES = Edges((), (), ())
+
+
+class MessageCache:
+    """What a store fills behind its appends and looks into before it goes to the device.
+
+    One thread fills (R14), a batch of a few hundred messages or more at a time: a call costs some 200 us, so single
+    frames of a dozen are better gathered first. Any number of threads read and release; these never wait for a fill.
+    """
+
+    def __init__(self, config: CacheConfig) -> None:
+        """Raises CacheUnusable if a tier cannot have its memory, InvalidCacheConfig."""
+        self.config = config
+        self.admission = Admission(config.expected_bytes, config.threshold_bytes)
+        self.cursors = ActiveCursors(config.active_backlog_messages) if config.active_backlog_messages else None
+        tiers = config.open_tiers()
+        try:
+            self.blocks = BlockCache(
+                tiers,
+                config.block_bytes,
+                evict=config.evicts,
+                remainders=config.remainders,
+                class_bytes=config.class_bytes,
+            )
+            self.edges = EdgeCache(OffHeapTier(config.edge_bytes)) if config.edge_bytes else None
+        except BaseException:
+            for tier in tiers:
+                tier.close()
+            raise
+        self.not_admitted_messages = 0
+        self.not_admitted_bytes = 0
+
+    def fill(self, batch: Batch, positions: npt.ArrayLike | None = None) -> npt.NDArray[np.bool_]:
+        """Cache what is admitted; (n,) which messages that were.
+
+        With `positions` (n,), where the payloads lie on the device, the edges of the others are kept (R12). With
+        active cursors (R20), messages that no active reader will want soon are left out.
+        """
+        admitted = self.admission.admit(batch.lengths, self.blocks.free_bytes, self.blocks.largest_room())
+        if self.cursors is not None:
+            admitted &= self.cursors.wanted(batch.streams, batch.offsets)
+        if bool(admitted.all()):
+            cached = self.blocks.fill(batch)
+        else:
+            cached = np.zeros(len(batch), np.bool_)
+            cached[admitted] = self.blocks.fill(batch.part(admitted))
+            left_out = batch.lengths[~admitted]
+            self.not_admitted_messages += len(left_out)
+            self.not_admitted_bytes += int(left_out.sum())
+        if self.edges is not None and positions is not None and not bool(cached.all()):
+            self.edges.fill(batch.part(~cached), np.asarray(positions, np.int64)[~cached])
+        return cached
+
+    def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Hit:
+        """The cached ones of up to `limit` messages from `offset` on; see `BlockCache.read`."""
+        return self.blocks.read(stream, offset, limit, consume=consume)
+
+    def read_edges(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Edges:
+        """The kept fragments of those messages that are not cached whole; see `EdgeCache.read`."""
+        return NO_EDGES if self.edges is None else self.edges.read(stream, offset, limit, consume=consume)
+
+    def release(self, stream: int, offset: int) -> None:
+        """All readers of the stream are at `offset` or behind it (R16)."""
+        self.blocks.release(stream, offset)
+        if self.edges is not None:
+            self.edges.release(stream, offset)
+
+    def drop(self, stream: int) -> None:
+        """Forget a stream; it may begin again at any offset."""
+        self.blocks.drop(stream)
+        if self.edges is not None:
+            self.edges.cache.drop(stream)
+
+    def stats(self) -> dict[str, object]:
+        """Plain, nested and JSON-ready."""
+        found = self.blocks.stats()
+        found["threshold_bytes"] = self.admission.threshold_bytes
+        found["not_admitted_messages"] = self.not_admitted_messages
+        found["not_admitted_bytes"] = self.not_admitted_bytes
+        found["capacity_bytes"] = self.blocks.capacity_bytes
+        found["used_bytes"] = self.blocks.used_bytes
+        found["edges"] = {} if self.edges is None else self.edges.cache.stats()
+        return found
+
+    def close(self) -> None:
+        """Let go of all memory; reads find nothing from now on."""
+        self.blocks.close()
+        if self.edges is not None:
+            self.edges.close()

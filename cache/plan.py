@@ -1,0 +1,118 @@
+"""The memory plan: one number in, the sizes of all parts out (R24)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+
+from .block_cache import BLOCK_BYTES
+from .config import CacheConfig
+from .container import available_bytes
+from .errors import InvalidCacheConfig
+
+DEFAULT_SHARE = Fraction(1, 4)  # of what is available: this is a library, and its host wants memory too
+LEAST_BYTES = 8 << 20
+
+# A storage node's memory, heap : direct : page cache.
+HEAP, DIRECT, PAGE_CACHE = Fraction(1, 6), Fraction(2, 6), Fraction(3, 6)
+# What the parts take of the direct memory, in the source: of a broker's (the first two) and of a storage node's. Here
+# one process has one direct memory, so they are scaled down to fit in.
+PARTS = {
+    "publish_buffer_bytes": Fraction(1, 2),
+    "tail_cache_bytes": Fraction(1, 5),
+    "write_cache_bytes": Fraction(1, 4),
+    "read_cache_bytes": Fraction(1, 4),
+    "index_cache_bytes": Fraction(1, 10),
+}
+# Tiers of DRAM in the contest's engine: 32 MB of heap, 1,700 MB off the heap, 5,000 MB of private file mapping.
+TIERS = {
+    "heap_bytes": Fraction(32, 6732),
+    "off_heap_bytes": Fraction(1700, 6732),
+    "private_file_bytes": Fraction(5000, 6732),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """All sizes in bytes.
+
+    Attributes:
+        memory_limit_bytes: the number that everything follows from.
+        working_bytes: left for objects, columns and buffers of work (the sources' heap).
+        page_cache_bytes: left for the system's page cache.
+        publish_buffer_bytes, index_cache_bytes, read_cache_bytes: parts for the store and the read cache.
+        tail_cache_bytes, write_cache_bytes: together the message cache's memory, `dram_bytes`.
+        heap_bytes, off_heap_bytes, private_file_bytes: that, cut into tiers of whole blocks.
+
+    Invariants: no part is negative; working, page cache and direct parts together are at most the limit; the tiers
+    together are at most `dram_bytes`.
+    """
+
+    memory_limit_bytes: int
+    working_bytes: int
+    page_cache_bytes: int
+    publish_buffer_bytes: int
+    tail_cache_bytes: int
+    write_cache_bytes: int
+    read_cache_bytes: int
+    index_cache_bytes: int
+    heap_bytes: int
+    off_heap_bytes: int
+    private_file_bytes: int
+
+    def __post_init__(self) -> None:
+        assert min(asdict(self).values()) >= 0
+        direct = sum(getattr(self, name) for name in PARTS)
+        assert direct + self.working_bytes + self.page_cache_bytes <= self.memory_limit_bytes
+        assert self.heap_bytes + self.off_heap_bytes + self.private_file_bytes <= self.dram_bytes
+
+    @property
+    def dram_bytes(self) -> int:
+        """The message cache's share: the tail cache and the write cache are one here."""
+        return self.tail_cache_bytes + self.write_cache_bytes
+
+    def as_dict(self) -> dict[str, int]:
+        """Name -> bytes, for `stats()` and for people."""
+        return asdict(self)
+
+    def cache_config(self, **settings: object) -> CacheConfig:
+        """The message cache's settings with the tiers of this plan; `settings` are added, or replace them.
+
+        Without a folder for the private file mapping its share goes to the off-heap tier: the same memory.
+        """
+        sizes: dict[str, object] = {"heap_bytes": self.heap_bytes, "off_heap_bytes": self.off_heap_bytes}
+        if settings.get("private_file_folder") is None:
+            sizes["off_heap_bytes"] = self.off_heap_bytes + self.private_file_bytes
+        else:
+            sizes["private_file_bytes"] = self.private_file_bytes
+        return CacheConfig(**(sizes | settings))  # type: ignore[arg-type]
+
+
+def plan_memory(
+    memory_limit_bytes: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    available: Callable[[], int] = available_bytes,
+) -> MemoryPlan:
+    """Sizes of all parts for a limit; by default a quarter of what is available in this container.
+
+    Raises InvalidCacheConfig if the limit is no number of bytes, or under 8 MiB: turn the cache off then.
+    """
+    if memory_limit_bytes is None:
+        memory_limit_bytes = max(int(available() * DEFAULT_SHARE), LEAST_BYTES)
+    if type(memory_limit_bytes) is not int or memory_limit_bytes < LEAST_BYTES:
+        raise InvalidCacheConfig(
+            f"memory_limit_bytes is a number of bytes, at least {LEAST_BYTES:,}, not {memory_limit_bytes!r}; "
+            "to do with less, turn the cache off"
+        )
+    whole = sum(PARTS.values())
+    parts = {name: int(memory_limit_bytes * DIRECT * part / whole) for name, part in PARTS.items()}
+    dram = parts["tail_cache_bytes"] + parts["write_cache_bytes"]
+    tiers = {name: int(dram * part) // block_bytes * block_bytes for name, part in TIERS.items()}
+    return MemoryPlan(
+        memory_limit_bytes=memory_limit_bytes,
+        working_bytes=int(memory_limit_bytes * HEAP),
+        page_cache_bytes=int(memory_limit_bytes * PAGE_CACHE),
+        **parts,
+        **tiers,
+    )

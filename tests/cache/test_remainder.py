@@ -1,0 +1,168 @@
+"""Shared remainder blocks (R18): found by class, recovered, and given back by the count of references."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cache.batch import Batch
+from cache.block_cache import BLOCK_BYTES, BlockCache
+from cache.errors import InvalidCacheConfig
+from cache.remainder import Remainders
+from cache.tier import HeapTier, Tier
+
+from .helpers import batch_of, check_blocks, payload_of
+
+QUEUES = 20_000
+BLOCK = 4096
+
+
+class Nowhere:
+    """Memory that takes what is written and has nothing: for counting at full size."""
+
+    readonly = False
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __setitem__(self, where: slice, data: memoryview) -> None:
+        assert 0 <= where.start <= where.stop <= self._size and where.stop - where.start == len(data)
+
+
+class NowhereTier(Tier):
+    name = "nowhere"
+
+    def _acquire(self) -> tuple[str, mmap.mmap | memoryview, memoryview]:
+        return "nowhere", memoryview(b""), Nowhere(self.size_bytes)  # type: ignore[return-value]
+
+
+def used_part(*, remainders: bool, seed: int) -> float:
+    """Fill a cache with just its capacity in messages of 20,000 queues; the part of it that is in use then."""
+    rng = np.random.default_rng(seed)
+    tier = NowhereTier(22_000 * BLOCK_BYTES)
+    cache = BlockCache([tier], BLOCK_BYTES, evict=False, remainders=remainders)
+    count = int(tier.size_bytes / ((100 + 17 * 1024) / 2))
+    sizes, streams = rng.integers(100, 17 * 1024, count), rng.integers(0, QUEUES, count)
+    payload = bytes(17 * 1024)
+    for begin in range(0, count, 1024):
+        part = slice(begin, begin + 1024)
+        offsets = np.arange(begin, min(begin + 1024, count))
+        cache.fill(Batch.of(streams[part], offsets, sizes[part], payload, starts=np.zeros(len(offsets), np.int64)))
+    check_blocks(cache)
+    return cache.used_bytes / cache.capacity_bytes
+
+
+def test_what_would_be_lost_in_half_empty_blocks_is_recovered() -> None:
+    seed = int(np.random.SeedSequence().generate_state(1)[0])
+    print(f"seed {seed}")
+    without, with_them = used_part(remainders=False, seed=seed), used_part(remainders=True, seed=seed)
+    lost = 1 - without
+    assert lost > 0.1
+    assert with_them - without >= 0.95 * lost
+
+
+def full_cache(blocks: int) -> BlockCache:
+    """Each of as many streams as there are blocks has a message of 1,000 bytes in its own block."""
+    cache = BlockCache([HeapTier(blocks * BLOCK)], BLOCK, evict=False)
+    cache.fill(batch_of([(stream, 0, payload_of(stream, 0, 1000)) for stream in range(blocks)]))
+    assert cache.space.free == 0
+    return cache
+
+
+def test_when_blocks_run_out_the_ends_of_others_are_used() -> None:
+    cache = full_cache(4)
+    rows = [(9, offset, payload_of(9, offset, 3000)) for offset in range(4)]
+    assert cache.fill(batch_of(rows)).tolist() == [True] * 4
+    assert cache.read(9, 0, 4).payloads == [data for _, _, data in rows]
+    assert not cache.fill(batch_of([(9, 4, payload_of(9, 4, 100))]))[0]
+    check_blocks(cache)
+
+
+def test_a_lent_block_is_free_when_both_are_done_with_it_in_either_order() -> None:
+    for first, second in ((0, 9), (9, 0)):
+        cache = full_cache(1)
+        cache.fill(batch_of([(9, 0, payload_of(9, 0, 2000))]))
+        cache.release(first, 1)
+        assert cache.space.free == 0
+        assert cache.read(second, 0, 1, consume=True).offsets
+        assert cache.space.free == 1
+        check_blocks(cache)
+
+
+def test_the_owner_goes_on_writing_behind_what_was_lent() -> None:
+    cache = full_cache(1)
+    cache.fill(batch_of([(9, 0, payload_of(9, 0, 2000))]))
+    cache.fill(batch_of([(0, 1, payload_of(0, 1, 1000))]))
+    assert cache.read(0, 0, 2).payloads == [payload_of(0, 0, 1000), payload_of(0, 1, 1000)]
+    assert cache.read(9, 0, 1).payloads == [payload_of(9, 0, 2000)]
+    check_blocks(cache)
+
+
+def test_the_owner_goes_on_writing_after_its_own_part_was_consumed() -> None:
+    cache = full_cache(1)
+    cache.fill(batch_of([(9, 0, payload_of(9, 0, 2000))]))
+    cache.read(0, 0, 1, consume=True)
+    cache.fill(batch_of([(0, 1, payload_of(0, 1, 1000))]))
+    assert cache.read(0, 0, 2).payloads == [payload_of(0, 1, 1000)]
+    cache.release(9, 1)
+    cache.release(0, 2)
+    assert cache.space.free == 1
+    check_blocks(cache)
+
+
+def test_the_largest_room_is_what_a_message_finds() -> None:
+    cache = full_cache(2)
+    largest = cache.largest_room()
+    assert BLOCK - 1000 - 64 < largest <= BLOCK - 1000
+    assert cache.fill(batch_of([(7, 0, payload_of(7, 0, largest))])).tolist() == [True]
+    cache.release(0, 1)
+    cache.release(7, 1)
+    assert cache.largest_room() == cache.capacity_bytes  # there is a whole block
+
+
+def test_the_smallest_class_that_fits_is_taken_first() -> None:
+    remainders = Remainders(8192, 1024)
+    for block, free in enumerate((1500, 4000, 4200, 6000, 8192)):
+        remainders.put(block, free)
+    assert remainders.find(3500) == 2  # every block of class 4 has room for it; block 1 was not asked
+    remainders.discard(2)
+    assert remainders.find(3500) == 3
+    remainders.put(3, 100)  # it moves to its new class
+    assert remainders.find(3500) == 4
+    remainders.discard(4)
+    assert remainders.find(3500) == 1  # of the class below, where it may fit
+    assert remainders.find(4001) == -1
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_wrong_class_size_is_refused(size: int) -> None:
+    with pytest.raises(InvalidCacheConfig):
+        Remainders(4096, size)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4096)), max_size=40),
+    st.sampled_from([1, 64, 1000, 1024, 9000]),
+    st.integers(1, 4096),
+)
+def test_what_is_found_has_room_and_nothing_that_certainly_fits_is_missed(
+    puts: list[tuple[int, int]], class_bytes: int, size: int
+) -> None:
+    remainders, model = Remainders(4096, class_bytes), dict[int, int]()
+    for block, free in puts:
+        remainders.put(block, free)
+        model[block] = free
+    found = remainders.find(size)
+    assert len(remainders) == sum(free > 0 for free in model.values())
+    assert found < 0 or model[found] >= size
+    sure = -(-size // class_bytes) * class_bytes
+    assert found >= 0 or all(free < max(sure, size) for free in model.values())
+    assert remainders.largest_bytes <= max(model.values(), default=0)
