@@ -120,14 +120,14 @@ class BlockCache:
                 return None  # whoever does it has the lock: wait for that
             try:
                 hit = self._copy(chain, offset, limit)
-            except IndexError:  # the columns became shorter while they were searched
+            except (IndexError, ValueError):  # the columns became shorter while they were searched
                 continue
             if chain.version == version:
                 return hit
         return None
 
     def _copy(self, chain: Chain, offset: int, limit: int) -> Hit:
-        """What the columns say now; garbage or an IndexError if rows are taken away meanwhile."""
+        """What the columns say now; garbage, IndexError or ValueError if rows are taken away meanwhile."""
         low, high = chain.find(offset, limit)
         if low >= high:
             return NO_HIT

@@ -72,7 +72,7 @@ class Chain:
         try:
             row, first = self.row_of(offset), self._first_part + 1
             return self.begins[first] <= row if first < len(self.begins) else row >= self.high_row
-        except IndexError:
+        except (IndexError, ValueError):
             return True
 
     def open_part(self, block: int, row: int) -> None:
