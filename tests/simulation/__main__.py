@@ -7,6 +7,7 @@ Every seed is a run of its own; one in four meets an error of the device. A viol
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import random
@@ -28,6 +29,7 @@ MOST_SHOWN = 20
 
 def try_seed(seed: int) -> Tally:
     """One run; a violation is in the tally."""
+    gc.set_threshold(20_000, 50)  # stores come and go by the thousand, and few of their objects are in cycles
     chance = random.Random(f"fault {seed}")
     faults = [draw_fault(chance)] if seed % FAULTY == FAULTY - 1 else []
     try:

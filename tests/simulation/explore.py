@@ -91,6 +91,8 @@ class Explorer:
             self._tried.clear()
         manners: list[Manner] = ["all", "none"] if chance.random() < 0.3 else []
         manners += [chance.choice(MANNERS) for _ in range(max(0, effort.subsets - len(manners)))]
+        if world.disk.is_forced():
+            del manners[1:]  # a cut takes nothing: every one leaves the same
         for manner in manners:
             self._crash(world, world.disk, manner, operation, 0, power_cut=manner != "all")
 
@@ -99,6 +101,9 @@ class Explorer:
     ) -> None:
         """Crash a disk, and try what is left."""
         tally, chance, effort = self.tally, self._chance, self.effort
+        if disk.is_forced() and disk.fingerprint() in self._tried:
+            tally.same += 1  # a cut takes nothing, and this was tried
+            return
         left = disk.crash(chance, manner)
         mark = left.fingerprint()
         if mark in self._tried:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from store import MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StorePoisoned
+from store import MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StorePoisoned, StoreUnreadable
 from store.request import Barrier, Group, Ticket
 from store.testing import Fault, Operation, SimulatedDisk
 
@@ -325,8 +325,8 @@ class World:
             messages = store.read(*queue, chance.randrange(first, end), 8)
         except OffsetOutOfRange:
             return
-        except OSError:
-            self.outcomes["OSError of a read"] += 1
+        except StoreUnreadable:
+            self.outcomes["StoreUnreadable"] += 1
             if not self.disk.faults_struck:
                 raise
             return
