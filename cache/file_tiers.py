@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 import tempfile
+from abc import abstractmethod
 from pathlib import Path
 
 from .tier import Tier, touch_pages
@@ -43,8 +44,9 @@ class FileTier(Tier):
         finally:
             os.close(file)  # the mapping keeps the file
 
+    @abstractmethod
     def _map(self, file: int) -> tuple[str, mmap.mmap | memoryview, memoryview]:
-        raise NotImplementedError
+        """Kind, memory and view of the mapped file, whose space is reserved."""
 
 
 class PrivateFileTier(FileTier):

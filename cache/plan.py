@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from typing import Any
 
 from .block_cache import BLOCK_BYTES
 from .config import CacheConfig
@@ -76,17 +77,17 @@ class MemoryPlan:
         """Name -> bytes, for `stats()` and for people."""
         return asdict(self)
 
-    def cache_config(self, **settings: object) -> CacheConfig:
+    def cache_config(self, **settings: Any) -> CacheConfig:
         """The message cache's settings with the tiers of this plan; `settings` are added, or replace them.
 
         Without a folder for the private file mapping its share goes to the off-heap tier: the same memory.
         """
-        sizes: dict[str, object] = {"heap_bytes": self.heap_bytes, "off_heap_bytes": self.off_heap_bytes}
+        sizes: dict[str, Any] = {"heap_bytes": self.heap_bytes, "off_heap_bytes": self.off_heap_bytes}
         if settings.get("private_file_folder") is None:
             sizes["off_heap_bytes"] = self.off_heap_bytes + self.private_file_bytes
         else:
             sizes["private_file_bytes"] = self.private_file_bytes
-        return CacheConfig(**(sizes | settings))  # type: ignore[arg-type]
+        return CacheConfig(**(sizes | settings))
 
 
 def plan_memory(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,11 +121,11 @@ def test_a_fixed_threshold_is_kept() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1.0, "1", True])
-def test_a_wrong_setting_is_refused(value: object) -> None:
+def test_a_wrong_setting_is_refused(value: Any) -> None:
     with pytest.raises(InvalidCacheConfig, match="expected_bytes"):
-        Admission(expected_bytes=value)  # type: ignore[arg-type]
+        Admission(expected_bytes=value)
     with pytest.raises(InvalidCacheConfig, match="fixed_threshold_bytes"):
-        Admission(fixed_threshold_bytes=value)  # type: ignore[arg-type]
+        Admission(fixed_threshold_bytes=value)
 
 
 def test_both_settings_at_once_are_refused() -> None:

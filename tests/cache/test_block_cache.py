@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -208,7 +209,7 @@ STEPS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(1, 12), st.integers(0, 6), st.booleans(), st.booleans())
 def test_it_is_a_dict_that_may_forget(
-    steps: list[tuple[object, ...]], heap: int, off_heap: int, evict: bool, lend: bool
+    steps: list[tuple[Any, ...]], heap: int, off_heap: int, evict: bool, lend: bool
 ) -> None:
     """Model: whatever is found is what was filled; what is not released, nor pushed out, is found."""
     cache = BlockCache([HeapTier(heap * BLOCK), OffHeapTier(off_heap * BLOCK)], BLOCK, evict=evict, remainders=lend)
@@ -217,25 +218,25 @@ def test_it_is_a_dict_that_may_forget(
     for name, *arguments in steps:
         if name == "fill":
             rows: list[Message] = []
-            for stream, gap, size in arguments[0]:  # type: ignore[attr-defined]
+            for stream, gap, size in arguments[0]:
                 newest[stream] += gap
                 rows.append((stream, newest[stream], payload_of(stream, newest[stream], size)))
             taken = cache.fill(batch_of(rows))
             model |= {(s, o): data for (s, o, data), is_in in zip(rows, taken, strict=True) if is_in}
         elif name == "release":
             stream, offset = arguments
-            cache.release(stream, offset)  # type: ignore[arg-type]
-            floors[stream] = max(floors[stream], offset)  # type: ignore[call-overload,index]
+            cache.release(stream, offset)
+            floors[stream] = max(floors[stream], offset)
         else:
             stream, offset, limit, consume = arguments
-            hit = cache.read(stream, offset, limit, consume=consume)  # type: ignore[arg-type]
+            hit = cache.read(stream, offset, limit, consume=consume)
             for at, data, tag in zip(*hit, strict=True):
-                assert model[stream, at] == data and tag == tag_of(stream, at)  # type: ignore[index,arg-type]
-            floor = max(offset, floors[stream])  # type: ignore[index,call-overload]
-            wanted = [o for s, o in model if s == stream and floor <= o < offset + limit]  # type: ignore[operator]
+                assert model[stream, at] == data and tag == tag_of(stream, at)
+            floor = max(offset, floors[stream])
+            wanted = [o for s, o in model if s == stream and floor <= o < offset + limit]
             assert evict or set(wanted) <= set(hit.offsets)
             if consume and hit.offsets:
-                floors[stream] = max(floor, hit.offsets[-1] + 1)  # type: ignore[index,call-overload]
+                floors[stream] = max(floor, hit.offsets[-1] + 1)
         check_blocks(cache)
     for stream in range(5):
         cache.release(stream, newest[stream] + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,9 +53,9 @@ def test_only_active_cursors_hold_messages_back_from_release() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
-def test_a_wrong_threshold_is_refused(value: object) -> None:
+def test_a_wrong_threshold_is_refused(value: Any) -> None:
     with pytest.raises(InvalidCacheConfig):
-        ActiveCursors(value)  # type: ignore[arg-type]
+        ActiveCursors(value)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 50)))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_a_missing_folder_is_an_error_at_open(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_wrong_settings_are_refused_with_a_sentence(settings: dict[str, object]) -> None:
+def test_wrong_settings_are_refused_with_a_sentence(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidCacheConfig) as caught:
-        MessageCache(CacheConfig(**settings))  # type: ignore[arg-type]
+        MessageCache(CacheConfig(**settings))
     assert len(str(caught.value).split()) > 4

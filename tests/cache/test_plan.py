@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,9 +55,9 @@ def test_the_default_is_a_quarter_of_what_is_available() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, LEAST_BYTES - 1, 1e9, "1g", True])
-def test_a_wrong_limit_is_refused(limit: object) -> None:
+def test_a_wrong_limit_is_refused(limit: Any) -> None:
     with pytest.raises(InvalidCacheConfig, match="memory_limit_bytes"):
-        plan_memory(limit)  # type: ignore[arg-type]
+        plan_memory(limit)
 
 
 def test_a_cache_opens_with_what_was_planned(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,9 +63,9 @@ def test_size_zero_turns_a_tier_off(make: Maker) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, "64", None, True])
-def test_a_wrong_size_is_refused_with_a_sentence(make: Maker, size: object) -> None:
+def test_a_wrong_size_is_refused_with_a_sentence(make: Maker, size: Any) -> None:
     with pytest.raises(InvalidCacheConfig, match="number of bytes"):
-        make(size)  # type: ignore[arg-type]
+        make(size)
 
 
 @pytest.mark.parametrize("size", [1 << 59, 1 << 70])

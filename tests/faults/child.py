@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from store import MessageStore, StoreConfig, StoreError
 from tests.store.kill import payload
@@ -200,7 +201,7 @@ def shorten_writes() -> None:
         half = len(first) // 2 & -4096  # whole blocks of the same memory: O_DIRECT takes nothing else
         return whole(descriptor, [first[:half]], position, flags) if half else 0
 
-    os.pwritev = short  # type: ignore[assignment]
+    mock.patch.object(os, "pwritev", short).start()  # for the rest of this process
 
 
 def main() -> None:

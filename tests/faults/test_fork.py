@@ -117,7 +117,7 @@ ready, go = os.pipe()
 if os.fork() == 0:
     os.close(1), os.close(2)
     os.write(go, b"x")
-    time.sleep(20)
+    time.sleep(20)  # longer than the test: this process is meant to be left over
     os._exit(0)
 os.read(ready, 1)
 os._exit(0)

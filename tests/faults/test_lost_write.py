@@ -37,7 +37,7 @@ class SlowDisk(OsDisk):
 
 class _SlowFile(OsFile):
     def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
-        time.sleep(WRITE_S)
+        time.sleep(WRITE_S)  # the slowness of the disk
         super().write(parts, position, **how)
 
 

@@ -103,7 +103,7 @@ class Child:
     def flush(self) -> None:
         """Barriers in between."""
         while True:
-            time.sleep(0.02)
+            time.sleep(0.02)  # now and then: each is a barrier in all lanes
             self.store.flush()
 
 

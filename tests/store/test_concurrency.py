@@ -135,7 +135,7 @@ def test_interrupted_producer_does_not_stall_the_others(store: MessageStore, dis
         workers = []
         for index in range(8):
             workers.append(start(store.append, "t", 0, b"%d" % index))
-            time.sleep(0.01)
+            time.sleep(0.01)  # so that they come in this order; nothing asserted depends on it
         interrupt(workers[victim].thread)
         disk.gate.set()
         for index, worker in enumerate(workers):
@@ -161,7 +161,7 @@ def test_thread_whose_wait_was_interrupted_appends_on(store: MessageStore, disk:
     disk.gate.clear()
     worker = start(produce)
     disk.waiting.acquire()
-    time.sleep(0.02)
+    time.sleep(0.02)  # so that it sleeps in its wait, most often; right also if it does not yet
     interrupt(worker.thread)
     disk.gate.set()
     worker.join()
@@ -203,10 +203,9 @@ def test_interrupts_at_random_moments_stall_nobody_and_mix_nothing_up(tmp_path: 
         deadline = time.monotonic() + 4
         while time.monotonic() < deadline:
             interrupt(workers[chance.randrange(3)].thread)  # the other three are never interrupted
-            time.sleep(chance.random() * 0.004)
+            time.sleep(chance.random() * 0.004)  # the random moment
         for _ in range(2):
             before = list(counts)
-            time.sleep(0.2)
             until(lambda before=before: all(now > then for now, then in zip(counts, before, strict=True)), 10)
         ended.set()
         for worker in workers:
@@ -348,7 +347,7 @@ def test_one_slow_write_is_not_overtaken_until_the_ring_is_full(tmp_path: Path) 
         disk.waiting.release()  # one write may wait
         disk.gate.clear()
         tickets = [store.submit("t", 0, bytes(30_000)) for _ in range(600)]  # more than the ring has room for
-        time.sleep(0.3)
+        time.sleep(0.3)  # time in which it must not be overtaken: a shorter one only sees less
         assert store._lanes[0].poison is None
         assert not any(ticket.done() for ticket in tickets)  # all lie behind the slow one
         disk.gate.set()

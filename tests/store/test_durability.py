@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,7 @@ def test_os_flush_forces_earlier_writes_as_well(tmp_path: Path) -> None:
         disk.waiting.acquire()  # its write is under way
         tickets.append(store.submit("t", 0, bytes(10_000)))
         flushing = start(store.flush)
-        time.sleep(0.05)
+        until(lambda: store._queues[0]._barriers == 1)
         disk.gate.set()
         flushing.join()
         assert all(ticket.done() for ticket in tickets)
