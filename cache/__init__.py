@@ -7,7 +7,7 @@ at any time, and everything when the process ends.
 
 from .admission import Admission
 from .batch import Batch
-from .block_cache import BlockCache, Hit
+from .block_cache import NO_HIT, BlockCache, Hit
 from .config import CacheConfig
 from .container import available_bytes
 from .cursors import ActiveCursors
@@ -21,6 +21,7 @@ from .read_cache import ReadCache
 from .tier import HeapTier, OffHeapTier, Tier
 
 __all__ = [
+    "NO_HIT",
     "ActiveCursors",
     "Admission",
     "Batch",

@@ -6,7 +6,7 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -81,16 +81,17 @@ class BlockCache:
 
     # -- filling --------------------------------------------------------------------------------------
 
-    def fill(self, batch: Batch) -> npt.NDArray[np.bool_]:
+    def fill(self, batch: Batch, is_intact: Callable[[], bool] = lambda: True) -> npt.NDArray[np.bool_]:
         """Copy messages in; (n,) which of them are cached now (as far as later ones did not push them out).
 
+        `is_intact` is asked when their bytes have been copied: with False nobody will ever see them.
         Messages at or below their stream's newest cached offset are not taken: a chain only grows at its end.
         """
         with self._lock:
             if self.closed or not self.space.blocks:
                 return np.zeros(len(batch), np.bool_)
             self._drain()
-            return self._filler.fill(batch)
+            return self._filler.fill(batch, is_intact)
 
     # -- reading --------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ class CacheConfig:
         edge_bytes: for the fragments of messages that are not admitted (R12).
         active_backlog_messages: cache a message only if a cursor of its stream is closer than this (R20; the source
             has 1,000). 0 caches whether anybody reads or not.
+        release_on_read: what a stream's reader has passed is released (R16): right where each message is read once.
     """
 
     heap_bytes: int = 0
@@ -45,6 +46,7 @@ class CacheConfig:
     class_bytes: int = CLASS_BYTES
     edge_bytes: int = 0
     active_backlog_messages: int = 0
+    release_on_read: bool = False
 
     def __post_init__(self) -> None:
         for name in [field.name for field in fields(self) if field.name.endswith("_bytes")]:

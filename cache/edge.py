@@ -7,7 +7,7 @@ kept here: it takes half a KiB on average and saves a read of 4 KiB, eight times
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class EdgeCache:
         self.edge_bytes = edge_bytes
         self.cache = BlockCache([tier], block_bytes)
 
-    def fill(self, batch: Batch, positions: Ints) -> int:
+    def fill(self, batch: Batch, positions: Ints, is_intact: Callable[[], bool] = lambda: True) -> int:
         """Keep the fragments of messages that lie at `positions` (n,) on the device. Gives how many have some."""
         heads, tails = edge_lengths(positions, batch.lengths, self.edge_bytes)
         which = np.flatnonzero(heads + tails)
@@ -57,7 +57,7 @@ class EdgeCache:
         for head, head_end, tail, tail_end in zip(*(column.tolist() for column in columns), strict=True):
             pieces += [payload[head:head_end], payload[tail:tail_end]]
         fragments = Batch.of(batch.streams, batch.offsets, heads + tails, b"".join(pieces), tags=heads)
-        return int(np.count_nonzero(self.cache.fill(fragments)))
+        return int(np.count_nonzero(self.cache.fill(fragments, is_intact)))
 
     def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Edges:
         """The fragments that are kept of the messages with `offset <= .. < offset + limit`."""

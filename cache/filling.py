@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +34,7 @@ class Filler:
         self._newest = np.full(FIRST_STREAMS, -1, np.int64)
         self._new_tails = False  # blocks were taken since the last ones were listed as remainders
 
-    def fill(self, batch: Batch) -> Mask:
+    def fill(self, batch: Batch, is_intact: Callable[[], bool]) -> Mask:
         """(n,) what was taken. Cut so that no cut wants more blocks than there are."""
         cache = self._cache
         cached = np.zeros(len(batch), np.bool_)
@@ -47,7 +48,7 @@ class Filler:
         blocks = -(-batch.lengths // cache.block_bytes) + 1
         for cut in batch.cuts(max(1, cache.space.blocks // 2), blocks):
             runs = Runs.of(batch.part(cut))
-            cached[which[cut][runs.order[self._fill_runs(runs)]]] = True
+            cached[which[cut][runs.order[self._fill_runs(runs, is_intact)]]] = True
         return cached
 
     def forget(self, stream: int, block: int) -> None:
@@ -67,19 +68,23 @@ class Filler:
             self._tails = np.append(self._tails, np.full(more, -1, np.int64))
             self._newest = np.append(self._newest, np.full(more, -1, np.int64))
 
-    def _fill_runs(self, runs: Runs) -> Mask:
+    def _fill_runs(self, runs: Runs, is_intact: Callable[[], bool]) -> Mask:
         cache, block_bytes = self._cache, self._cache.block_bytes
         room = self._make_room(runs)
         placing = Placing.of(runs, room, cache.space.free, block_bytes)
         taken = np.array(cache.space.take(int(placing.granted.sum())), np.int64)
         cache.space.write(*placing.pieces(runs, room, taken, block_bytes), runs.batch.payload)
+        if not is_intact():
+            for block in taken.tolist():
+                cache.space.give(block)
+            return np.zeros(len(runs.batch), np.bool_)
         addresses = placing.addresses(runs, room, taken, block_bytes)
         self._publish(runs, room, placing, taken, addresses)
         self._account(runs, room, placing, taken)
         done = placing.placed
         if cache.remainders is not None and not bool(done.all()):
             done = done.copy()
-            self._lend(runs, done, addresses)
+            self._lend(runs, done, addresses, is_intact)
         cache.refused_messages += int(np.count_nonzero(~done))
         cache.used_total += int(sizes_of(runs.batch.lengths[done]).sum())
         self._newest[runs.batch.streams[done]] = runs.batch.offsets[done]  # the last one of a run wins
@@ -167,7 +172,7 @@ class Filler:
 
     # -- remainders (R18) -----------------------------------------------------------------------------
 
-    def _lend(self, runs: Runs, done: Mask, addresses: Ints) -> None:
+    def _lend(self, runs: Runs, done: Mask, addresses: Ints, is_intact: Callable[[], bool]) -> None:
         """Put the messages that found no block into the ends of any streams' last blocks."""
         cache, remainders = self._cache, self._cache.remainders
         assert remainders is not None
@@ -190,6 +195,9 @@ class Filler:
         cache.space.write(
             addresses[which], runs.batch.starts[which], runs.batch.lengths[which], runs.batch.payload
         )
+        if not is_intact():
+            cache.used_total += int(sizes[which].sum())  # nobody's until the blocks are free
+            return
         for index in found:
             self._borrow(runs.batch, index, int(addresses[index]))
         done[which] = True

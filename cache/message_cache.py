@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -46,8 +48,10 @@ class MessageCache:
         self.not_admitted_messages = 0
         self.not_admitted_bytes = 0
 
-    def fill(self, batch: Batch, positions: npt.ArrayLike | None = None) -> npt.NDArray[np.bool_]:
-        """Cache what is admitted; (n,) which messages that were.
+    def fill(
+        self, batch: Batch, positions: npt.ArrayLike | None = None, is_intact: Callable[[], bool] = lambda: True
+    ) -> npt.NDArray[np.bool_]:
+        """Cache what is admitted; (n,) which messages that were. `is_intact`: see `BlockCache.fill`.
 
         With `positions` (n,), where the payloads lie on the device, the edges of the others are kept (R12). With
         active cursors (R20), messages that no active reader will want soon are left out.
@@ -56,15 +60,15 @@ class MessageCache:
         if self.cursors is not None:
             admitted &= self.cursors.wanted(batch.streams, batch.offsets)
         if bool(admitted.all()):
-            cached = self.blocks.fill(batch)
+            cached = self.blocks.fill(batch, is_intact)
         else:
             cached = np.zeros(len(batch), np.bool_)
-            cached[admitted] = self.blocks.fill(batch.part(admitted))
+            cached[admitted] = self.blocks.fill(batch.part(admitted), is_intact)
             left_out = batch.lengths[~admitted]
             self.not_admitted_messages += len(left_out)
             self.not_admitted_bytes += int(left_out.sum())
         if self.edges is not None and positions is not None and not bool(cached.all()):
-            self.edges.fill(batch.part(~cached), np.asarray(positions, np.int64)[~cached])
+            self.edges.fill(batch.part(~cached), np.asarray(positions, np.int64)[~cached], is_intact)
         return cached
 
     def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Hit:

@@ -1,5 +1,7 @@
 """stratalog: an embedded, durable message store. Open a folder; have topics, queues and offsets in it."""
 
+from cache import CacheConfig
+
 from .config import StoreConfig
 from .errors import (
     InvalidConfig,
@@ -24,6 +26,7 @@ from .store import MessageStore
 from .verify import VerifyReport, verify_folder
 
 __all__ = [
+    "CacheConfig",
     "InvalidConfig",
     "InvalidMessage",
     "InvalidTopic",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cache import CacheConfig
+from cache.plan import LEAST_BYTES
+
 from .errors import InvalidConfig
 from .format import BLOCK_BYTES
 
@@ -33,11 +36,18 @@ class StoreConfig:
         append_timeout_ms: how long an append waits at that cap before `PublishBufferFull`.
         max_message_bytes: larger messages are refused with `MessageTooLarge`.
         max_frame_bytes: a batch is cut when its payloads reach this.
-        recent_bytes: the ring of recent frames in memory, over all lanes. A lane's part is at least four
-            times its largest frame, whatever is given here.
+        recent_bytes: the ring of recent frames in memory, over all lanes; None takes it from the memory plan. A
+            lane's part is at least four times its largest frame, whatever is given here. Memory is taken as the
+            log grows into it.
         retention_ms: sealed segments whose newest message is older are removed; None keeps them.
         retention_bytes: the oldest sealed segments are removed while the store is larger; None keeps them.
         direct_io: None tries O_DIRECT and falls back; True and False insist.
+        memory_limit_bytes: the one number that the sizes of ring, publish buffer and tiers follow from where they are
+            not set (R24; `stats()["cache"]["plan"]`). None is a quarter of what is available in this container; 0
+            plans nothing: the ring then has 64 MiB.
+        cache: a message cache of tiers behind the ring, with its rules (R13 to R18, R20). None is none: the ring,
+            which costs an append nothing, then has all of the plan's share for messages.
+        read_cache_bytes: memory of the read cache with its own read-ahead (R22). 0 leaves both to the page cache.
     """
 
     lanes: int = 1
@@ -50,10 +60,13 @@ class StoreConfig:
     append_timeout_ms: int = 30_000
     max_message_bytes: int = 4 * MIB
     max_frame_bytes: int = 1 * MIB
-    recent_bytes: int = 64 * MIB
+    recent_bytes: int | None = None
     retention_ms: int | None = None
     retention_bytes: int | None = None
     direct_io: bool | None = None
+    memory_limit_bytes: int | None = None
+    cache: CacheConfig | None = None
+    read_cache_bytes: int = 0
 
     def __post_init__(self) -> None:
         self._integer("lanes", 1, 64)
@@ -64,11 +77,19 @@ class StoreConfig:
         self._integer("append_timeout_ms", 0, 86_400_000)
         self._integer("max_message_bytes", 1, 512 * MIB)
         self._integer("max_frame_bytes", 4 * KIB, 256 * MIB)
-        self._integer("recent_bytes", 0, 1 << 40)
+        if self.recent_bytes is not None:
+            self._integer("recent_bytes", 0, 1 << 40)
         if self.retention_ms is not None:
             self._integer("retention_ms", 0, 1 << 50)
         if self.retention_bytes is not None:
             self._integer("retention_bytes", 0, 1 << 60)
+        if self.memory_limit_bytes:
+            self._integer("memory_limit_bytes", LEAST_BYTES, 1 << 50)
+        elif self.memory_limit_bytes is not None:
+            self._integer("memory_limit_bytes", 0, 0)
+        if self.cache is not None and not isinstance(self.cache, CacheConfig):
+            raise InvalidConfig(f"cache is a CacheConfig or None, not {type(self.cache).__name__}")
+        self._integer("read_cache_bytes", 0, 1 << 50)
         if self.durability not in ("force", "os"):
             raise InvalidConfig(f'durability is "force" or "os", not {self.durability!r}')
         if self.alignment not in ("pad", "trim", "adaptive"):

@@ -86,6 +86,7 @@ class Lane:
         self._on_progress = on_progress
         self._report_at = 0  # the tail at which upkeep looks again
         self._on_full = on_full
+        self.on_segment: Callable[[OpenSegment], object] | None = None  # a new one takes frames from now on
         self.segment: Segment | None = None
         self.table = OpenTable()
         self.tail = 0
@@ -237,8 +238,11 @@ class Lane:
         self.segment = segment
         self.table = OpenTable()
         self.tail += DATA_START
+        opened = OpenSegment(segment, self.table)
+        if self.on_segment is not None:
+            self.on_segment(opened)
         with self._viewing:
-            self.view = View(self.view.sealed, (*self.view.open, OpenSegment(segment, self.table)))
+            self.view = View(self.view.sealed, (*self.view.open, opened))
 
     def replace_open(self, sealed: SealedSegment) -> None:
         """Show readers a segment by its footer from now on, no longer by its open table."""

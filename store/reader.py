@@ -36,8 +36,14 @@ class ReadCounters:
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
-        self.recent_messages = 0
+        self.recent_messages = 0  # of the ring
+        self.cached_messages = 0  # of the message cache
+        self.cached_bytes = 0
+        self.read_ahead_messages = 0  # of the read cache
+        self.unsound_messages = 0  # of a cache, and not what the log has: read from the log then
+        self.device_messages = 0
         self.device_bytes = 0
+        self.device_reads = 0
 
 
 class Reader:
@@ -81,7 +87,7 @@ class Reader:
             if row is not None and row[0] <= offset:
                 break
         else:
-            if offset < _first(view, number):
+            if offset < first_offset(view, number):
                 raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
             for run, reached in _sealed_runs(stream, view.sealed, offset, limit):
                 yield run
@@ -98,23 +104,46 @@ class Reader:
 
     def payloads(self, stream: Stream, run: Run) -> list[bytes]:
         """The messages' bytes, checked. Raises StoreCorrupt."""
-        starts, lengths, checksums = run.places
-        ring, base, counters = stream.lane.ring, run.segment.base, self.counters
-        found: list[bytes] | None = None
-        if base is not None and base + starts[0] >= ring.low:
-            found = ring.copies(base, starts, lengths)
-            if base + starts[0] < ring.low:
-                found = None  # overtaken while it was copied
+        found = self._recent(stream, run)
         if found is None:
-            found, device_bytes = run.segment.read_places(starts, lengths)
-            counters.device_bytes += device_bytes
+            found = self._stored(stream, run)
         else:
-            counters.recent_messages += len(found)
-        for data, checksum in zip(found, checksums, strict=True):
+            self._check(stream, run, found)
+        self.counters.messages += len(found)
+        self.counters.bytes += sum(run.places[1])
+        return found
+
+    def _check(self, stream: Stream, run: Run, datas: list[bytes]) -> None:
+        """Raises StoreCorrupt if the bytes are not those that were written."""
+        for data, checksum in zip(datas, run.places[2], strict=True):
             if checksum64(data) & LOW_32 != checksum:
-                raise self._damage(stream, run, found)
-        counters.messages += len(found)
-        counters.bytes += sum(lengths)
+                raise self._damage(stream, run, datas)
+
+    def _recent(self, stream: Stream, run: Run) -> list[bytes] | None:
+        """The messages from the ring of recent frames; None if it does not have all of them any more."""
+        starts, lengths, _ = run.places
+        ring, base = stream.lane.ring, run.segment.base
+        if base is None or base + starts[0] < ring.low:
+            return None
+        found = ring.copies(base, starts, lengths)
+        if base + starts[0] < ring.low:
+            return None  # overtaken while it was copied
+        self.counters.recent_messages += len(found)
+        return found
+
+    def _stored(self, stream: Stream, run: Run) -> list[bytes]:
+        """The messages from below the ring, checked."""
+        found = self._device(run.segment, run.places[0], run.places[1])
+        self._check(stream, run, found)
+        return found
+
+    def _device(self, segment: Segment, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        """Ranges of a segment from its file."""
+        found, size, calls = segment.read_places(starts, lengths)
+        counters = self.counters
+        counters.device_messages += len(found)
+        counters.device_bytes += size
+        counters.device_reads += calls
         return found
 
     def _damage(self, stream: Stream, run: Run, datas: list[bytes]) -> Exception:
@@ -133,9 +162,10 @@ class Reader:
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         """{index: data}: index 0 is the message at `offset`."""
         found = self._newest(stream, offset, limit)
-        if found is not None:
-            return found
-        found = {}
+        return found if found is not None else self._range(stream, offset, limit)
+
+    def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
         for run in self.runs(stream, offset, limit):
             datas = self.payloads(stream, run)
             for at, data in zip(run.offsets, datas, strict=True):
@@ -278,7 +308,7 @@ class Reader:
         return decoded.extras()
 
 
-def _first(view: View, number: int) -> int:
+def first_offset(view: View, number: int) -> int:
     """The first offset of a stream that a view knows, 0 if none."""
     if view.sealed:
         return view.sealed[0].first_offset(number)

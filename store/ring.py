@@ -47,6 +47,7 @@ class Ring:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._view = memoryview(self._map)
+        self.memory = self._view.toreadonly()
         self.recent = self._map  # for readers: position modulo size; the bytes of a slice are a copy
         self.warm = 0  # bytes, from the beginning, whose pages are there
 

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from .disk import Disk
 from .footer import Footer, FooterData, by_stream, pack_names
-from .format import WIDE_NUMBERS
 from .sealed import SealedSegment, write_footer
 from .streams import Stream
 from .table import OpenTable, Row
@@ -72,7 +71,7 @@ def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Foote
     first = np.zeros(len(queues), np.int64)
     if before is not None:
         first[: len(before.first)] = before.next_offsets
-    numbers = _numbers(table)
+    numbers = table.numbers()
     assert len(numbers) == table.entries
     order = by_stream(numbers)
     start = np.zeros(len(queues) + 1, np.uint32)
@@ -83,16 +82,6 @@ def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Foote
         np.frombuffer(table.frame_position, np.uint32), np.frombuffer(table.frame_entry, np.uint32),
         np.frombuffer(table.frame_time, np.int64), packed_names=names.packed,
     )  # fmt: skip
-
-
-def _numbers(table: OpenTable) -> npt.NDArray[np.unsignedinteger]:
-    """The stream numbers of all messages, in log order."""
-    wide = np.frombuffer(table.frame_flags, np.uint16) & WIDE_NUMBERS != 0
-    if not wide.any():
-        return np.frombuffer(b"".join(table.frame_numbers), "<u2")
-    kinds = ["<u4" if is_wide else "<u2" for is_wide in wide.tolist()]
-    parts = [np.frombuffer(part, kind) for part, kind in zip(table.frame_numbers, kinds, strict=True)]
-    return np.concatenate(parts, dtype=np.uint32)
 
 
 def seal(

@@ -91,11 +91,11 @@ class Segment:
         """`size` bytes from the file, fewer at its end."""
         return self.read_places([position], [size])[0][0]
 
-    def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int]:
-        """Each of the ranges, and how many bytes were read: those near each other with one call. Starts ascend."""
+    def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int, int]:
+        """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend."""
         data, windows = self.data, self._windows
         found: list[bytes] = []
-        index, count, total = 0, len(starts), 0
+        index, count, total, calls = 0, len(starts), 0, 0
         while index < count:
             begin, last = starts[index], index + 1
             end = begin + lengths[index]
@@ -111,13 +111,14 @@ class Segment:
                 self.check_open()
                 raise
             total += end - begin
+            calls += 1
             if last == index + 1:
                 found.append(part)
             else:
                 places = zip(starts[index:last], lengths[index:last], strict=True)
                 found += [part[at - begin : at - begin + length] for at, length in places]
             index = last
-        return found, total
+        return found, total, calls
 
     def _read_ahead(self, data: LogFile, window: int) -> None:
         """Have the kernel bring in the surroundings of a first touch, the more the more places were touched.
@@ -143,6 +144,12 @@ class Segment:
         """Raises StoreClosed if the store was closed meanwhile: then nothing that was read counts."""
         if self._closed:
             raise StoreClosed("the store was closed while it was read; open it again")
+
+    def drop_pages(self, position: int, size: int) -> None:
+        """Have the kernel forget forced pages, where its page cache has them at all. A hint."""
+        drop = getattr(self._log, "drop_cached", None)
+        if drop is not None:
+            drop(position, size)
 
     def write_seal(self, record: SealRecord | None) -> None:
         """Write and force the seal record; None takes it back."""

@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from .appender import Appender
+from .cached_reader import CachedReader
+from .caches import Caches
 from .config import StoreConfig
 from .disk import Disk, OsDisk
 from .errors import (
@@ -19,6 +21,7 @@ from .errors import (
     StoreError,
     StoreUnusable,
 )
+from .feeder import Feeder
 from .fetcher import Fetcher
 from .figures import lane_figures
 from .flusher import Flusher
@@ -61,13 +64,20 @@ class MessageStore(Appender, Fetcher):
         self._disk = disk
         self._poison: StoreError | None = None
         self._flushers: list[Flusher] = []
+        self._feeder: Feeder | None = None
         self.losses: list[Loss] = []
         self._scanned_bytes = 0
         self._scan_ms = 0.0
         self._lock = enter_folder(disk, path)
         try:
+            self._caches = Caches(config)
+        except BaseException:
+            self._lock.release()
+            raise
+        try:
             self._open(repair)
         except BaseException as error:
+            self._caches.close()
             for lane in self._lanes:
                 lane.close()
             self._lock.release()
@@ -114,8 +124,9 @@ class MessageStore(Appender, Fetcher):
         header = read_header(disk, self.path) or create_store(disk, self.path, config.lanes)
         direct = config.direct_io is not False and config.durability == "force"
         self._upkeep = Upkeep(
-            disk, self.path, config, header.store_id, _now_ms, self._force_lazily, self._mark, direct=direct
-        )
+            disk, self.path, config, header.store_id, _now_ms, self._force_lazily, self._mark,
+            self._caches.forget_removed, direct=direct,
+        )  # fmt: skip
         for index in range(header.lanes):
             folder = self.path / lane_name(index)
             if not folder.is_dir():
@@ -127,8 +138,23 @@ class MessageStore(Appender, Fetcher):
             ).run()
             self._add_lane(index, folder, found, header.lanes)
         self._upkeep.start(self._lanes)
+        self._start_caches()
         for flusher in self._flushers:
             flusher.start()
+
+    def _start_caches(self) -> None:
+        caches = self._caches
+        caches.lanes = len(self._lanes)
+        if caches.messages is not None or caches.reads is not None:
+            self._reader = CachedReader(caches)
+        if caches.messages is not None and caches.messages.blocks.capacity_bytes:
+            self._feeder = Feeder(caches.messages, self._lanes)
+            self._feeder.start()
+
+    def _arrived(self) -> None:
+        super()._arrived()
+        if self._feeder is not None:
+            self._feeder.look()
 
     def _add_lane(self, index: int, folder: Path, found: Found, lanes: int) -> None:
         config, upkeep = self.config, self._upkeep
@@ -136,7 +162,7 @@ class MessageStore(Appender, Fetcher):
         lane = Lane(
             index, folder, self._disk, config, _now_ms, ring, upkeep.next_segment, upkeep.look, upkeep.segment_full
         )
-        cap = max(config.publish_buffer_bytes // lanes, 4096)
+        cap = max(self._caches.publish_buffer_bytes // lanes, 4096)
         threads = 2 if config.durability == "force" else 1
         sizer = Sizer(OVERLAP_BYTES)
         queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads)
@@ -163,7 +189,7 @@ class MessageStore(Appender, Fetcher):
         config = self.config
         overhead = COLUMN_BYTES_A_MESSAGE * MAX_FRAME_MESSAGES + 64 * BLOCK_BYTES
         largest = config.max_frame_bytes + config.max_message_bytes + overhead
-        return align_up(max(config.recent_bytes // lanes, RING_FRAMES * largest))
+        return align_up(max(self._caches.recent_bytes // lanes, RING_FRAMES * largest))
 
     def close(self) -> None:
         """Make everything durable, note where the log ends, and let the folder go. Twice is fine."""
@@ -187,8 +213,11 @@ class MessageStore(Appender, Fetcher):
                     with contextlib.suppress(OSError, StoreCorrupt):
                         self._finish_lane(lane)
         finally:
+            if self._feeder is not None:
+                self._feeder.close()
             for lane in self._lanes:
                 lane.close()
+            self._caches.close()
             self._reader.buffers.clear()
             self._lock.release()
 
@@ -256,6 +285,11 @@ class MessageStore(Appender, Fetcher):
             "streams": len(self._streams),
             **lane_figures(self._lanes, self._upkeep),
             "reads": dict(vars(self._reader.counters)),
+            "cache": {
+                **self._caches.stats(),
+                "missed_messages": 0 if self._feeder is None else self._feeder.missed_messages,
+                "error": None if self._feeder is None else self._feeder.error,
+            },
             "publish_buffer": {
                 "used_bytes": sum(queue.used_bytes for queue in self._queues),
                 "cap_bytes": sum(queue.cap_bytes for queue in self._queues),

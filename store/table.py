@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from .format import LOST_ENTRY
+from .format import LOST_ENTRY, WIDE_NUMBERS
 from .streams import Stream
 
 GROWTH = 1.25
@@ -103,6 +103,29 @@ class OpenTable:
             return [flat[at] for at in ats], [flat[at + 1] for at in ats], [flat[at + 2] for at in ats]
         positions, lengths, checksums = self._columns.take(entries, axis=0).T.tolist()
         return positions, lengths, checksums
+
+    def numbers(self, low: int = 0, high: int | None = None) -> npt.NDArray[np.unsignedinteger]:
+        """The stream numbers of all messages of the frames low .. high - 1, in log order."""
+        packed = self.frame_numbers[low:high]
+        wide = np.frombuffer(self.frame_flags[low:high], np.uint16) & WIDE_NUMBERS != 0
+        if not wide.any():
+            return np.frombuffer(b"".join(packed), "<u2")
+        kinds = ["<u4" if is_wide else "<u2" for is_wide in wide.tolist()]
+        parts = [np.frombuffer(part, kind) for part, kind in zip(packed, kinds, strict=True)]
+        return np.concatenate(parts, dtype=np.uint32)
+
+    def columns(self, low: int, high: int) -> Uint32s:
+        """(n, 3): position, length and checksum of the entries low .. high - 1, not to be written to."""
+        return self._columns[low:high]
+
+    def whole_frames(self) -> int:
+        """How many frames, from the first, readers may see the whole of; empty ones behind them are left out."""
+        visible, begins = self.visible, self.frame_entry
+        count = bisect_left(begins, visible)  # these have begun below it
+        if not count:
+            return 0
+        end = begins[count] if count < len(begins) else self.entries
+        return count if end == visible else count - 1
 
     def frames_of(self, entries: Uint32s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64], npt.NDArray[np.uint16]]:
         """Index, time and flags of the frame of each entry; entries ascend, and there is one."""

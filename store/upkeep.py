@@ -28,6 +28,7 @@ SEGMENT_GROWTH = 4
 TICK_S = 0.5
 RETIRED_PREFIX = "retired-"
 WARM_AHEAD_BYTES = 16 * MIB
+DROP_BYTES = 4 * MIB
 
 
 class Upkeep:
@@ -41,7 +42,8 @@ class Upkeep:
 
     def __init__(
         self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock_ms: Callable[[], int],
-        force: Callable[[], None], mark: Callable[[Lane], None], *, direct: bool,
+        force: Callable[[], None], mark: Callable[[Lane], None],
+        removed: Callable[[Lane], None], *, direct: bool,
     ) -> None:  # fmt: skip
         self._disk = disk
         self._folder = folder
@@ -50,12 +52,14 @@ class Upkeep:
         self._clock_ms = clock_ms
         self._force = force
         self._mark = mark
+        self._removed = removed
         self._direct = direct
         self._spares: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)  # (sequence, bytes)
         self._last: defaultdict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self._recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
         self._retired: deque[tuple[Lane, Path, int]] = deque()
         self._full: deque[tuple[Lane, FullSegment]] = deque()
+        self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
         self._names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
         self._lanes: Sequence[Lane] = ()
         self._making = threading.RLock()
@@ -174,7 +178,9 @@ class Upkeep:
                 forced = time.monotonic()
                 self._try(self._force)
             # Each for itself: on a full disk no spare can be made, and retention is what helps.
-            for task in (self._warm, self._seal_full, self._retire, self._clear_away, self._keep_ahead):
+            for task in (
+                self._warm, self._drop_pages, self._seal_full, self._retire, self._clear_away, self._keep_ahead
+            ):  # fmt: skip
                 self._try(task)
             self._mark_quiet()
 
@@ -189,6 +195,19 @@ class Upkeep:
     def _warm(self) -> None:
         for lane in self._lanes:
             lane.ring.warm_up(lane.tail + WARM_AHEAD_BYTES)
+
+    def _drop_pages(self) -> None:
+        """Where frames go through the page cache, they leave it once they are forced (R24): the ring has them."""
+        for lane in self._lanes:
+            sequence, position = lane.under_way.forced_mark
+            segment = lane.segment
+            if segment is None or segment.direct or segment.sequence != sequence:
+                continue
+            known, dropped = self._dropped.get(lane.index, (0, 0))
+            begin = dropped if known == sequence else 0
+            if position - begin >= DROP_BYTES:
+                segment.drop_pages(begin, position - begin)
+                self._dropped[lane.index] = (sequence, position)
 
     def close(self) -> None:
         """Seal what is full and end. The lanes must have ended."""
@@ -219,6 +238,8 @@ class Upkeep:
 
     def seal_now(self, lane: Lane, full: FullSegment) -> None:
         """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
+        if not full.segment.direct:
+            full.segment.drop_pages(0, full.data_end)
         before = lane.view.sealed[-1].footer if lane.view.sealed else None
         lane.replace_open(seal(self._disk, full, lane.streams, self._names[lane.index], before))
 
@@ -280,6 +301,7 @@ class Upkeep:
             raise
         # Its bytes are touched when the last of those readers has let go, not before; and not while Python ends.
         weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False
+        self._removed(lane)
 
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
         """Nobody reads a removed segment any more. Runs in whichever thread was the last."""

@@ -1,0 +1,147 @@
+"""What a lane has made durable and the message cache has not seen yet: columns over the ring of recent frames (R14).
+
+The columns are those of the lane's own tables, taken a few hundred messages at a time; the payloads are copied from
+the ring, so that nothing of this is on the way of an append.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cache import Batch
+
+from .lane import Lane
+from .table import CHECKSUM, LENGTH, POSITION
+from .write import OpenSegment
+
+Ints = npt.NDArray[np.int64]
+
+
+class Fed(NamedTuple):
+    """Messages for the cache.
+
+    Attributes:
+        batch: their columns; the payload is the ring's memory.
+        positions: (n,) where each begins in its segment.
+        low: the lane position of the first byte: intact while the ring's `low` is not above it.
+    """
+
+    batch: Batch
+    positions: Ints
+    low: int
+
+
+class LaneFeed:
+    """Follows one lane from where it stands now. Not safe for threads.
+
+    A stream's number for the cache is unique over all lanes: see `key`.
+
+    Invariants:
+        * messages come in log order, each once, and only when they are durable;
+        * `_next[number]` is the offset of the stream's next message that was not handed out.
+    """
+
+    def __init__(self, lane: Lane, lanes: int) -> None:
+        self.lane = lane
+        self._lanes = lanes
+        self._segments: deque[OpenSegment] = deque(lane.view.open)
+        self._frame = 0  # of the first segment here: the next one
+        if self._segments:  # resumed: what it has already is on the device, and no longer in memory
+            self._frame = len(self._segments[0].table.frame_entry)
+        self._next = np.array([stream.next_offset for stream in lane.streams], np.int64)
+        lane.on_segment = self._segments.append
+
+    def key(self, numbers: Ints) -> Ints:
+        """The streams' numbers in the cache."""
+        return numbers * self._lanes + self.lane.index
+
+    def take(self, most: int) -> list[Fed]:
+        """The next whole frames, of `most` messages or one frame; empty if there are none.
+
+        Several parts where a message lies across the ring's end: that one is a part of its own, copied together.
+        """
+        found = self._next_frames(most)
+        if found is None:
+            return []
+        opened, low, high, begin, end = found
+        rows = opened.table.columns(begin, end)
+        positions = rows[:, POSITION].astype(np.int64)
+        lengths = rows[:, LENGTH].astype(np.int64)
+        numbers = opened.table.numbers(low, high).astype(np.int64)
+        assert opened.segment.base is not None
+        places = positions + opened.segment.base
+        ring = self.lane.ring
+        batch = Batch(
+            self.key(numbers), self._offsets(numbers), lengths, places % ring.size_bytes,
+            rows[:, CHECKSUM].astype(np.int64), ring.memory,
+        )  # fmt: skip
+        return list(self._parts(batch, positions, places))
+
+    def behind_bytes(self) -> int:
+        """Bytes of the log between what was taken and what is durable, about."""
+        if not self._segments:
+            return 0
+        segment, table = self._segments[0]
+        begins, at = table.frame_position, self._frame
+        if segment.base is None or at >= len(begins):
+            return 0
+        return max(0, self.lane.durable - segment.base - begins[at])
+
+    def _next_frames(self, most: int) -> tuple[OpenSegment, int, int, int, int] | None:
+        """(segment, frames low .. high - 1, entries begin .. end - 1)."""
+        while self._segments:
+            opened = self._segments[0]
+            table = opened.table
+            begins, low, whole = table.frame_entry, self._frame, table.whole_frames()
+            if low < whole:
+                begin = begins[low]
+                high = max(low + 1, bisect_right(begins, begin + most, low, whole) - 1)
+                self._frame = high
+                end = begins[high] if high < len(begins) else table.visible
+                if end > begin:
+                    return opened, low, high, begin, end
+                continue  # marks have no messages
+            if len(self._segments) == 1 or table.visible < table.entries:
+                return None
+            self._segments.popleft()  # full, and all of it was taken
+            self._frame = 0
+        return None
+
+    def _offsets(self, numbers: Ints) -> Ints:
+        """(n,) each message's offset: the streams' own count, since a queue's offsets have no gaps."""
+        top = int(numbers.max())
+        if top >= len(self._next):
+            self._next = np.append(self._next, np.zeros(max(top + 1, 2 * len(self._next)) - len(self._next), np.int64))
+        order = numbers.argsort(kind="stable")
+        sorted_numbers = numbers[order]
+        first = np.empty(len(numbers), np.bool_)
+        first[0] = True
+        np.not_equal(sorted_numbers[1:], sorted_numbers[:-1], out=first[1:])
+        begins = np.flatnonzero(first)
+        ranks = np.arange(len(numbers)) - begins[first.cumsum() - 1]
+        offsets = np.empty(len(numbers), np.int64)
+        offsets[order] = self._next[sorted_numbers] + ranks
+        self._next[sorted_numbers[begins]] += np.diff(begins, append=len(numbers))
+        return offsets
+
+    def _parts(self, batch: Batch, positions: Ints, places: Ints) -> list[Fed]:
+        ring = self.lane.ring
+        across = np.flatnonzero(batch.starts + batch.lengths > ring.size_bytes).tolist()
+        parts: list[Fed] = []
+        begin = 0
+        for index in [*across, len(batch)]:
+            if begin < index:
+                cut = slice(begin, index)
+                parts.append(Fed(batch.part(cut), positions[cut], int(places[begin])))
+            if index < len(batch):
+                one = batch.part(slice(index, index + 1))
+                whole = memoryview(ring.copy(int(places[index]), int(batch.lengths[index])))
+                alone = Batch(one.streams, one.offsets, one.lengths, np.zeros(1, np.int64), one.tags, whole)
+                parts.append(Fed(alone, positions[index : index + 1], int(places[index])))
+            begin = index + 1
+        return parts
