@@ -47,14 +47,19 @@ class ScanColumns:
 
     def streams(self) -> int:
         """How many streams the messages take part in, at least: the highest number is one less."""
-        return max((int(part.max()) + 1 for part in self.numbers if len(part)), default=0)
+        numbers = self.all_numbers()
+        return int(numbers.max()) + 1 if len(numbers) else 0
+
+    def all_numbers(self) -> npt.NDArray[np.uint32]:
+        """The stream number of each message."""
+        return np.concatenate(self.numbers or [np.empty(0, np.uint32)])
 
     def entries(self) -> Entries:
         """The entry numbers of all messages, LOST_ENTRY for the lost ones."""
-        counts = np.array([len(part) for part in self.numbers], np.int64)
-        total = int(counts.sum())
+        total = sum(map(len, self.numbers))
         entries = np.arange(total, dtype=np.uint32)
         if total != self.next_entry:  # a repair has left some out
+            counts = np.array([len(part) for part in self.numbers], np.int64)
             entries += np.repeat(np.array(self._begins) - counts.cumsum() + counts, counts).astype(np.uint32)
         if self._lost:
             entries[np.isin(entries, np.concatenate(self._lost))] = LOST_ENTRY
@@ -81,18 +86,20 @@ def index_columns(
 
     Raises StoreCorrupt if offsets jump and no repair is allowed.
     """
-    numbers = np.concatenate([np.empty(0, np.uint32), *columns.numbers])
-    lows = np.concatenate([np.empty(0, np.uint16), *columns.lows])
+    numbers: npt.NDArray[np.unsignedinteger] = columns.all_numbers()
+    if len(names) <= 1 << 16:
+        numbers = numbers.astype(np.uint16)  # sorted in one pass
+    lows = np.concatenate(columns.lows or [np.empty(0, np.uint16)])
     order = by_stream(numbers)
     counts = np.bincount(numbers, minlength=len(names))
     start = np.zeros(len(names) + 1, np.int64)
-    np.cumsum(counts, out=start[1:])
+    counts.cumsum(out=start[1:])
     first = np.array(next_offsets, np.int64)
     entries, lows = columns.entries()[order], lows[order]
     # Only 16 bits of an offset are in a frame, so 16 bits are compared.
-    expected = np.repeat((first - start[:-1]).astype(np.uint16), counts)
+    expected = (first - start[:-1]).astype(np.uint16).repeat(counts)
     expected += np.arange(len(order), dtype=np.uint32).astype(np.uint16)
-    jumps = not np.array_equal(expected, lows)
+    jumps = bool((expected != lows).any())
     if jumps:
         repair.on_damage("an offset does not follow the one before", path, DATA_START)
     if jumps or before is not None:

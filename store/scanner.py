@@ -81,18 +81,20 @@ class ChunkReader:
         self.file = file
         self.size_bytes = size_bytes
         self._buffers = buffers or ChunkBuffers()
-        self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="stratalog-read-ahead")
+        self._pool: ThreadPoolExecutor | None = None  # a single chunk that is asked for needs no threads
         self._chunks: dict[int, Future[memoryview]] = {}
         self._lock = threading.RLock()
         self._newest: tuple[int, memoryview] = (-1, memoryview(b""))  # the chunk that was asked for last
 
     def view(self, position: int, size: int) -> memoryview:
         """Up to `size` bytes at `position`, fewer at the end."""
+        index, at = divmod(position, CHUNK_BYTES)
+        newest, chunk = self._newest
+        if newest == index and at + size <= len(chunk):
+            return chunk[at : at + size]
         size = min(size, self.size_bytes - position)
         if size <= 0:
             return memoryview(b"")
-        index, at = divmod(position, CHUNK_BYTES)
-        newest, chunk = self._newest
         if newest != index:
             chunk = self._chunk(index)
         if at + size <= len(chunk):
@@ -106,6 +108,8 @@ class ChunkReader:
     def _ask(self, index: int) -> Future[memoryview] | None:
         """Have a chunk and those that follow it read; the one, if the file has it."""
         with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="stratalog-read-ahead")
             for wanted in range(index, index + 1 + CHUNKS_AHEAD):
                 if wanted not in self._chunks and wanted * CHUNK_BYTES < self.size_bytes:
                     self._chunks[wanted] = self._pool.submit(self._load, wanted)
@@ -114,8 +118,11 @@ class ChunkReader:
             return self._chunks.get(index)
 
     def _chunk(self, index: int) -> memoryview:
-        future = self._ask(index)
-        chunk = future.result() if future is not None else memoryview(b"")
+        if index == 0 and self.size_bytes <= CHUNK_BYTES and not self._chunks:
+            chunk = self._load(0)
+        else:
+            future = self._ask(index)
+            chunk = future.result() if future is not None else memoryview(b"")
         self._newest = index, chunk
         return chunk
 
@@ -142,7 +149,8 @@ class ChunkReader:
 
     def close(self) -> None:
         """End the read-ahead."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 class Scanned(NamedTuple):
@@ -192,6 +200,8 @@ class FrameScanner:
     def frame_at(self, position: int) -> Frame | None:
         """The frame of this segment that begins at `position`, whatever its chain."""
         head = self.reader.view(position, FRAME_HEADER_BYTES)
+        if head[: len(FRAME_MAGIC)].tobytes() != FRAME_MAGIC:
+            return None  # mostly: zeros where the log ends, or behind padding
         header = read_frame_header(head, 0)
         if header is None or header.sequence != self.sequence or header.position != position:
             return None
@@ -239,14 +249,17 @@ def find_magic(view: memoryview) -> list[int]:
 def whole_messages(frame: Frame, payload: memoryview) -> int:
     """How many messages, from the first, have their right bytes in `payload`."""
     header = frame.header
-    if len(payload) == header.payload_bytes:
-        if header.flags & HAS_PAYLOAD_CHECKSUM and checksum64(payload) == header.payload_checksum:
-            return header.count
-        if not header.count:
-            return 0
-    good = good_messages(frame, payload)
-    bad = np.flatnonzero(~good)
-    return int(bad[0]) if len(bad) else header.count
+    whole = header.flags & HAS_PAYLOAD_CHECKSUM and len(payload) == header.payload_bytes
+    if whole and checksum64(payload) == header.payload_checksum:
+        return header.count
+    begin = 0
+    rows = zip(frame.lengths.tolist(), frame.checksums.tolist(), strict=True)
+    for index, (length, checksum) in enumerate(rows):
+        end = begin + length
+        if end > len(payload) or checksum64(payload[begin:end]) & 0xFFFFFFFF != checksum:
+            return index
+        begin = end
+    return header.count
 
 
 def good_messages(frame: Frame, payload: memoryview) -> npt.NDArray[np.bool_]:

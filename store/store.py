@@ -147,7 +147,7 @@ class MessageStore(Appender, Fetcher):
         caches.lanes = len(self._lanes)
         if caches.messages is not None or caches.reads is not None:
             self._reader = CachedReader(caches)
-        if caches.messages is not None and caches.messages.blocks.capacity_bytes:
+        if caches.messages is not None and (caches.messages.blocks.capacity_bytes or caches.messages.edges):
             self._feeder = Feeder(caches.messages, self._lanes)
             self._feeder.start()
 

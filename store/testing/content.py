@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 from .survivors import BLOCK_BYTES, Survivors
 
 ZERO = bytes(BLOCK_BYTES)
@@ -19,11 +21,13 @@ class Content:
         * `doubtful[i]` are states that a failed force dropped: the device may have them, and no later force
           settles that, as the kernel takes the block for clean. Only writing it anew does.
 
-    Blocks that are missing in a dict are zeros.
+    Blocks that are missing in a dict are zeros. `written` and `forced` may be shared with copies, and be one
+    and the same: `_own` comes before every change of them.
     """
 
     __slots__ = (
-        "_fingerprint", "doubtful", "forced", "forced_size", "reserved", "size", "sizes", "unforced", "written",
+        "_fingerprint", "_shared", "doubtful", "forced", "forced_size", "reserved", "size", "sizes", "unforced",
+        "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -35,6 +39,7 @@ class Content:
         self.forced_size = 0
         self.sizes: tuple[int, ...] = ()  # since the last force, oldest first
         self.reserved = 0
+        self._shared = False
         self._fingerprint: int | None = None  # of what is written, until that changes
 
     # -- what the kernel has --------------------------------------------------------------------------
@@ -45,10 +50,9 @@ class Content:
         if end <= position:
             return b""
         first, skip = divmod(position, BLOCK_BYTES)
-        get = self.written.get
-        blocks = [get(index, ZERO) for index in range(first, (end - 1) // BLOCK_BYTES + 1)]
-        whole = blocks[0] if len(blocks) == 1 else b"".join(blocks)
-        return whole if not skip and len(whole) == end - position else whole[skip : skip + end - position]
+        blocks = range(first, (end - 1) // BLOCK_BYTES + 1)
+        whole = b"".join(map(self.written.get, blocks, repeat(ZERO)))
+        return whole if len(whole) == end - position else whole[skip : skip + end - position]
 
     def write(self, position: int, data: bytes) -> None:
         """Write; nothing of it is forced."""
@@ -67,7 +71,13 @@ class Content:
         if end > self.size:
             self._resize(end)
 
+    def _own(self) -> None:
+        """Have the blocks for this file alone, to change them."""
+        if self._shared:
+            self.written, self.forced, self._shared = dict(self.written), dict(self.forced), False
+
     def _put(self, index: int, block: bytes) -> None:
+        self._own()
         self.written[index] = block
         self.unforced[index] = (*self.unforced.get(index, ()), block)
         self._fingerprint = None
@@ -98,10 +108,12 @@ class Content:
 
     def force(self) -> None:
         """All that was written, and the length, is on the device."""
-        for index in self.unforced:
-            self.forced[index] = self.written[index]
-            self.doubtful.pop(index, None)
-        self.unforced = {}
+        if self.unforced:
+            self._own()
+            for index in self.unforced:
+                self.forced[index] = self.written[index]
+                self.doubtful.pop(index, None)
+            self.unforced = {}
         self._force_size()
 
     def force_range(self, position: int, end: int) -> None:
@@ -110,6 +122,7 @@ class Content:
         The file system writes whole blocks from its cache, but promises no more than the range: the rest of
         a block at its edge stays in doubt.
         """
+        self._own()
         for index in range(position // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1):
             if index not in self.unforced:
                 continue
@@ -144,6 +157,7 @@ class Content:
     def flip(self, position: int, bit: int) -> None:
         """Change one bit of what is written and of what is forced."""
         index, at = divmod(position, BLOCK_BYTES)
+        self._own()
         for blocks in (self.written, self.forced):
             block = bytearray(blocks.get(index, ZERO))
             block[at] ^= 1 << bit
@@ -153,7 +167,12 @@ class Content:
     @property
     def unforced_blocks(self) -> int:
         """Blocks that a power cut decides about."""
-        return len(self.unforced) + len(self.doubtful.keys() - self.unforced.keys())
+        return len(self.unforced.keys() | self.doubtful.keys())
+
+    @property
+    def is_forced(self) -> bool:
+        """True if a power cut takes nothing."""
+        return not (self.unforced or self.doubtful or self.sizes)
 
     @property
     def allocated_bytes(self) -> int:
@@ -162,7 +181,7 @@ class Content:
 
     def survive(self, survivors: Survivors) -> Content:
         """The file as a power cut leaves it; all of it is forced then."""
-        if not (self.unforced or self.doubtful or self.sizes):
+        if self.is_forced:
             return self.copy()
         found = Content()
         blocks = dict(self.forced)
@@ -174,8 +193,8 @@ class Content:
         found.reserved = min(self.reserved, size)
         if size != self.size or self.sizes:
             blocks = {index: _cut(block, size - index * BLOCK_BYTES) for index, block in blocks.items()}
-        found.written = blocks
-        found.forced = dict(blocks)
+        found.written = found.forced = blocks
+        found._shared = True
         return found
 
     def fingerprint(self) -> int:
@@ -188,7 +207,8 @@ class Content:
     def copy(self) -> Content:
         """The same state, to be changed apart from this one."""
         twin = Content()
-        twin.written, twin.forced = dict(self.written), dict(self.forced)
+        twin.written, twin.forced = self.written, self.forced
+        twin._shared = self._shared = True
         twin.unforced, twin.doubtful = dict(self.unforced), dict(self.doubtful)
         twin.size, twin.forced_size = self.size, self.forced_size
         twin.sizes, twin.reserved = self.sizes, self.reserved

@@ -105,15 +105,14 @@ class SimulatedDisk:
             raise PowerCut(errno.EIO, "the power was cut", str(path))
         if self.on_operation is not None:
             self.on_operation(Operation(kind, path, position, size))
-        return self._faults.next(kind)
+        return self._faults.next(kind) if self._faults.kinds else None
 
     def look(self, path: Path) -> None:
         """Before an operation that changes nothing. Raises PowerCut, or an injected error."""
         if self.cut_at is not None and self.operations >= self.cut_at:
             raise PowerCut(errno.EIO, "the power was cut", str(path))
-        fault = self._faults.next("read")
-        if fault is not None:
-            raise fault.make_error(str(path))
+        if self._faults.kinds:
+            self._faults.strike("read", path)
 
     def take_space(self, content: Content, end: int) -> None:
         """Make sure that a file may grow to `end`. Raises OSError."""
@@ -132,9 +131,8 @@ class SimulatedDisk:
         """Open a file for reading and writing. Raises OSError."""
         with self.lock:
             self.look(path)
-            fault = self._faults.next("open")
-            if fault is not None:
-                raise fault.make_error(str(path))
+            if self._faults.kinds:
+                self._faults.strike("open", path)
             folder, _, name = str(path).rpartition("/")
             names = self._folders.get(folder)
             if names is None and create and path.parent.is_dir():
@@ -193,7 +191,7 @@ class SimulatedDisk:
         fault = self.begin(kind, path)
         if fault is not None:
             raise fault.make_error(str(path))
-        self._folders[str(path.parent)].apply(change)
+        self._folders[str(path).rpartition("/")[0]].apply(change)
 
     def _named(self, path: Path) -> Content:
         folder, _, name = str(path).rpartition("/")
@@ -212,17 +210,16 @@ class SimulatedDisk:
             manner: see `Survivors`; None draws one as well.
         """
         with self.lock:
-            contents = [content for folder in sorted(self._folders) for content in self._folders[folder].contents()]
-            unforced = sum(content.unforced_blocks for content in contents)
+            folders = sorted(self._folders.items())
+            contents = [content for _, names in folders for content in names.contents()]
+            unforced = sum(content.unforced_blocks for content in contents if not content.is_forced)
             how = chance.choice(MANNERS) if manner is None else manner
             survivors = Survivors(chance, how, unforced)
             left = {id(content): content.survive(survivors) for content in contents}
             found = SimulatedDisk(capacity_bytes=self.capacity_bytes)
-            for folder in sorted(self._folders):
-                names = found._folders[folder] = Names()
-                kept = self._folders[folder].survive(survivors)
-                names.now = {name: left[id(content)] for name, content in kept.items()}
-                names.forced = dict(names.now)
+            for folder, names in folders:
+                kept = names.survive(survivors)
+                found._folders[folder] = Names({name: left[id(content)] for name, content in kept.items()})
             return found
 
     def copy(self) -> SimulatedDisk:
@@ -250,10 +247,10 @@ class SimulatedDisk:
     def is_forced(self) -> bool:
         """True if a power cut now would take nothing."""
         with self.lock:
-            return not any(
-                names.unforced or any(file.unforced_blocks or file.sizes for file in names.now.values())
-                for names in self._folders.values()
-            )
+            for names in self._folders.values():
+                if names.unforced or not all([file.is_forced for file in names.now.values()]):
+                    return False
+            return True
 
     def files(self) -> dict[Path, bytes]:
         """Every file with its bytes as written."""
@@ -271,10 +268,9 @@ class SimulatedDisk:
     def fingerprint(self) -> int:
         """A number that is the same for disks with the same files as written; within one process only."""
         with self.lock:
-            return hash(
-                tuple(
-                    (folder, name, content.fingerprint())
-                    for folder, names in sorted(self._folders.items())
-                    for name, content in sorted(names.now.items())
-                )
-            )
+            files = [
+                (folder, name, content.fingerprint())
+                for folder, names in self._folders.items()
+                for name, content in names.now.items()
+            ]
+            return hash(frozenset(files))

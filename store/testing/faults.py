@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Kind = Literal[
@@ -56,6 +57,7 @@ class Faults:
         self._by_kind: dict[Kind, list[Fault]] = {}
         for fault in faults:
             self._by_kind.setdefault(fault.kind, []).append(fault)
+        self.kinds = frozenset(self._by_kind)  # what may strike
 
     def next(self, kind: Kind) -> Fault | None:
         """Count an operation; the fault that it meets, if any."""
@@ -63,6 +65,12 @@ class Faults:
             return None
         met = [fault for fault in self._by_kind[kind] if fault.strikes()]
         return met[0] if met else None
+
+    def strike(self, kind: Kind, path: Path) -> None:
+        """Count an operation; raises the error that it meets, if any."""
+        fault = self.next(kind)
+        if fault is not None:
+            raise fault.make_error(str(path))
 
     @property
     def struck(self) -> int:

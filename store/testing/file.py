@@ -19,6 +19,8 @@ class SimulatedFile:
     Has no `fileno` and no `read_into`: the store then reads footers in place of mapping them.
     """
 
+    __slots__ = ("_content", "_disk", "_open", "direct", "path")
+
     def __init__(self, disk: SimulatedDisk, path: Path, content: Content, *, direct: bool) -> None:
         self.path = path
         self.direct = direct

@@ -19,9 +19,9 @@ class Change(NamedTuple):
 class Names:
     """The files of a folder by name; changes survive a power cut for certain only after `force`."""
 
-    def __init__(self) -> None:
-        self.now: dict[str, Content] = {}
-        self.forced: dict[str, Content] = {}
+    def __init__(self, forced: dict[str, Content] | None = None) -> None:
+        self.now: dict[str, Content] = forced or {}
+        self.forced: dict[str, Content] = dict(self.now)
         self.unforced: list[Change] = []
 
     def apply(self, change: Change) -> None:
@@ -37,6 +37,8 @@ class Names:
 
     def contents(self) -> list[Content]:
         """Every file that a power cut may leave, in a fixed order, each once."""
+        if not self.unforced:
+            return [content for _, content in sorted(self.now.items())]
         named = [*sorted(self.forced.items()), *sorted(self.now.items())]
         files = [content for _, content in named]
         files += [change.content for change in self.unforced if change.content is not None]
@@ -45,8 +47,9 @@ class Names:
     def survive(self, survivors: Survivors) -> dict[str, Content]:
         """The names as a power cut leaves them, with the contents of before it."""
         found = dict(self.forced)
-        for change in survivors.changes(self.unforced) if self.unforced else []:
-            _apply(found, change)
+        if self.unforced:
+            for change in survivors.changes(self.unforced):
+                _apply(found, change)
         return found
 
 
