@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cache import plan_memory
+
 from .disk import Disk, LogFile, OsDisk
 from .errors import StoreCorrupt
 from .folder import enter_folder, read_header
@@ -127,10 +129,11 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
     Returns `store_id` (hex), `format_version`, `lanes`: for each its `lane` number and `segments` (`file`,
     `sequence`, `state`, `capacity_bytes`, `data_end`, `entries`, `frames`, `streams` with messages in it,
     `time_min_ms` and `time_max_ms` since the epoch, `footer_bytes`, `problem`), `totals` (`messages`,
-    `payload_bytes`, `disk_bytes`), the number of `streams` and the first 20 `topics`. What can't be known,
-    because a part is damaged, is None, and `problem` says what was found; `verify_folder` says all.
-    Messages that a repair gave up are not counted. Of a crashed store's unsealed segments everything is
-    shown that the frames' heads tell, a torn tail included.
+    `payload_bytes`, `disk_bytes`), the number of `streams` and the first 20 `topics`; and `memory_plan`, the sizes
+    that this store would have with default settings if it were opened now (R24). What can't be known, because a
+    part is damaged, is None, and `problem` says what was found; `verify_folder` says all. Messages that a repair
+    gave up are not counted. Of a crashed store's unsealed segments everything is shown that the frames' heads
+    tell, a torn tail included.
 
     Raises StoreUnusable if the folder is no store, StoreLocked if it is open, StoreCorrupt if the STORE
     file is damaged.
@@ -171,6 +174,7 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
         "totals": totals,
         "streams": streams,
         "topics": list(topics)[:TOPICS_SHOWN],
+        "memory_plan": plan_memory().as_dict(),
     }
 
 

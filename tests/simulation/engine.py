@@ -1,8 +1,9 @@
 """The real store without its threads, so that a seed decides what happens when.
 
-Nothing of the store is replaced but what makes a run depend on the machine: threads (the run takes their steps),
-the clock, the random id of a new store, and the lock of the real folder. Everything that touches the private
-side of the store for this is in this file.
+Nothing of the store is replaced but what makes a run depend on the machine or on other runs: threads (the run takes
+their steps), the clock, the random id of a new store, the lock of the real folder, and the process's list of open
+segments. And what zlib makes of a few names is remembered: it would make the same of them in every recovery.
+Everything that touches the private side of the store for this is in this file.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ from __future__ import annotations
 import random
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PosixPath
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from store import MessageStore, StoreConfig, StoreUnusable
+from store import MessageStore, StoreConfig, StoreUnusable, sealed
 from store.disk import Disk
 from store.flusher import Flusher
 from store.folder import QUARANTINE, read_header
+from store.footer import pack_names
 from store.format import lane_name
 from store.lane import Lane
 from store.message import MessageBatch
@@ -75,21 +78,53 @@ class _NoLock:
         pass
 
 
+class KeptPath(PosixPath):
+    """A path that makes each path below it once: recoveries by the thousand ask for the same few."""
+
+    def __truediv__(self, name: str) -> KeptPath:
+        below = self.__dict__.setdefault("below", {})
+        if name not in below:
+            below[name] = super().__truediv__(name)
+        return below[name]
+
+
 @cache
-def home() -> Path:
+def home() -> KeptPath:
     """The folder of all simulated stores. Only folders are real in it; it is removed with the process."""
     holder = tempfile.TemporaryDirectory(prefix="stratalog-simulation-")
     _HOLDERS.append(holder)
-    return Path(holder.name) / "store"
+    return KeptPath(holder.name) / "store"
 
 
 _HOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@cache
+def _packed(topics: tuple[str, ...]) -> bytes:
+    return pack_names(topics)
+
+
+def _pack_once(topics: Iterable[str]) -> bytes:
+    """The real `pack_names`: zlib clears 300 KB to compress a single byte."""
+    return _packed(tuple(topics))
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """What is opened inside does not count among the open segments outside, of which the oldest are let go."""
+    outside, sealed.OPENED = sealed.OPENED, deque()
+    try:
+        yield
+    finally:
+        sealed.OPENED = outside
 
 
 @contextmanager
 def deterministic() -> Iterator[None]:
     """Without threads while the block lasts."""
     with ExitStack() as stack:
+        stack.enter_context(apart())
+        stack.enter_context(mock.patch("store.footer.pack_names", _pack_once))
         stack.enter_context(mock.patch("store.scanner.ThreadPoolExecutor", _Inline))
         stack.enter_context(mock.patch("store.flusher.threading", _Threading()))
         stack.enter_context(mock.patch("store.upkeep.threading", _Threading()))
@@ -199,9 +234,10 @@ def recover(disk: Disk) -> list[Found] | None:
     header = read_header(disk, home())
     if header is None:
         return None
+    quarantine = home() / QUARANTINE
     return [
         LaneRecovery(
-            disk, home() / lane_name(lane), lane, header.store_id, home() / QUARANTINE, repair=False, direct=False
+            disk, home() / lane_name(lane), lane, header.store_id, quarantine, repair=False, direct=False
         ).run()
         for lane in range(header.lanes)
     ]

@@ -284,6 +284,23 @@ def test_copy_and_crash_leave_the_disk_as_it_is(disk: SimulatedDisk, file: Simul
     assert {left(crashed)[0] for crashed in crashes(disk)} == set(b"ab")
 
 
+def test_disks_that_share_blocks_are_changed_apart(disk: SimulatedDisk, file: SimulatedFile) -> None:
+    """A forced file is not copied by `copy` and `crash` before one of the disks changes it."""
+    disks = [disk, disk.copy(), disk.crash(random.Random(1)), disk.copy().crash(random.Random(2))]
+    changes = [
+        lambda disk: disk.open(FILE).write([b"b"], 0),
+        lambda disk: disk.open(FILE).write([b"c"], 0, force=True),
+        lambda disk: disk.flip(FILE, 0, 7),
+        lambda disk: disk.open(FILE).truncate(0),
+    ]
+    expected = [{b"a", b"b"}, {b"c"}, {b"\xe1"}, {b"a", b"\0", b""}]
+    for at in range(len(disks)):
+        changes[at](disks[at])
+        for other in range(len(disks)):
+            found = {left(crashed)[:1] for crashed in crashes(disks[other])}
+            assert found <= expected[other] if other <= at else found == {b"a"}
+
+
 def test_every_change_is_told_before_it_happens(disk: SimulatedDisk) -> None:
     told: list[tuple[Operation, tuple[str, ...]]] = []
     disk.on_operation = lambda operation: told.append((operation, tuple(disk.list(HOME))))

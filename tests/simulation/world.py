@@ -17,6 +17,7 @@ from .engine import (
     KIB,
     TASKS,
     abandon,
+    apart,
     bounds_of,
     close_store,
     flushers_of,
@@ -198,7 +199,8 @@ class World:
         self.operations.append(operation._replace(path=operation.path.relative_to(operation.path.parents[1])))
         self._note_retention()
         if self._on_moment is not None:
-            self._on_moment(self, operation)
+            with apart():
+                self._on_moment(self, operation)
         if self._dies_at and self.disk.operations >= self._dies_at:
             self._left = self.disk.crash(self.chance)
             raise LifeEnds
