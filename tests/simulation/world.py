@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from store import MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StorePoisoned, StoreUnreadable
+from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StorePoisoned, StoreUnreadable
 from store.request import Barrier, Group, Ticket
 from store.testing import Fault, Operation, SimulatedDisk
 
@@ -20,6 +20,8 @@ from .engine import (
     apart,
     bounds_of,
     close_store,
+    contents_of,
+    feed_cache,
     flushers_of,
     lanes_of,
     open_store,
@@ -30,6 +32,7 @@ from .flusher import LifeEnds, SteppedFlusher, stop_before_completion
 from .ledger import Ledger, Queue
 
 HELD_STEPS = 12
+SMALL_CACHE = CacheConfig(heap_bytes=32 * KIB, off_heap_bytes=64 * KIB, block_bytes=4 * KIB, edge_bytes=16 * KIB)
 OnMoment = Callable[["World", Operation], None]
 
 
@@ -47,13 +50,15 @@ class Shape:
     retention_ms: int | None = None
     steps: int = 120
     lives: int = 2
+    cached: bool = False
 
     def config(self) -> StoreConfig:
         """The smallest segments there are."""
         return StoreConfig(
             lanes=self.lanes, durability=self.durability, alignment=self.alignment,  # type: ignore[arg-type]
             segment_bytes=64 * KIB, max_message_bytes=90 * KIB, max_frame_bytes=16 * KIB, recent_bytes=0,
-            retention_bytes=self.retention_bytes, retention_ms=self.retention_ms,
+            retention_bytes=self.retention_bytes, retention_ms=self.retention_ms, memory_limit_bytes=0,
+            cache=SMALL_CACHE if self.cached else None, read_cache_bytes=64 * KIB if self.cached else 0,
         )  # fmt: skip
 
 
@@ -71,6 +76,7 @@ def draw_shape(chance: random.Random) -> Shape:
         retention_ms=chance.choice((None, None, 2_000)),
         steps=chance.choice((60, 150, 300)),
         lives=chance.choice((1, 2, 4)),
+        cached=chance.random() < 0.3,
     )
 
 
@@ -86,6 +92,7 @@ class World:
         self.seed = seed
         self.shape = shape
         self.chance = random.Random(f"world {seed}")
+        self._feeding = random.Random(f"feeding {seed}")
         self.disk = SimulatedDisk()
         self.ledger = Ledger(shape.lanes, lazy=shape.durability == "os")
         self.checker = Checker(self.ledger)
@@ -226,6 +233,7 @@ class World:
             self._upkeep()
         elif able:
             self.chance.choice(able).step()
+        self._feed()
 
     def _note_retention(self) -> None:
         """Where the readers' view of each queue begins now: what is before it may be gone."""
@@ -256,7 +264,13 @@ class World:
             self._consume()
         else:
             self.now_ms += chance.choice((0, 1, 40, 700, -5))
+        self._feed()
         self._note_retention()
+
+    def _feed(self) -> None:
+        """The thread of the cache gets on now and then, at any moment; it touches no file."""
+        if self.shape.cached and self.store is not None and self._feeding.random() < 0.3:
+            feed_cache(self.store)
 
     def _upkeep(self) -> None:
         assert self.store is not None
@@ -324,7 +338,9 @@ class World:
             first, end = store.queue_bounds(*queue)
             if first == end:
                 return
-            messages = store.read(*queue, chance.randrange(first, end), 8)
+            at = chance.randrange(first, end)
+            messages = store.read(*queue, at, 8)
+            found = store.get_range(*queue, at, 8) if self.shape.cached else {}
         except OffsetOutOfRange:
             return
         except StoreUnreadable:
@@ -334,6 +350,8 @@ class World:
             return
         for message in messages:
             self._check_read(queue, message.offset, message.data)
+        for index, data in found.items():
+            self._check_read(queue, at + index, data)
 
     def _check_read(self, queue: Queue, offset: int, data: bytes) -> None:
         if self.ledger.rows[queue][offset] != data:
@@ -351,6 +369,8 @@ class World:
             if end != len(rows):
                 raise BrokenPromise(f"{queue} ends at {end} in an opened store, {len(rows)} were recovered")
             found = [(m.offset, m.data) for m in self.store.read(*queue, first, 1 << 20, 1 << 40)]
+            if self.shape.cached and dict(found) != contents_of(self.store, queue, first):
+                raise BrokenPromise(f"two reads of {queue} differ")
             for offset, data in found:
                 self._check_read(queue, offset, data)
             self.ledger.history.found(*queue, first, found)
