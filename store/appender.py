@@ -219,7 +219,10 @@ class Appender(OpenStore):
             streams = []
         if len(streams) < len(rows):
             streams = self._name_all(rows)
-        given = list(map(_DATA, rows))
+        try:
+            given = list(map(_DATA, rows))
+        except (TypeError, LookupError):  # three things in no order
+            raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
         if set(map(type, given)) == {bytes}:
             datas: list[bytes] = given
         else:

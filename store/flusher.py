@@ -70,15 +70,14 @@ class Flusher:
                 else:
                     held = self.lane.tail > self.lane.issued
                     late = not self.queue.wait(HOLD_S if held else None)
+            self._heed_poison()
         except BaseException as error:  # of the device, or a bug, or no memory: nothing may build on it
             self.fail(error)
 
     def next_writes(self, late: bool) -> list[Write]:
         """Take a batch if one is ready, build it, plan it. The building lock is held."""
         lane, queue = self.lane, self.queue
-        if lane.poison is not None:
-            self.ended = True
-            lane.fail(lane.poison)  # what this thread was building when the other's write failed
+        self._heed_poison()
         if self.ended:
             return []
         batch = queue.take()
@@ -99,7 +98,7 @@ class Flusher:
             self.queue.release(batch.cost_bytes, len(batch.requests))
         except BaseException as error:
             # Nobody else knows these requests yet: tell them before the lane is given up.
-            self.lane.fail(error, batch.requests)
+            self.fail(error, batch.requests)
             raise
         finally:
             self.building = ()
@@ -113,15 +112,27 @@ class Flusher:
             self.queue.write_ends(done.cost_bytes, done.requests, done.writes)
             if done.visible:
                 self._on_durable()
+        self._heed_poison()
 
-    def fail(self, error: BaseException) -> None:
-        """A step has raised: poison the lane, refuse what is queued, and tell the store."""
+    def _heed_poison(self) -> None:
+        """End if another thread's write failed; what this one was building meanwhile fails as well."""
+        if self.lane.poison is not None:
+            self.fail(self.lane.poison)
+
+    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> None:
+        """A step has raised: poison the lane, tell the store, and then all whose requests fail by it.
+
+        In this order: who was told that the store is poisoned finds that nothing takes a message any more.
+        """
         self.ended = True
+        failed = self.lane.fail(error, building)
+        poison = self.lane.poison
+        assert poison is not None
+        refused = self.queue.refuse(poison)
         try:
-            self.lane.fail(error)
-        finally:  # an answer that raises must not keep the others from being told
-            assert self.lane.poison is not None
+            self._on_poison(poison)
+        finally:
             try:
-                answer_all(self.queue.refuse(self.lane.poison), self.lane.poison)
-            finally:
-                self._on_poison(self.lane.poison)
+                answer_all(failed, poison)
+            finally:  # an answer that raises must not keep the others from being told
+                answer_all(refused, poison)

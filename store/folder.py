@@ -53,18 +53,31 @@ def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock
             disk.make_folder(folder)
         if not folder.is_dir():
             raise StoreUnusable(f"{folder} is not a folder; give the path of a folder")
-        names = disk.list(folder)
-        if STORE_FILE not in names:
-            foreign = [name for name in names if name not in _OURS and not _is_empty_lane(disk, folder / name)]
-            if foreign or not create:
-                raise StoreUnusable(
-                    f"{folder} is no store and is not empty (it has {', '.join(foreign[:3]) or 'no STORE file'}); "
-                    f"give an empty or a new folder"
-                )
-        return FolderLock(folder)
+        # Whoever has the lock may be making the store just now: then its names are not judged by halves.
+        lock = FolderLock(folder) if (folder / LOCK_FILE).exists() else None
+        try:
+            _check_names(disk, folder, create=create)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        return lock or FolderLock(folder)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StoreUnusable(f"{folder} cannot be used as a store: {reason}") from error
+
+
+def _check_names(disk: Disk, folder: Path, *, create: bool) -> None:
+    """Raises StoreUnusable if this is neither a store nor a folder to make one of."""
+    names = disk.list(folder)
+    if STORE_FILE in names:
+        return
+    foreign = [name for name in names if name not in _OURS and not _is_empty_lane(disk, folder / name)]
+    if foreign or not create:
+        raise StoreUnusable(
+            f"{folder} is no store and is not empty (it has {', '.join(foreign[:3]) or 'no STORE file'}); "
+            f"give an empty or a new folder"
+        )
 
 
 def _is_empty_lane(disk: Disk, path: Path) -> bool:

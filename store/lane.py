@@ -338,12 +338,9 @@ class Lane:
             self._on_full(self, segment)
         return done
 
-    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> None:
-        """Poison the lane: what is not answered fails, since nobody knows what the device has.
-
-        `building`: requests of a frame whose building failed, whether or not it got as far as the lane.
-        """
-        self.under_way.fail(error, building)
+    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> list[Ticket]:
+        """Poison the lane; the requests to be told so: see `UnderWay.fail`."""
+        return self.under_way.fail(error, building)
 
     @property
     def durable(self) -> int:

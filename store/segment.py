@@ -54,8 +54,11 @@ class Segment:
     @property
     def log(self) -> LogFile:
         """The file to write frames to."""
-        if self._log is None:
-            self._log = self._disk.open(self.path, direct=self._direct)
+        return self._log if self._log is not None else self.open_log()
+
+    def open_log(self) -> LogFile:
+        """Open the writing side. Raises OSError."""
+        self._log = self._disk.open(self.path, direct=self._direct)
         return self._log
 
     @property

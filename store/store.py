@@ -260,9 +260,8 @@ class MessageStore(Appender, Fetcher):
     def _poisoned(self, error: StoreError) -> None:
         """One lane failed: none takes anything any more."""
         self._poison = error
-        for lane, queue in zip(self._lanes, self._queues, strict=True):
-            if lane.poison is None:
-                answer_all(queue.refuse(error), error)
+        sound = [queue for lane, queue in zip(self._lanes, self._queues, strict=True) if lane.poison is None]
+        answer_all([request for queue in sound for request in queue.refuse(error)], error)
 
     def _force_lazily(self) -> None:
         """Ask every lane to force what it has written; used by durability "os"."""

@@ -63,12 +63,10 @@ class UnderWay:
         answered: list[Ticket] = []
         visible = cost = writes = 0
         full: list[FullSegment] = []
-        failed: list[Ticket] = []
         with self._completing:
             write.done = True
-            if self.poison is not None:  # another write failed: there may be a hole in the log below this one
-                failed = self._give_up()
-            while self._writes and self._writes[0].done:
+            # After another one failed there may be a hole in the log below this one.
+            while self.poison is None and self._writes and self._writes[0].done:
                 first = self._writes.popleft()
                 assert first.low >= self.durable or first.low == first.high
                 advanced = self._advance(first, answered)
@@ -77,8 +75,6 @@ class UnderWay:
                 cost += advanced[1]
                 if first.full is not None:
                     full.append(first.full)
-        if failed:
-            answer_all(failed, self.poison)
         if answered:
             answer_all(answered)
         return Done(len(answered), cost, visible, writes, full)
@@ -124,8 +120,8 @@ class UnderWay:
         self._writes.clear()
         return failed
 
-    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> None:
-        """Poison the lane: what is not answered fails, since nobody knows what the device has.
+    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> list[Ticket]:
+        """Poison the lane; the requests to be told so: nobody knows what of them the device has.
 
         `building`: requests of a frame whose building failed, whether or not it got as far as the lane.
         """
@@ -138,5 +134,4 @@ class UnderWay:
                 self.poison.__cause__ = error
             failed = self._give_up()
             known = set(map(id, failed))
-            failed += [request for request in building if id(request) not in known]
-        answer_all(failed, self.poison)
+            return failed + [request for request in building if id(request) not in known]

@@ -101,10 +101,15 @@ class Upkeep:
             sequence, size = self._spares[lane.index][0]
             if size < at_least_bytes:
                 size = self._extend(lane, sequence, size, at_least_bytes)
+            header = lane.next_header(sequence, size, self._store_id)
+            segment = Segment(self._disk, lane.folder, header, direct=self._direct)
+            try:
+                segment.open_log()  # now: once there is a frame for it, a refusal would cost more than this append
+            except OSError as error:
+                raise _full(error, size) from error
             self._spares[lane.index].popleft()
         self._wake.set()
-        header = lane.next_header(sequence, size, self._store_id)
-        return Segment(self._disk, lane.folder, header, direct=self._direct)
+        return segment
 
     def segment_full(self, lane: Lane, full: FullSegment) -> None:
         """All of a segment's frames are forced: seal it soon."""
@@ -310,12 +315,14 @@ class Upkeep:
     def _clear_away(self) -> None:
         """Keep one file a lane for recycling, remove the other retired ones."""
         while self._retired:
-            lane, path, capacity_bytes = self._retired.popleft()
+            lane, path, capacity_bytes = self._retired[0]
             if not self._recyclable[lane.index] and capacity_bytes >= self._config.segment_bytes:
                 self._recyclable[lane.index].append(path)
             else:
-                self._disk.remove(path)
+                with contextlib.suppress(FileNotFoundError):  # the last time it was the force that failed
+                    self._disk.remove(path)
                 self._disk.force_folder(lane.folder)
+            self._retired.popleft()  # not before: what fails is tried again
 
 
 def _full(error: OSError, size: int) -> StoreFull:

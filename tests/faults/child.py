@@ -21,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 from store import MessageStore, StoreConfig, StoreError
+from tests.store.helpers import PATIENCE_S
 from tests.store.kill import payload
 
 TOPIC = "faults"
@@ -97,7 +98,7 @@ class Child:
             say(end=False)
             return
         if self.append(store, order.prepared):
-            self.set_limits()
+            self.set_limits(store)
             if not self.append(store, order.messages - order.prepared):
                 for _ in range(AGAIN):
                     self.append(store, 1, "again")
@@ -116,7 +117,7 @@ class Child:
             complain("close", error)
         say(end=poisoned)
 
-    def set_limits(self) -> None:
+    def set_limits(self, store: MessageStore) -> None:
         """Let the fault begin, where it is one that a process can bring upon itself."""
         if self.order.file_bytes is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -126,7 +127,8 @@ class Child:
         if self.order.short_writes:
             shorten_writes()
         if self.order.forbid:
-            forbid(Path(self.order.path))
+            with store._upkeep._making:  # a segment that is being made would stay with the files' former owner
+                forbid(Path(self.order.path))
 
     def append(self, store: MessageStore, count: int, stage: str = "append") -> bool:
         """Append messages, a few a call where the call takes more than one; False once one has failed."""
@@ -167,7 +169,7 @@ def answers_of(store: MessageStore, api: str, rows: Sequence[tuple[int, bytes]])
         return [store.append(TOPIC, queue, data) for queue, data in rows]
     if api == "submit":
         tickets = [store.submit(TOPIC, queue, data) for queue, data in rows]
-        return [ticket.result(30) for ticket in tickets]
+        return [ticket.result(PATIENCE_S) for ticket in tickets]
     if api == "append_batch":
         return list(map(int, store.append_batch([(TOPIC, queue, data) for queue, data in rows])))
 

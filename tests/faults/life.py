@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from store import MessageStore, verify_folder
-from tests.store.helpers import ROOT, tiny
+from tests.store.helpers import PATIENCE_S, ROOT, tiny
 from tests.store.kill import payload
 
 from .child import AGAIN, QUEUE_COUNT, TOPIC, Order, Told
@@ -37,7 +37,7 @@ class Life:
         return [name for found, name, _ in self.errors if found == stage]
 
 
-def live(order: Order, before: Sequence[str] = (), limit_s: float = 50.0) -> Life:
+def live(order: Order, before: Sequence[str] = (), limit_s: float = PATIENCE_S) -> Life:
     """Run the child, by way of the command `before` if there is one, and judge its errors."""
     command = [*before, sys.executable, "-m", "tests.faults.child", order.as_json()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False)

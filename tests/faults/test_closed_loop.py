@@ -54,7 +54,7 @@ def test_appends_of_a_closed_loop_do_not_keep_a_failure_from_the_other_lanes(
         leave_appends_behind(store)
         monkeypatch.setattr(OsFile, "write", broken)  # what is behind the gate
         disk.gate.set()
-        until(lambda: store.stats()["poisoned"] is not None, limit_s=5)
+        until(lambda: store.stats()["poisoned"] is not None)
         for queue in QUEUES:
             with pytest.raises(StorePoisoned, match="the test's disk"):
                 store.append("t", queue, b"refused")

@@ -19,7 +19,7 @@ for index in range(20):
     store.append("t", 0, b"before %d" % index)
 
 def child():
-    signal.alarm(5)  # a child that hangs is a child that was not told
+    signal.alarm(30)  # a child that hangs is a child that was not told
     if use == "close":
         store.close()
         return 0
@@ -34,7 +34,7 @@ def child():
             return 0
     uses = {
         "append": lambda: store.append("t", 0, b"child"),
-        "submit": lambda: store.submit("t", 0, b"child").result(5),
+        "submit": lambda: store.submit("t", 0, b"child").result(20),
         "append_batch": lambda: store.append_batch([("t", 0, b"child")]),
         "new_queue": lambda: store.append("new", 0, b"child"),
         "flush": store.flush,

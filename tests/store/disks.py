@@ -1,14 +1,16 @@
 """Disks for tests: real files, with a gate before them or a failure in them.
 
 Fault model: `GatedDisk` is slow (nothing passes while the gate is shut) and `FailingDisk` breaks for good at
-the Nth write or force of a segment (the call raises EIO and has no effect; later ones raise as well).
+the Nth write or force of a segment (the call raises EIO and has no effect; later ones raise as well). `StillDisk`
+has no fault: it stands still while a copy is made, so that the copy is of one moment.
 """
 
 from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,71 @@ class _FailingFile(OsFile):
         if self._disk.fail == "force":
             raise OSError(errno.EIO, "the test's disk is broken")
         super().force()
+
+
+class StillDisk(OsDisk):
+    """The system's disk, which can be made to stand still: what is under way ends, and nothing new begins."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._moving = 0
+        self._still = False
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing on the disk changes meanwhile: a copy of it is what a crash at this moment would leave."""
+        with self._changed:
+            self._still = True
+            self._changed.wait_for(lambda: not self._moving)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._still = False
+                self._changed.notify_all()
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """A call that changes something; it waits while the disk stands still."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._still)
+            self._moving += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._moving -= 1
+                self._changed.notify_all()
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        with self.moving():
+            return _StillFile(self, path, create=create, direct=direct)
+
+    def rename(self, old: Path, new: Path) -> None:
+        with self.moving():
+            super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        with self.moving():
+            super().remove(path)
+
+
+class _StillFile(OsFile):
+    def __init__(self, disk: StillDisk, path: Path, *, create: bool, direct: bool) -> None:
+        super().__init__(path, create=create, direct=direct)
+        self._disk = disk
+
+    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
+        with self._disk.moving():
+            super().write(parts, position, **how)
+
+    def truncate(self, size: int) -> None:
+        with self._disk.moving():
+            super().truncate(size)
+
+    def reserve(self, size: int) -> None:
+        with self._disk.moving():
+            super().reserve(size)
 
 
 class RecordingDisk(GatedDisk):

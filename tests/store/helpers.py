@@ -21,6 +21,7 @@ from store.frame import Frame
 from store.scanner import ChunkReader, FrameScanner
 
 KIB = 1 << 10
+PATIENCE_S = 100.0  # until something counts as hanging; no test waits so long on any machine that is alive
 ROOT = Path(__file__).resolve().parents[2]
 SHM = Path("/dev/shm")
 
@@ -63,15 +64,25 @@ def segment_paths(store: Path, lane: int = 0) -> list[Path]:
 
 
 def take_snapshot(store: Path) -> Snapshot:
-    """All files of a folder, and its folders (with a slash). Files that move away meanwhile make it start again."""
-    while True:
-        try:
-            paths = sorted(store.rglob("*"))
-            folders = {f"{path.relative_to(store)}/": b"" for path in paths if path.is_dir()}
-            files = {str(path.relative_to(store)): path.read_bytes() for path in paths if not path.is_dir()}
-            return {**folders, **files}
-        except FileNotFoundError:
-            continue
+    """All files of a folder, and its folders (with a slash), as they were at one moment: two readings must agree.
+
+    Upkeep may be at work meanwhile. A mix of before and after is nothing that a crash could leave.
+    """
+    before, now = _read_all(store), _read_all(store)
+    while now is None or now != before:
+        before, now = now, _read_all(store)
+    return now
+
+
+def _read_all(store: Path) -> Snapshot | None:
+    """One reading; None if a file moved away meanwhile."""
+    try:
+        paths = sorted(store.rglob("*"))
+        folders = {f"{path.relative_to(store)}/": b"" for path in paths if path.is_dir()}
+        files = {str(path.relative_to(store)): path.read_bytes() for path in paths if not path.is_dir()}
+    except FileNotFoundError:
+        return None
+    return {**folders, **files}
 
 
 def put_snapshot(snapshot: Snapshot, store: Path) -> Path:
@@ -126,6 +137,24 @@ def frames_of(path: Path) -> list[Frame]:
         file.close()
 
 
+def without_marks(store: MessageStore) -> None:
+    """No marks from now on, however slow the machine is: where frames or blocks are counted."""
+    store._upkeep._mark = lambda lane: None
+
+
+def handed_over(store: MessageStore) -> int:
+    """Messages that were handed over since the store was opened, whether or not they are durable."""
+    queued = sum(request.count for queue in store._queues for request in list(queue._items))
+    return queued + sum(lane.counters.messages for lane in store._lanes)
+
+
+def has_settled(store: MessageStore) -> bool:
+    """Every full segment is sealed, and retention by bytes has removed what it may: nothing moves by itself now."""
+    limit = store.config.retention_bytes
+    sealed = not store._upkeep._full and all(len(lane.view.open) <= 1 for lane in store._lanes)
+    return sealed and (limit is None or store._upkeep._held_bytes() <= limit)
+
+
 def full_frames(path: Path) -> list[Frame]:
     """The frames that have messages; the others are marks, written whenever a lane goes quiet."""
     return [frame for frame in frames_of(path) if frame.header.count]
@@ -160,12 +189,12 @@ def scanned(store: MessageStore) -> dict[Queue, dict[int, bytes]]:
     return found
 
 
-def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+def until(condition: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     """Wait for something that happens in the background."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.005)
+        time.sleep(0.005)  # so that what is waited for has the interpreter
 
 
 @dataclass
@@ -175,7 +204,7 @@ class Worker:
     thread: threading.Thread
     errors: list[BaseException]
 
-    def join(self, limit_s: float = 30.0) -> None:
+    def join(self, limit_s: float = PATIENCE_S) -> None:
         """Wait for the end, and raise what the thread raised."""
         self.thread.join(limit_s)
         assert not self.thread.is_alive(), f"{self.thread.name} is stuck"
@@ -198,7 +227,7 @@ def start(work: Callable[..., object], *given: object) -> Worker:
     return Worker(thread, errors)
 
 
-def run_child(code: str, *arguments: str, limit_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+def run_child(code: str, *arguments: str, limit_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process of its own; its output is in the answer. The code may end in any way."""
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],

@@ -66,5 +66,5 @@ def test_threads_never_share_a_buffer() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join()
     assert not wrong

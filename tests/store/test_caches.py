@@ -16,7 +16,7 @@ from store import CacheConfig, InvalidConfig, MessageStore, OffsetOutOfRange, St
 from store.caches import RECENT_BYTES, Caches
 from store.ring import Ring
 
-from .helpers import KIB, contents, memory_folder, scanned, small, start, tiny, until
+from .helpers import KIB, contents, has_settled, memory_folder, scanned, small, start, tiny, until
 
 MIB = KIB << 10
 QUEUES = 12
@@ -237,8 +237,6 @@ def test_what_the_ring_lost_while_it_was_copied_is_not_cached(tmp_path: Path, mo
     with MessageStore.open(tmp_path, small(**SETTINGS["one tier"])) as store:
         feeder = store._feeder
         assert feeder is not None
-        with feeder._stepping:  # the thread stands still
-            offsets = [store.append("t", 0, b"x" * 1000) for _ in range(50)]
         ring = store._lanes[0].ring
         fill_blocks = BlockCache.fill
 
@@ -246,9 +244,9 @@ def test_what_the_ring_lost_while_it_was_copied_is_not_cached(tmp_path: Path, mo
             ring.low += ring.size_bytes
             return fill_blocks(self, *given)
 
-        monkeypatch.setattr(BlockCache, "fill", overtaken)
-        with feeder._stepping:
-            pass
+        with feeder._stepping:  # the thread stands still
+            offsets = [store.append("t", 0, b"x" * 1000) for _ in range(50)]
+            monkeypatch.setattr(BlockCache, "fill", overtaken)
         until(lambda: store.stats()["cache"]["missed_messages"] > 0 or not feeder.step())
         messages = store._caches.messages
         assert messages is not None
@@ -314,8 +312,9 @@ def test_retention_takes_messages_from_the_caches_as_well(tmp_path: Path) -> Non
         for number in range(1500):
             store.append("t", number % 3, random.Random(number).randbytes(2000))
             catch_up(store)
-        until(lambda: store.queue_bounds("t", 0)[0] > 300)
+        until(lambda: has_settled(store))
         first, end = store.queue_bounds("t", 0)
+        assert first > 300
         assert len(store.get_range("t", 0, first, end - first)) == end - first
         with pytest.raises(OffsetOutOfRange):
             store.get_range("t", 0, 0, 1)

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreError, StorePoisoned
+from store import MessageStore, StoreError, StorePoisoned, Ticket
+from store.streams import lane_of
 
 from .disks import FailingDisk, RecordingDisk
-from .helpers import contents, crash_copy, start, tiny, until
+from .helpers import PATIENCE_S, contents, crash_copy, start, tiny, until
+
+pytestmark = pytest.mark.usefixtures("no_marks")  # a mark is a forced write, at any moment of a slow machine
 
 
 @pytest.mark.parametrize("alignment", ["pad", "trim", "adaptive"])
@@ -83,6 +86,32 @@ def test_os_survives_the_death_of_the_process(tmp_path: Path) -> None:
         assert contents(store, [("t", 0)]) == {("t", 0): sent}
 
 
+def test_who_is_told_of_the_poison_finds_every_lane_poisoned(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    store = MessageStore.open(tmp_path, tiny(lanes=2), disk=disk)
+    one, other = (next(q for q in range(99) if lane_of("t", q, 2) == lane) for lane in range(2))
+    told: list[str] = []
+    answer = Ticket.answer
+
+    def look(ticket: Ticket, error: StoreError | None = None) -> None:
+        """In the place of a producer that is told: appends to the other lane."""
+        if error is not None:
+            told.append(store.stats()["poisoned"])
+            with pytest.raises(StorePoisoned):
+                store.submit("t", other, b"refused")
+        answer(ticket, error)
+
+    store.append("t", one, b"x")
+    store.append("t", other, b"x")
+    disk.fail = "write"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ticket, "answer", look)
+        with pytest.raises(StorePoisoned):
+            store.submit("t", one, b"lost").result(60)
+    assert told[0] is not None
+    store.close()
+
+
 @pytest.mark.parametrize("broken", ["write", "force"])
 def test_failed_write_poisons_appends_and_spares_reads(tmp_path: Path, broken: str) -> None:
     disk = FailingDisk()
@@ -125,7 +154,7 @@ def test_failed_write_fails_everything_in_flight(tmp_path: Path) -> None:
                 break
         for ticket in tickets:
             with pytest.raises(StorePoisoned):
-                ticket.result(20)
+                ticket.result(PATIENCE_S)
 
 
 def test_device_that_fails_at_close_is_an_error_of_ours_and_loses_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from store import MessageStore, StoreConfig, StoreCorrupt, StoreLocked, StoreUnu
 from store.format import BLOCK_BYTES, DATA_START, SealRecord, align_up
 from store.inspect import inspect_folder
 
+from .helpers import crash_copy, without_marks
+
 CONFIG = StoreConfig(lanes=2, segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0)
 TOPICS = 25
 SIZE_BYTES = 2_500
@@ -20,6 +22,7 @@ MESSAGES = 400
 
 
 def fill(store: MessageStore) -> None:
+    without_marks(store)  # one might be all that a segment holds
     for number in range(0, MESSAGES, 4):
         four = range(number, number + 4)
         store.append_batch([(f"topic-{n % TOPICS:02d}", n % 2, bytes([n % 256]) * SIZE_BYTES) for n in four])
@@ -31,7 +34,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("inspect")
     with MessageStore.open(home / "closed", CONFIG) as store:
         fill(store)
-        shutil.copytree(home / "closed", home / "crashed")
+        crash_copy(home / "closed", home / "crashed")
     return home
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 from store import InvalidConfig, MessageStore, StoreConfig, StoreCorrupt, StoreError, StoreLocked, StoreUnusable
 from store.disk import OsDisk, OsFile
+from store.folder import FolderLock
 from store.format import DATA_START
 
 from .helpers import ROOT, crash_copy, flip_bit, run_child, segment_path, tiny
@@ -49,13 +50,19 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     child.communicate()
 
 
-def test_second_object_of_the_process_is_refused_at_once(tmp_path: Path) -> None:
+def test_second_object_of_the_process_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flock, asked = fcntl.flock, list[int]()
+
+    def ask(descriptor: int, how: int) -> None:
+        asked.append(how)
+        flock(descriptor, how)
+
     with MessageStore.open(tmp_path, tiny()) as store:
-        began = time.monotonic()
+        monkeypatch.setattr(fcntl, "flock", ask)
         for repair in (False, True):
             with pytest.raises(StoreLocked, match=str(os.getpid())):
                 MessageStore.open(tmp_path, tiny(), repair=repair)
-        assert time.monotonic() - began < 1
+        assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB] * 2  # once each, without waiting
         store.append("t", 0, b"x")
     MessageStore.open(tmp_path, tiny()).close()
 
@@ -92,6 +99,7 @@ def test_failed_open_frees_the_folder(tmp_path: Path) -> None:
     MessageStore.open(tmp_path, tiny()).close()
 
 
+@pytest.mark.usefixtures("no_marks")
 def test_failed_open_leaves_no_file_open(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         for _ in range(10):
@@ -130,6 +138,18 @@ def test_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> No
     (tmp_path / "letter.txt").write_text("mine")
     refused(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_folder_whose_store_is_being_made_is_locked_and_not_foreign(tmp_path: Path) -> None:
+    """Its maker has the lock, and names of a half-made store are there."""
+    (tmp_path / "lane-00").mkdir()
+    (tmp_path / "lane-00" / "000000000001.seg").write_bytes(bytes(100))
+    maker = FolderLock(tmp_path)
+    with pytest.raises(StoreLocked):
+        MessageStore.open(tmp_path, tiny())
+    maker.release()
+    refused(tmp_path)
+    FolderLock(tmp_path).release()
 
 
 def test_folder_with_other_folders_is_refused(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from store import Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket
+from store import CacheConfig, Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket
 
-from .helpers import Queue, crash_copy, memory_folder, scanned, tiny
+from .disks import StillDisk
+from .helpers import PATIENCE_S, Queue, crash_copy, memory_folder, scanned, tiny
 
 QUEUES: list[Queue] = [("a", 0), ("a", 1), ("b/../c", 5), ("ü", 2_147_483_647)]
 queues = st.sampled_from(QUEUES)
@@ -22,6 +23,12 @@ sizes = st.sampled_from([0, 1, 100, 4096, 9000, 30_000, 65_536])
 keys = st.none() | st.binary(max_size=10)
 properties = st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
 times = st.none() | st.integers(0, 1 << 61)
+caches = st.builds(
+    CacheConfig, heap_bytes=st.sampled_from([0, 8 << 10]), off_heap_bytes=st.sampled_from([0, 32 << 10]),
+    block_bytes=st.sampled_from([512, 4096]), expected_bytes=st.sampled_from([None, 200_000]),
+    edge_bytes=st.sampled_from([0, 16 << 10]), active_backlog_messages=st.sampled_from([0, 50]),
+    release_on_read=st.booleans(),
+)  # fmt: skip
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -47,15 +54,22 @@ class StoreMachine(RuleBasedStateMachine):
         alignment=st.sampled_from(["pad", "trim", "adaptive"]),
         durability=st.sampled_from(["force", "force", "os"]),
         recent_bytes=st.sampled_from([0, 8 << 20]),
+        cache=st.none() | caches,
+        read_cache_bytes=st.sampled_from([0, 0, 64 << 10]),
     )
     def begin(self, **settings_: Any) -> None:
         self.config = tiny(**settings_)
-        self.store = MessageStore.open(self.path, self.config)
+        self.store = self.opened()
+
+    def opened(self, *, repair: bool = False) -> MessageStore:
+        """The store, on a disk that can stand still for the copy of a crash: flushers are at work then."""
+        self.disk = StillDisk()
+        return MessageStore.open(self.path, self.config, repair=repair, disk=self.disk)
 
     def settle(self) -> None:
         """Wait for what was submitted, and add it to the model in the order of its offsets."""
         for name, ticket, row in self.pending:
-            assert ticket.result(30) == len(self.model[name])
+            assert ticket.result(PATIENCE_S) == len(self.model[name])
             self.model[name].append(row)
         self.pending.clear()
 
@@ -133,26 +147,32 @@ class StoreMachine(RuleBasedStateMachine):
         expected = {name: {at: row[0] for at, row in enumerate(rows)} for name, rows in self.model.items() if rows}
         assert scanned(self.store) == expected
 
+    @rule()
+    def let_the_cache_catch_up(self) -> None:
+        if self.store._feeder is not None:
+            self.store._feeder.settle()
+
     # -- ending and beginning again -------------------------------------------------------------------
 
     @rule(repair=st.sampled_from([False, False, False, True]))
     def close_and_reopen(self, repair: bool) -> None:
         self.store.close()
         self.settle()
-        self.store = MessageStore.open(self.path, self.config, repair=repair)
+        self.store = self.opened(repair=repair)
         assert self.store.losses == []
 
     @rule()
     def crash(self) -> None:
         """The folder as it is, with everything that was acknowledged; what was in flight may be there."""
         in_flight = self.pending
-        acknowledged = [entry for entry in in_flight if entry[1].done()]
         copy = self.home / f"store-{self.generation + 1}"
-        crash_copy(self.path, copy)
+        with self.disk.still():
+            acknowledged = [entry for entry in in_flight if entry[1].done()]
+            crash_copy(self.path, copy)
         self.store.close()
         shutil.rmtree(self.path)
         self.generation += 1
-        self.store = MessageStore.open(self.path, self.config)
+        self.store = self.opened()
         self.pending = []
         for name, rows in self.model.items():
             mine = [row for owner, _, row in in_flight if owner == name]
@@ -174,6 +194,8 @@ class StoreMachine(RuleBasedStateMachine):
             self.settle()
             for name in QUEUES:
                 self.read(name, 0.0, 10**6)
+            assert self.store.stats()["cache"]["error"] is None
+            assert self.store.stats()["reads"]["unsound_messages"] == 0
             self.store.close()
         self.holder.__exit__(None, None, None)
 

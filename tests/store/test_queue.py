@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from store import MessageStore, PublishBufferFull, StoreClosed, Ticket
+from store.request import Barrier
 
 from .disks import GatedDisk
 from .helpers import start, tiny, until
@@ -80,7 +81,7 @@ def test_full_buffer_is_an_error_after_the_timeout_and_the_message_is_not_accept
     began = time.monotonic()
     with pytest.raises(PublishBufferFull, match="publish_buffer_bytes"):
         hasty.store.append("t", 0, KILO)
-    assert 0.05 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 0.05
     with pytest.raises(PublishBufferFull):
         hasty.store.submit("t", 0, KILO)
     with pytest.raises(PublishBufferFull):
@@ -122,11 +123,19 @@ def test_flush_is_a_barrier(patient: Stage) -> None:
     assert all(ticket.done() for ticket in tickets)
 
 
+def flush_waits(store: MessageStore) -> bool:
+    """A flush has handed its barrier over, and is not answered."""
+    waiting = [*store._queues[0]._items]
+    for frame in [*store._lanes[0].under_way._pending]:
+        waiting += frame.requests
+    return any(type(request) is Barrier for request in waiting)
+
+
 def test_flush_waits_for_what_was_handed_over_before(patient: Stage) -> None:
     patient.disk.gate.clear()
     ticket = patient.store.submit("t", 0, b"x")
     flushing = start(patient.store.flush)
-    time.sleep(0.05)
+    until(lambda: flush_waits(patient.store))
     assert flushing.thread.is_alive()
     patient.disk.gate.set()
     flushing.join()
@@ -156,7 +165,7 @@ def test_many_threads_may_wait_for_one_ticket(patient: Stage) -> None:
     ticket = patient.store.submit("t", 0, b"x")
     results: list[int] = []
     waiting = [start(lambda: results.append(ticket.result())) for _ in range(5)]
-    time.sleep(0.02)
+    until(lambda: len(ticket._waiters or ()) == 5)
     patient.disk.gate.set()
     for worker in waiting:
         worker.join()
@@ -166,7 +175,7 @@ def test_many_threads_may_wait_for_one_ticket(patient: Stage) -> None:
 def test_close_refuses_who_waits_for_space_and_keeps_what_was_accepted(patient: Stage) -> None:
     tickets = patient.fill()
     waiting = start(patient.store.append, "t", 0, KILO)
-    time.sleep(0.05)
+    until(lambda: patient.store._queues[0]._waiting_for_space == 1)
     closing = start(patient.store.close)
     with pytest.raises(StoreClosed):
         waiting.join()

@@ -26,6 +26,7 @@ from store import (
 
 from .helpers import contents, scanned, start, tiny, until
 
+AN_HOUR_MS = 3_600_000  # longer than a test may take: who waits is woken, or the test fails
 PAD_TRIM_ADAPTIVE = ["pad", "trim", "adaptive"]
 
 
@@ -226,7 +227,7 @@ def test_batch_of_many_new_queues_with_long_names(store: MessageStore) -> None:
     """Names alone fill many frames: 16,384 of them are 4 MiB."""
     rows = [(f"{index:06d}" + "x" * 240, 0, b"") for index in range(16_384)]
     worker = start(lambda: store.append_batch(rows))
-    worker.join(20)
+    worker.join()
     assert store.queue_bounds(rows[-1][0], 0) == (0, 1)
 
 
@@ -247,6 +248,7 @@ def test_batch_with_one_bad_message_stores_nothing(store: MessageStore) -> None:
         (("t", -1, b""), InvalidTopic),
         (("t", 0, bytes(70_000)), MessageTooLarge),
         (("t", 0), InvalidMessage),
+        (dict.fromkeys(("t", 0, b"x")), InvalidMessage),
         (None, InvalidMessage),
     ):
         with pytest.raises(error):
@@ -339,7 +341,7 @@ def test_wait_ends_without_a_message(store: MessageStore) -> None:
     began = time.monotonic()
     assert store.read("t", 0, 1, wait_ms=60) == []
     assert store.read("unknown", 0, wait_ms=60) == []
-    assert 0.1 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 0.1
 
 
 @pytest.mark.parametrize("durability", ["force", "os"])
@@ -348,14 +350,12 @@ def test_wait_ends_with_a_message(tmp_path: Path, durability: str) -> None:
         store.append("t", 0, b"first")
         found: list[Message] = []
         waits = [("t", 0, 1), ("new", 5, 0)]
-        workers = [start(lambda name=name: found.extend(store.read(*name, wait_ms=30_000))) for name in waits]
-        time.sleep(0.05)
-        began = time.monotonic()
+        workers = [start(lambda name=name: found.extend(store.read(*name, wait_ms=AN_HOUR_MS))) for name in waits]
+        until(lambda: store._waiting_readers == 2)
         store.append("new", 5, b"new")
         store.append("t", 0, b"second")
         for worker in workers:
             worker.join()
-        assert time.monotonic() - began < 5
         assert sorted(message.data for message in found) == [b"new", b"second"]
 
 
@@ -366,8 +366,8 @@ def test_wait_for_a_far_offset_is_out_of_range(store: MessageStore) -> None:
 
 
 def test_close_ends_a_wait(store: MessageStore) -> None:
-    waiting = start(lambda: store.read("t", 0, wait_ms=30_000))
-    time.sleep(0.05)
+    waiting = start(lambda: store.read("t", 0, wait_ms=AN_HOUR_MS))
+    until(lambda: store._waiting_readers == 1)
     store.close()
     with pytest.raises(StoreClosed):
         waiting.join()
@@ -424,7 +424,7 @@ def test_readers_beside_close_get_their_messages_or_closed(tmp_path: Path) -> No
                 pass
 
         workers = [start(read_on) for _ in range(4)]
-        time.sleep(0.01)
+        until(lambda store=store: store.stats()["reads"]["messages"] > 4)
         store.close()
         for worker in workers:
             worker.join()
@@ -444,7 +444,7 @@ def test_appends_beside_close_are_durable_or_refused(tmp_path: Path) -> None:
                 pass
 
         workers = [start(append_on) for _ in range(4)]
-        time.sleep(0.01)
+        until(lambda offsets=offsets: len(offsets) > 4)
         store.close()
         for worker in workers:
             worker.join()
@@ -468,7 +468,7 @@ def test_close_gives_all_file_descriptors_and_threads_back(tmp_path: Path) -> No
         use()
     gc.collect()
     assert len(list(Path("/proc/self/fd").iterdir())) <= files
-    assert threading.active_count() <= threads
+    until(lambda: threading.active_count() <= threads)  # a thread of a scan ends a moment after it
 
 
 def test_leaving_the_block_closes(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from store.format import (
 from store.frame import decode_at
 from store.verify import VerifyReport, verify_folder
 
+from .helpers import crash_copy, without_marks
+
 SEED = 7
 MESSAGES = 300
 CONFIG = StoreConfig(segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0)
@@ -37,7 +39,7 @@ def fill(store: MessageStore, messages: int, seed: int = SEED) -> None:
 
     No marks come between, however slow the machine is: the tests count frames.
     """
-    store._upkeep._mark = lambda lane: None
+    without_marks(store)
     rng = random.Random(seed)
     for number in range(0, messages, 5):
         key = rng.randbytes(4) if number % 3 == 0 else None
@@ -61,7 +63,7 @@ def crashed_original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("verify")
     with MessageStore.open(home / "open", CONFIG) as store:
         fill(store, 60)
-        shutil.copytree(home / "open", home / "crashed")
+        crash_copy(home / "open", home / "crashed")
     return home / "crashed"
 
 
