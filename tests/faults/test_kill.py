@@ -18,6 +18,7 @@ from tests.store.kill import Settings, run
         (Settings(40, 1, "adaptive", "force"), 10),
         (Settings(40, 2, "trim", "force"), 10),
         (Settings(3, 1, "pad", "os"), 4),
+        (Settings(10, 1, "adaptive", "force", 256 << 10), 4),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, Settings) else f"{value}-cycles",
 )

@@ -35,6 +35,7 @@ def figures_of(tmp_path: Path, *arguments: str, exit_code: int = 0) -> dict[str,
     return figures
 
 
+@pytest.mark.usefixtures("time_for_some_writes")
 @pytest.mark.parametrize("api", ["blocking", "pipelined", "batch", "asyncio"])
 def test_hotcold_loses_nothing_and_gives_every_key(tmp_path: Path, api: str) -> None:
     figures = figures_of(tmp_path, "hotcold", "--short", "--size", "3MiB", "--api", api, "--seed", "5")

@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 def test_bench_has_the_measurements() -> None:
     shown = CliRunner().invoke(console.app, ["bench", "--help"])
     assert shown.exit_code == 0
-    for name in ("hotcold", "alignment", "prewrite", "lanes", "recovery", "batch", "reads", "memory"):
+    for name in ("hotcold", "alignment", "prewrite", "lanes", "recovery", "batch", "reads", "memory", "cache"):
         assert name in shown.output
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from perf import reference
 from perf.rawfile import Preparation, RawFile, read_sequential, round_up
 from perf.reference import asyncio_floor, raw_device, thread_floor
 from perf.threads import run_together
@@ -13,8 +16,18 @@ from perf.workload import Sizes
 
 FILE_BYTES = 2 << 20
 SECONDS = 0.05
+LOOKS = 20
 
 
+@pytest.fixture
+def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the references' loops goes on by the looks at it: a machine that stalls measures as much."""
+    looks = count()
+    clock = SimpleNamespace(perf_counter=lambda: next(looks) * SECONDS / LOOKS)
+    monkeypatch.setattr(reference, "time", clock)
+
+
+@pytest.mark.usefixtures("slow_clock")
 @pytest.mark.parametrize("preparation", ["prewritten", "fallocated", "growing"])
 def test_raw_device_gives_a_positive_rate(tmp_path: Path, preparation: Preparation) -> None:
     rate = raw_device(tmp_path, 5000, 2, SECONDS, preparation=preparation, file_bytes=FILE_BYTES)
@@ -30,6 +43,7 @@ def test_raw_file_writes_whole_blocks_in_a_circle(tmp_path: Path) -> None:
     file.close()
 
 
+@pytest.mark.usefixtures("time_for_some_writes")
 @pytest.mark.parametrize("bare", [False, True])
 def test_thread_floor_gives_a_positive_rate(tmp_path: Path, bare: bool) -> None:
     floor = thread_floor(tmp_path, 5, Sizes.parse("small"), SECONDS, bare=bare, file_bytes=FILE_BYTES)
@@ -39,6 +53,7 @@ def test_thread_floor_gives_a_positive_rate(tmp_path: Path, bare: bool) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("time_for_some_writes")
 def test_asyncio_floor_gives_a_positive_rate(tmp_path: Path) -> None:
     floor = asyncio_floor(tmp_path, 5, Sizes.parse("small"), SECONDS, file_bytes=FILE_BYTES)
     assert floor.messages_per_s > 0

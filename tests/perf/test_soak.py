@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from perf import soak
 from perf.bench import app
 from perf.report import WrongResult
 from perf.soak_check import Ledger
-from perf.soak_child import QUEUE_COUNT, TOPIC, message, seed_of
+from perf.soak_child import QUEUE_COUNT, TOPIC, Plan, message, seed_of
 from perf.soak_plan import DISK_KINDS, KINDS, draw
 from store import MessageStore, StoreConfig
 
+LONG_S = 100.0
 SMALL = StoreConfig(segment_bytes=64 << 10, recent_bytes=0)
 
 
@@ -50,6 +52,15 @@ def test_violation_ends_the_soak_with_exit_code_1_and_keeps_the_store(
 
 
 def test_child_that_ends_by_an_error_of_its_own_is_a_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw_for_good(*given: Any) -> tuple[Plan, float | None]:
+        """As drawn, but who has a broken disk lives until it has met it: its parent ends it then."""
+        plan, kill_after = draw(*given)
+        if plan.disk_fault is None:
+            return plan, kill_after
+        return replace(plan, seconds=LONG_S, disk_fault={**plan.disk_fault, "for_good": True}), None
+
+    monkeypatch.setattr(soak, "draw", draw_for_good)
+    monkeypatch.setattr(soak, "STUCK_S", 2 * LONG_S)
     monkeypatch.setattr(soak, "DOCUMENTED", {})
     monkeypatch.setattr("perf.soak_plan.DISK_KINDS", {"create": 1})  # the first file that is made
     tally = soak.run(tmp_path / "base", minutes=0, seed=1, life_s=0.3)

@@ -16,10 +16,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-from store import MessageStore, StoreConfig
+from store import CacheConfig, MessageStore, StoreConfig
 from store.format import checksum64
 
 RECORD = struct.Struct("<IQQI")  # queue, offset, seed of the payload, its length
@@ -35,12 +36,15 @@ class Settings(NamedTuple):
     lanes: int
     alignment: str
     durability: str
+    cache_bytes: int = 0
 
     def config(self) -> StoreConfig:
         """Small segments, so that they roll and are sealed all the time."""
         return StoreConfig(
             lanes=self.lanes, alignment=self.alignment, durability=self.durability,  # type: ignore[arg-type]
             segment_bytes=256 << 10, max_message_bytes=64 << 10, max_frame_bytes=64 << 10, recent_bytes=0,
+            cache=CacheConfig(off_heap_bytes=self.cache_bytes, block_bytes=4096) if self.cache_bytes else None,
+            read_cache_bytes=self.cache_bytes,
         )  # fmt: skip
 
 
@@ -60,6 +64,7 @@ class Child:
         self.settings = settings
         self.seed = seed
         self.pipe = pipe
+        self.told: deque[tuple[int, int, int, int]] = deque(maxlen=20_000)
         self.store = MessageStore.open(path, settings.config())
 
     def run(self) -> None:
@@ -68,6 +73,8 @@ class Child:
         threads = [threading.Thread(target=self.produce, args=(number,)) for number in range(self.settings.producers)]
         threads.append(threading.Thread(target=self.produce_batches))
         threads.append(threading.Thread(target=self.flush))
+        if self.settings.cache_bytes:
+            threads.append(threading.Thread(target=self.read))
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -81,6 +88,7 @@ class Child:
     def tell(self, rows: list[tuple[int, int, int, int]]) -> None:
         """One write of less than PIPE_BUF bytes, so that records do not mix."""
         os.write(self.pipe, b"".join(RECORD.pack(*row) for row in rows))
+        self.told += rows
 
     def produce(self, number: int) -> None:
         """One message at a time."""
@@ -105,6 +113,18 @@ class Child:
         while True:
             time.sleep(0.02)  # now and then: each is a barrier in all lanes
             self.store.flush()
+
+
+    def read(self) -> None:
+        """What was answered, old and new: from the ring, the caches and the device. Other bytes end the process."""
+        chance = random.Random(f"{self.seed}:read")
+        while True:
+            time.sleep(0.001)  # the producers are what is tried here
+            if self.told:
+                queue, offset, seed, length = self.told[chance.randrange(len(self.told))]
+                if self.store.get_range(TOPIC, queue, offset, 1) != {0: payload(seed, length)}:
+                    print(f"queue {queue}, offset {offset} was read as other bytes", file=sys.stderr, flush=True)
+                    os._exit(3)
 
 
 # -- the parent ---------------------------------------------------------------------------------------
@@ -186,8 +206,9 @@ def run(path: Path, settings: Settings, cycles: int, seed: int, *, verbose: bool
 def main() -> None:
     """The long form, and the child."""
     if sys.argv[1:2] == ["--child"]:
-        path, seed, pipe, producers, lanes, alignment, durability = sys.argv[2:]
-        Child(path, Settings(int(producers), int(lanes), alignment, durability), int(seed), int(pipe)).run()
+        path, seed, pipe, producers, lanes, alignment, durability, cache_bytes = sys.argv[2:]
+        settings = Settings(int(producers), int(lanes), alignment, durability, int(cache_bytes))
+        Child(path, settings, int(seed), int(pipe)).run()
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=500)
@@ -195,11 +216,12 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--alignment", default="adaptive")
     parser.add_argument("--durability", default="force")
+    parser.add_argument("--cache-bytes", type=int, default=0, help="of the message cache and of the read cache")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     parser.add_argument("--dir", type=Path, default=None)
     given = parser.parse_args()
     print("seed", given.seed)
-    settings = Settings(given.producers, given.lanes, given.alignment, given.durability)
+    settings = Settings(given.producers, given.lanes, given.alignment, given.durability, given.cache_bytes)
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
         total = run(Path(folder) / "store", settings, given.cycles, given.seed, verbose=True)
     print(f"{given.cycles} kills, {total} acknowledged messages, none lost, none harmed")
