@@ -178,28 +178,29 @@ class Filler:
         assert remainders is not None
         self.list_tails()
         found: list[int] = []
+        places: list[int] = []
+        wanted = np.flatnonzero(~done)
         sizes = sizes_of(runs.batch.lengths)
-        for index in np.flatnonzero(~done).tolist():
-            size = int(sizes[index])
+        for index, size in zip(wanted.tolist(), sizes[wanted].tolist(), strict=True):
             block = remainders.find(size)
             if block < 0:
                 continue
             used = int(cache.used[block])
-            addresses[index] = block * cache.block_bytes + used
             cache.used[block] = used + size
             remainders.put(block, cache.block_bytes - used - size)
             found.append(index)
+            places.append(block * cache.block_bytes + used)
         if not found:
             return
         which = np.array(found)
+        addresses[which] = places
         cache.space.write(
             addresses[which], runs.batch.starts[which], runs.batch.lengths[which], runs.batch.payload
         )
         if not is_intact():
             cache.used_total += int(sizes[which].sum())  # nobody's until the blocks are free
             return
-        for index in found:
-            self._borrow(runs.batch, index, int(addresses[index]))
+        self._borrow(runs.batch.part(which), addresses[which])
         done[which] = True
 
     def list_tails(self) -> None:
@@ -214,18 +215,20 @@ class Filler:
                 remainders.put(block, size)
         self._new_tails = False
 
-    def _borrow(self, batch: Batch, index: int, address: int) -> None:
-        """Publish one message that lies in a lent block."""
-        cache, block, stream = self._cache, address // self._cache.block_bytes, int(batch.streams[index])
-        chain = cache.chains.get(stream)
-        if chain is None:
-            chain = cache.chains[stream] = Chain()
-        if chain.last_block != block:
-            chain.open_part(block, chain.high_row)
-            cache.refs[block] += 1
-        one = batch.part(slice(index, index + 1))
-        places = self._places(one, np.array([address]))
-        chain.add(one.offsets.copy().data.cast("B"), places.data.cast("B"))
+    def _borrow(self, batch: Batch, addresses: Ints) -> None:
+        """Publish messages that lie in lent blocks."""
+        cache, block_bytes = self._cache, self._cache.block_bytes
+        words = self._places(batch, addresses)[:, 1]
+        columns = (batch.streams.tolist(), batch.offsets.tolist(), addresses.tolist(), words.tolist())
+        for stream, offset, address, word in zip(*columns, strict=True):
+            chain = cache.chains.get(stream)
+            if chain is None:
+                chain = cache.chains[stream] = Chain()
+            block = address // block_bytes
+            if chain.last_block != block:
+                chain.open_part(block, chain.high_row)
+                cache.refs[block] += 1
+            chain.add_one(offset, address, word)
 
     def _count(self, lengths: Ints, addresses: Ints) -> None:
         counters, bounds = self._cache.counters, self._cache.space.bounds

@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from perf import alignment, batch, hotcold_command, lanes, memory, prewrite, reads, recovery, soak
+from perf import (
+    alignment,
+    batch,
+    cache_command,
+    hotcold_command,
+    lanes,
+    memory,
+    prewrite,
+    reads,
+    recovery,
+    soak,
+    tail_catchup,
+)
+from perf.catchup import Load
 from perf.folders import run_folder
 from perf.options import (
     SHORT_QUEUES,
@@ -31,6 +44,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command("hotcold")(hotcold_command.command)
+app.command("cache")(cache_command.command)
 
 
 def _queues(short: bool) -> int:
@@ -213,6 +227,45 @@ def memory_command(
             tick=per_part("memory"),
         )
     finish(figures, json, memory.show)
+
+
+@app.command("tail_catchup")
+def tail_catchup_command(
+    *,
+    write: Annotated[int, typer.Option(min=0, help="messages a second; 0: all that goes")] = 33_000,
+    read: Annotated[int, typer.Option(min=1, help="messages a second of the catching-up reader")] = 5_000,
+    size: Annotated[int, typer.Option(min=16, help="bytes a message")] = 1045,
+    queues: Annotated[int, typer.Option(min=1)] = 4,
+    backlog: Annotated[str | None, typer.Option(help="bytes written before (1GiB)")] = None,
+    seconds: Annotated[float, typer.Option(help="a window")] = 4.0,
+    read_cache: Annotated[str | None, typer.Option(help="bytes of the read cache (64MiB)")] = None,
+    where: Where = None,
+    json: Json = None,
+    seed: Seed = 2021,
+    repeat: Repeat = None,
+    short: Short = False,
+) -> None:
+    """Tail read and catch-up read: who serves them, and what they cost the writers."""
+    load = Load(
+        write_per_s=min(write, 3_000) if short else write,
+        read_per_s=min(read, 1_000) if short else read,
+        message_bytes=size,
+        queues=min(queues, 4) if short else queues,
+        backlog_bytes=bytes_option(backlog, either(short, 2 << 20, 1 << 30)),
+        window_s=0.3 if short else seconds,
+        warm_messages=either(short, 100, 2000),
+        seed=seed,
+        read_cache_bytes=bytes_option(read_cache, either(short, 4, 64) << 20),
+    )
+    with run_folder(where) as base:
+        figures = tail_catchup.run(
+            base,
+            load,
+            tail_cache_bytes=either(short, 4, 64) << 20,
+            repeat=repeat or either(short, 1, 3),
+            tick=per_part("tail_catchup"),
+        )
+    finish(figures, json, tail_catchup.show)
 
 
 @app.command("soak")

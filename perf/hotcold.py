@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from perf import report
+from perf import report, served
 from perf.checker import Counts
 from perf.folders import run_folder, sub_folder
 from perf.phases import Drive, ReadSide, append_phase, make_tracks, mixed_phase, reader_queues
@@ -32,8 +32,10 @@ from perf.reference import (
     thread_floor,
 )
 from perf.report import Figures
+from perf.served import Mark
 from perf.settings import prewritten
 from perf.threads import on_cpus
+from perf.tiers import Memory
 from perf.workload import CONTEST_QUEUES, CONTEST_TOPICS, IntArray, Sizes, Workload
 from store import MessageStore, StoreConfig
 
@@ -61,20 +63,20 @@ class Options:
     reference_s: float = 1.5
     reference_file_bytes: int = FLOOR_FILE_BYTES
     cpus: int | None = None  # None: all
+    memory: Memory = field(default_factory=Memory)
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def config(self) -> StoreConfig:
+    def config(self, folder: Path) -> StoreConfig:
         """The store's settings, with segments pre-written for the whole run unless that is turned off."""
+        settings = {**self.memory.settings(folder), **self.settings}
         if not self.prewrite:
-            return StoreConfig(**self.settings)
+            return StoreConfig(**settings)
         overhead = 1 + METADATA_BYTES_MAX / self.sizes.mean
-        return StoreConfig(**prewritten(self.size_bytes * PREWRITE_PART * overhead, self.settings))
+        return StoreConfig(**prewritten(self.size_bytes * PREWRITE_PART * overhead, settings))
 
-    def as_dict(self) -> Figures:
+    def as_dict(self, config: StoreConfig) -> Figures:
         """JSON-ready: the run's settings and the store's."""
-        figures = asdict(self)
-        figures["store"] = asdict(self.config())
-        return figures
+        return {**asdict(self), "store": asdict(config)}
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,9 @@ class Job:
 def run_store(options: Options, folder: Path, console: Console) -> Figures:
     """Both phases on a fresh store in `folder`; every figure but the references."""
     job = Job.of(options)
+    config = options.config(folder.parent)
     began = time.perf_counter()
-    with MessageStore.open(folder, config=options.config()) as store:
+    with MessageStore.open(folder, config=config) as store:
         prewrite_s = time.perf_counter() - began
         return {"prewrite_s": prewrite_s, **_run_phases(store, options, job, console)}
 
@@ -112,16 +115,17 @@ def _run_phases(store: MessageStore, options: Options, job: Job, console: Consol
     with watched(console, "phase 1: append", _planned(job.first), _done(job.first)):
         phase_1 = append_phase(store, job.work, job.first, options.drive)
     stats_1 = store.stats()
+    held, mark = served.cached_all(store), Mark.now(store)
     with watched(console, "phase 2: append + read", _planned(job.second), _done(job.second)):
         phase_2 = mixed_phase(store, job.work, job.second, options.drive, reads)
-    stats, cpu_s = store.stats(), report.cpu_seconds() - cpu_0
+    stats, cpu_s, from_layers = store.stats(), report.cpu_seconds() - cpu_0, served.served(mark, Mark.now(store))
     counts = reads.finish()
     counts.wrong_offsets += sum(track.wrong_offsets for track in (*job.first, *job.second))
     log, payload_bytes = stats["log"], phase_1.bytes + phase_2.bytes
     return {
         **asdict(counts),
         "seed": options.seed,
-        "config": options.as_dict(),
+        "config": options.as_dict(store.config),
         "total_s": phase_1.seconds + phase_2.seconds,
         "phase1": phase_1.as_dict(),
         "phase2": phase_2.as_dict(),
@@ -130,8 +134,10 @@ def _run_phases(store: MessageStore, options: Options, job: Job, console: Consol
             "bytes": reads.bytes,
             "messages_per_s": reads.messages / phase_2.seconds,
             "mb_per_s": reads.bytes / phase_2.seconds / 1e6,
-            "device_mb": (stats["reads"]["device_bytes"] - stats_1["reads"]["device_bytes"]) / 1e6,
+            "device_mb": from_layers["device_mb"],
         },
+        "served": from_layers,
+        "cache_after_phase1": held,
         "write_amplification": log["written_bytes"] / payload_bytes,
         "prewritten_mb": log["prewritten_bytes"] / 1e6,
         "forces": log["forces"],
@@ -208,7 +214,7 @@ def run_once(options: Options, base: Path, console: Console, reference: bool = T
     # A small run first: it warms everything up and tells the write size at which to measure the device.
     probe_bytes = min(PROBE_BYTES_MAX, int(options.size_bytes * PROBE_PART))
     with sub_folder(base, "probe") as folder:
-        probe = run_store(replace(options, size_bytes=probe_bytes), folder, Console(quiet=True))
+        probe = run_store(replace(options, size_bytes=probe_bytes, memory=Memory()), folder, Console(quiet=True))
     lanes = probe["stats"]["lanes"]
     with sub_folder(base, "reference") as folder:
         before = references(options, folder, probe["mean_write_bytes"], lanes)

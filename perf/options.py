@@ -42,6 +42,11 @@ def bytes_option(text: str | None, default: int) -> int:
         raise typer.BadParameter(str(error)) from error
 
 
+def maybe_bytes(text: str | None) -> int | None:
+    """A size option's bytes, None when it was not given."""
+    return None if text is None else bytes_option(text, 0)
+
+
 def sizes_option(text: str) -> Sizes:
     """The --sizes option; a usage error when it is none."""
     try:
