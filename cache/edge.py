@@ -21,7 +21,7 @@ from .tier import Tier
 Ints = npt.NDArray[np.int64]
 DEVICE_BLOCK_BYTES = 4096
 EDGE_BYTES = 1024
-CHAIN_BLOCK_BYTES = 4096  # fragments are short, and a stream has few
+CHAIN_BLOCK_BYTES = 512  # fragments are short, and a stream has few
 
 
 class Edges(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .admission import Admission
+from .admission import EVERYTHING, Admission
 from .batch import Batch
 from .block_cache import BlockCache, Hit
 from .config import CacheConfig
@@ -47,6 +47,7 @@ class MessageCache:
             raise
         self.not_admitted_messages = 0
         self.not_admitted_bytes = 0
+        self.all_below_bytes = EVERYTHING  # every shorter message that came was cached
 
     def fill(
         self, batch: Batch, positions: npt.ArrayLike | None = None, is_intact: Callable[[], bool] = lambda: True
@@ -67,9 +68,16 @@ class MessageCache:
             left_out = batch.lengths[~admitted]
             self.not_admitted_messages += len(left_out)
             self.not_admitted_bytes += int(left_out.sum())
-        if self.edges is not None and positions is not None and not bool(cached.all()):
+        if bool(cached.all()):
+            return cached
+        self.left_out(batch.lengths[~cached])
+        if self.edges is not None and positions is not None:
             self.edges.fill(batch.part(~cached), np.asarray(positions, np.int64)[~cached], is_intact)
         return cached
+
+    def left_out(self, lengths: npt.NDArray[np.int64]) -> None:
+        """Messages of these lengths are not cached, for whatever reason."""
+        self.all_below_bytes = min(self.all_below_bytes, int(lengths.min(initial=EVERYTHING)))
 
     def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Hit:
         """The cached ones of up to `limit` messages from `offset` on; see `BlockCache.read`."""
@@ -95,6 +103,7 @@ class MessageCache:
         """Plain, nested and JSON-ready."""
         found = self.blocks.stats()
         found["threshold_bytes"] = self.admission.threshold_bytes
+        found["all_below_bytes"] = self.all_below_bytes
         found["not_admitted_messages"] = self.not_admitted_messages
         found["not_admitted_bytes"] = self.not_admitted_bytes
         found["capacity_bytes"] = self.blocks.capacity_bytes

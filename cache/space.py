@@ -81,8 +81,6 @@ class BlockSpace:
             until = min(fresh + wanted, self._ends[index])
             taken += range(fresh, until)  # neighbours, as long as there are any
             self._fresh[index] = until
-            if until > fresh:
-                self.tiers[index].warm_up(until * self.block_bytes - self.bounds[index])
             wanted -= until - fresh
             if wanted and given:
                 taken += given[-wanted:]

@@ -15,6 +15,7 @@ from cache import NO_HIT, Batch, Edges, Hit
 
 from .caches import Caches
 from .format import checksum64
+from .message import Message, MessageBatch
 from .reader import LOW_32, Reader, first_offset
 from .run import Run
 from .streams import Stream
@@ -29,6 +30,8 @@ class CachedReader(Reader):
         super().__init__()
         self._caches = caches
         config = caches.messages.config if caches.messages is not None else None
+        # With a threshold the messages that are read from the device lie far apart in the log.
+        self._reads_alone = config is not None and not config.evicts
         self._releases = config is not None and config.release_on_read
         self._follows = config is not None and config.active_backlog_messages > 0
 
@@ -37,6 +40,20 @@ class CachedReader(Reader):
         found = super().get_range(stream, offset, limit)
         if found and (self._releases or self._follows):
             self._passed(stream, offset + next(reversed(found)) + 1)
+        return found
+
+    def read(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
+        """Messages in offset order."""
+        found = super().read(stream, offset, limit, max_bytes)
+        if found and (self._releases or self._follows):
+            self._passed(stream, found[-1].offset + 1)
+        return found
+
+    def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
+        """The same in columns over one buffer."""
+        found = super().read_batch(stream, offset, limit, max_bytes)
+        if len(found) and (self._releases or self._follows):
+            self._passed(stream, int(found.offsets[-1]) + 1)
         return found
 
     def _passed(self, stream: Stream, offset: int) -> None:
@@ -140,6 +157,7 @@ class CachedReader(Reader):
             if len(hit.offsets) == len(run) and self._are_sound(run, hit.payloads):
                 fresh = min(reads.misses - misses, len(run))  # approximate where threads race
                 self.counters.read_ahead_messages += len(run) - fresh
+                self.counters.read_ahead_bytes += sum(map(len, hit.payloads[: len(run) - fresh]))
                 return list(hit.payloads)
         return self._from_device(stream, run)
 
@@ -172,7 +190,7 @@ class CachedReader(Reader):
             starts.append(start + len(head))
             lengths.append(length - len(head) - len(tail))
             ends.append((head, tail))
-        datas = self._device(run.segment, starts, lengths)
+        datas = self._device(run.segment, starts, lengths, run.places[1])
         found = [b"".join((head, data, tail)) for (head, tail), data in zip(ends, datas, strict=True)]
         return found if self._are_sound(run, found) else None
 

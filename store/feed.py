@@ -84,13 +84,13 @@ class LaneFeed:
 
     def behind_bytes(self) -> int:
         """Bytes of the log between what was taken and what is durable, about."""
-        if not self._segments:
-            return 0
-        segment, table = self._segments[0]
-        begins, at = table.frame_position, self._frame
-        if segment.base is None or at >= len(begins):
-            return 0
-        return max(0, self.lane.durable - segment.base - begins[at])
+        frame = self._frame
+        for segment, table in list(self._segments):
+            begins = table.frame_position
+            if segment.base is not None and frame < len(begins):
+                return max(0, self.lane.durable - segment.base - begins[frame])
+            frame = 0
+        return 0
 
     def _next_frames(self, most: int) -> tuple[OpenSegment, int, int, int, int] | None:
         """(segment, frames low .. high - 1, entries begin .. end - 1)."""

@@ -106,3 +106,4 @@ class Feeder:
                 self._cache.fill(some, positions, is_intact)
             if not is_intact():
                 self.missed_messages += len(some)  # about: it may have been overtaken a moment ago
+                self._cache.left_out(some.lengths)

@@ -37,12 +37,16 @@ class ReadCounters:
         self.messages = 0
         self.bytes = 0
         self.recent_messages = 0  # of the ring
+        self.recent_bytes = 0
         self.cached_messages = 0  # of the message cache
         self.cached_bytes = 0
         self.read_ahead_messages = 0  # of the read cache
+        self.read_ahead_bytes = 0
         self.unsound_messages = 0  # of a cache, and not what the log has: read from the log then
         self.device_messages = 0
-        self.device_bytes = 0
+        self.device_payload_bytes = 0
+        self.device_least_bytes = 0  # the shortest of these messages, 0 if there was none
+        self.device_bytes = 0  # with the gaps between those that were read together
         self.device_reads = 0
 
 
@@ -51,6 +55,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.counters = ReadCounters()
+        self._reads_alone = False
         self.buffers = BufferPool()
 
     # -- bounds ---------------------------------------------------------------------------------------
@@ -129,6 +134,7 @@ class Reader:
         if base + starts[0] < ring.low:
             return None  # overtaken while it was copied
         self.counters.recent_messages += len(found)
+        self.counters.recent_bytes += sum(lengths)
         return found
 
     def _stored(self, stream: Stream, run: Run) -> list[bytes]:
@@ -137,11 +143,15 @@ class Reader:
         self._check(stream, run, found)
         return found
 
-    def _device(self, segment: Segment, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        """Ranges of a segment from its file."""
-        found, size, calls = segment.read_places(starts, lengths)
-        counters = self.counters
+    def _device(
+        self, segment: Segment, starts: Sequence[int], lengths: Sequence[int], sizes: Sequence[int] | None = None
+    ) -> list[bytes]:
+        """Ranges of a segment from its file; `sizes` are the messages' where a range is only a part of one."""
+        found, size, calls = segment.read_places(starts, lengths, alone=self._reads_alone)
+        counters, least = self.counters, min(sizes or lengths)
         counters.device_messages += len(found)
+        counters.device_payload_bytes += sum(lengths)
+        counters.device_least_bytes = min(counters.device_least_bytes or least, least)
         counters.device_bytes += size
         counters.device_reads += calls
         return found
@@ -208,6 +218,7 @@ class Reader:
         counters.messages += index
         counters.recent_messages += index
         counters.bytes += size
+        counters.recent_bytes += size
         return found
 
     def read(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:

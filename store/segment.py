@@ -94,8 +94,13 @@ class Segment:
         """`size` bytes from the file, fewer at its end."""
         return self.read_places([position], [size])[0][0]
 
-    def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int, int]:
-        """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend."""
+    def read_places(
+        self, starts: Sequence[int], lengths: Sequence[int], *, alone: bool = False
+    ) -> tuple[list[bytes], int, int]:
+        """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend.
+
+        `alone`: nobody will want what lies around them.
+        """
         data, windows = self.data, self._windows
         found: list[bytes] = []
         index, count, total, calls = 0, len(starts), 0, 0
@@ -106,7 +111,7 @@ class Segment:
                 end = starts[last] + lengths[last]
                 last += 1
             for window in (begin // WINDOW_BYTES, (end - 1) // WINDOW_BYTES):
-                if window not in windows:
+                if window not in windows and not alone:
                     self._read_ahead(data, window)
             try:
                 part = data.read(begin, end - begin)

@@ -74,12 +74,12 @@ def test_more_than_there_is_is_an_error_at_open(make: Maker, size: int) -> None:
         make(size)
 
 
-def test_warming_up_changes_no_byte(make: Maker) -> None:
-    tier = make(SIZE_BYTES)
-    tier.view[5:9] = b"here"
-    for until in (0, 1, SIZE_BYTES // 2, SIZE_BYTES, 9 * SIZE_BYTES):
-        tier.warm_up(until)
-    assert bytes(tier.memory[0:SIZE_BYTES]) == bytes(5) + b"here" + bytes(SIZE_BYTES - 9)
+def test_memory_that_the_machine_does_not_have_is_an_error_and_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cache.tier.available_bytes", lambda: 20 << 20)
+    for kind in (HeapTier, OffHeapTier):
+        with pytest.raises(CacheUnusable, match="only 20,971,520 bytes are available"):
+            kind(21 << 20)
+        kind(19 << 20).close()
 
 
 def test_closing_gives_the_memory_up_and_leaves_a_reader_alive(make: Maker) -> None:

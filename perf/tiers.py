@@ -1,0 +1,104 @@
+"""How much memory a run gives its store, and of what kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from store import CacheConfig
+
+BLOCK_BYTES = 32 << 10
+SHARED_MEMORY = Path("/dev/shm")
+# The contest's engine: 7 of 125 GB were DRAM, 61 GB persistent memory.
+CONTEST_DRAM_PART = 0.056
+CONTEST_PMEM_PART = 0.49
+SMALL_MESSAGE_BYTES = 64 << 10
+SMALL_FRAME_BYTES = 256 << 10
+RING_PART_OF_DRAM = 4  # the ring is DRAM as well: a quarter of it
+# Its DRAM: 32 MB of heap, 1,700 MB off the heap, the rest of 6,732 MB a private file mapping.
+HEAP_PART, OFF_HEAP_PART = 32 / 6732, 1700 / 6732
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Sizes of the tiers and rules of the message cache. Without any tier there is none.
+
+    `recent_bytes`, `read_cache_bytes` and `limit_bytes` go to the store as they are; None leaves its default.
+    `largest_message_bytes` allows a small ring, which is at least four of the largest frames.
+    """
+
+    heap_bytes: int = 0
+    off_heap_bytes: int = 0
+    private_file_bytes: int = 0
+    persistent_bytes: int = 0
+    persistent_folder: Path = SHARED_MEMORY
+    edge_bytes: int = 0
+    block_bytes: int = BLOCK_BYTES
+    expected_bytes: int | None = None
+    evict: bool | None = None
+    remainders: bool = True
+    release_on_read: bool = False
+    recent_bytes: int | None = None
+    largest_message_bytes: int | None = None
+    read_cache_bytes: int | None = None
+    limit_bytes: int | None = None
+
+    @property
+    def tier_bytes(self) -> int:
+        """Of all tiers together."""
+        return self.heap_bytes + self.off_heap_bytes + self.private_file_bytes + self.persistent_bytes
+
+    def with_dram(self, size_bytes: int) -> Memory:
+        """The DRAM tiers in the contest's proportions, `size_bytes` together."""
+        heap = whole_blocks(size_bytes * HEAP_PART, self.block_bytes)
+        off_heap = whole_blocks(size_bytes * OFF_HEAP_PART, self.block_bytes)
+        rest = whole_blocks(size_bytes - heap - off_heap, self.block_bytes)
+        return replace(self, heap_bytes=heap, off_heap_bytes=off_heap, private_file_bytes=rest)
+
+    def as_in_the_contest(self, size_bytes: int) -> Memory:
+        """Tiers for a run of `size_bytes` as the contest had them, the ring's memory out of the DRAM's share."""
+        dram = int(size_bytes * CONTEST_DRAM_PART)
+        ring = dram // RING_PART_OF_DRAM
+        scaled = replace(
+            self,
+            recent_bytes=ring if self.recent_bytes is None else self.recent_bytes,
+            largest_message_bytes=SMALL_MESSAGE_BYTES,
+            limit_bytes=0,
+            persistent_bytes=whole_blocks(size_bytes * CONTEST_PMEM_PART, self.block_bytes),
+            release_on_read=True,
+        )
+        return scaled.with_dram(dram - ring)
+
+    def settings(self, folder: Path) -> dict[str, Any]:
+        """StoreConfig's arguments; files of a private mapping go to `folder`."""
+        found: dict[str, Any] = {}
+        if self.limit_bytes is not None:
+            found["memory_limit_bytes"] = self.limit_bytes
+        if self.recent_bytes is not None:
+            found["recent_bytes"] = self.recent_bytes
+        if self.largest_message_bytes is not None:
+            found |= {"max_message_bytes": self.largest_message_bytes, "max_frame_bytes": SMALL_FRAME_BYTES}
+        if self.read_cache_bytes is not None:
+            found["read_cache_bytes"] = self.read_cache_bytes
+        if self.tier_bytes or self.edge_bytes:
+            found["cache"] = CacheConfig(
+                heap_bytes=self.heap_bytes,
+                off_heap_bytes=self.off_heap_bytes,
+                private_file_bytes=self.private_file_bytes,
+                private_file_folder=folder if self.private_file_bytes else None,
+                persistent_bytes=self.persistent_bytes,
+                persistent_folder=self.persistent_folder if self.persistent_bytes else None,
+                block_bytes=self.block_bytes,
+                expected_bytes=self.expected_bytes,
+                evict=self.evict,
+                remainders=self.remainders,
+                edge_bytes=self.edge_bytes,
+                release_on_read=self.release_on_read,
+            )
+        return found
+
+
+def whole_blocks(size_bytes: float, block_bytes: int = BLOCK_BYTES) -> int:
+    """The largest multiple of a block that is not over `size_bytes`."""
+    return int(size_bytes) // block_bytes * block_bytes
