@@ -15,8 +15,8 @@ from .feed import Fed, LaneFeed
 from .lane import Lane
 
 TAKE_MESSAGES = 2048
-STEP_MESSAGES = 512  # copied in one go: the interpreter lock is held for about a millisecond
-GATHER_S = 0.01  # a call of the cache costs as much as dozens of messages: let some come together
+STEP_BYTES = 4 << 20  # copied in one go: the interpreter lock is held for a few milliseconds
+GATHER_S = 0.05  # a call of the cache costs as much as dozens of messages: let some come together
 HURRY_PART = 8  # no gathering while more than this part of the ring waits
 PAUSE_S = 50e-6  # really asleep: producers that wait for the interpreter lock get it
 
@@ -92,10 +92,9 @@ class Feeder:
 
     def _fill(self, feed: LaneFeed, fed: Fed) -> None:
         ring, batch = feed.lane.ring, fed.batch
-        for begin in range(0, len(batch), STEP_MESSAGES):
-            if begin:
+        for cut in batch.cuts(STEP_BYTES, batch.lengths):
+            if cut.start:
                 time.sleep(PAUSE_S)
-            cut = slice(begin, begin + STEP_MESSAGES)
             some, positions = batch.part(cut), fed.positions[cut]
             low = fed.low + int(positions[0] - fed.positions[0])
 
