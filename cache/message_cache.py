@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +17,7 @@ from .edge import EdgeCache, Edges
 from .tier import OffHeapTier
 
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 NO_EDGES = Edges((), (), ())
 
 
@@ -47,16 +49,36 @@ class MessageCache:
             raise
         self.not_admitted_messages = 0
         self.not_admitted_bytes = 0
+        self._floors = np.zeros(0, np.int64)  # by stream: what is below was released
+        self._growing = threading.Lock()
         self.all_below_bytes = EVERYTHING  # every shorter message that came was cached
 
     def fill(
         self, batch: Batch, positions: npt.ArrayLike | None = None, is_intact: Callable[[], bool] = lambda: True
-    ) -> npt.NDArray[np.bool_]:
+    ) -> Mask:
         """Cache what is admitted; (n,) which messages that were. `is_intact`: see `BlockCache.fill`.
 
         With `positions` (n,), where the payloads lie on the device, the edges of the others are kept (R12). With
         active cursors (R20), messages that no active reader will want soon are left out.
         """
+        unread = self._unread(batch)
+        if unread is None:
+            return self._fill(batch, None if positions is None else np.asarray(positions, np.int64), is_intact)
+        cached = np.zeros(len(batch), np.bool_)
+        places = None if positions is None else np.asarray(positions, np.int64)[unread]
+        cached[unread] = self._fill(batch.part(unread), places, is_intact)
+        return cached
+
+    def _unread(self, batch: Batch) -> Mask | None:
+        """(n,) which messages were not released before they came; None if all."""
+        floors = self._floors
+        if not len(floors):
+            return None
+        known = np.minimum(batch.streams, len(floors) - 1)
+        unread = np.asarray((batch.offsets >= floors[known]) | (known != batch.streams))
+        return None if bool(unread.all()) else unread
+
+    def _fill(self, batch: Batch, positions: Ints | None, is_intact: Callable[[], bool]) -> Mask:
         admitted = self.admission.admit(batch.lengths, self.blocks.free_bytes, self.blocks.largest_room())
         if self.cursors is not None:
             admitted &= self.cursors.wanted(batch.streams, batch.offsets)
@@ -72,10 +94,10 @@ class MessageCache:
             return cached
         self.left_out(batch.lengths[~cached])
         if self.edges is not None and positions is not None:
-            self.edges.fill(batch.part(~cached), np.asarray(positions, np.int64)[~cached], is_intact)
+            self.edges.fill(batch.part(~cached), positions[~cached], is_intact)
         return cached
 
-    def left_out(self, lengths: npt.NDArray[np.int64]) -> None:
+    def left_out(self, lengths: Ints) -> None:
         """Messages of these lengths are not cached, for whatever reason."""
         self.all_below_bytes = min(self.all_below_bytes, int(lengths.min(initial=EVERYTHING)))
 
@@ -88,13 +110,25 @@ class MessageCache:
         return NO_EDGES if self.edges is None else self.edges.read(stream, offset, limit, consume=consume)
 
     def release(self, stream: int, offset: int) -> None:
-        """All readers of the stream are at `offset` or behind it (R16)."""
+        """All readers of the stream are at `offset` or behind it (R16), also if what is below it is still to come."""
+        self._raise_floor(stream, offset)
         self.blocks.release(stream, offset)
         if self.edges is not None:
             self.edges.release(stream, offset)
 
+    def _raise_floor(self, stream: int, offset: int) -> None:
+        if stream >= len(self._floors):
+            with self._growing:
+                more = max(stream + 1, 2 * len(self._floors)) - len(self._floors)
+                if more > 0 and stream >= len(self._floors):
+                    self._floors = np.append(self._floors, np.zeros(more, np.int64))
+        floors = self._floors
+        floors[stream] = max(floors[stream], offset)  # a hint: when threads race, what was released may be cached
+
     def drop(self, stream: int) -> None:
         """Forget a stream; it may begin again at any offset."""
+        if stream < len(self._floors):
+            self._floors[stream] = 0
         self.blocks.drop(stream)
         if self.edges is not None:
             self.edges.cache.drop(stream)

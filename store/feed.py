@@ -82,13 +82,18 @@ class LaneFeed:
         )  # fmt: skip
         return list(self._parts(batch, positions, places))
 
+    def stop(self) -> None:
+        """Follow the lane no longer, and let go of its tables."""
+        self.lane.on_segment = None
+        self._segments.clear()
+
     def behind_bytes(self) -> int:
-        """Bytes of the log between what was taken and what is durable, about."""
+        """Bytes of the log between what was taken and what is durable; 0 if no message is there."""
         frame = self._frame
         for segment, table in list(self._segments):
-            begins = table.frame_position
-            if segment.base is not None and frame < len(begins):
-                return max(0, self.lane.durable - segment.base - begins[frame])
+            begins = table.frame_entry
+            if segment.base is not None and frame < len(begins) and begins[frame] < table.visible:
+                return max(0, self.lane.durable - segment.base - table.frame_position[frame])
             frame = 0
         return 0
 

@@ -1,6 +1,7 @@
-"""The thread that feeds the message cache behind the appends (R14).
+"""The thread that feeds the message cache behind the appends (R14), and late: what the ring has needs no cache.
 
-It is never waited for: what it does not get to before the ring is overwritten is not cached, and is counted.
+So a burst that fits into the ring costs its appends nothing, and what is read and released meanwhile is never copied.
+The thread is never waited for: what it does not get to before the ring is overwritten is not cached, and is counted.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from .lane import Lane
 
 TAKE_MESSAGES = 2048
 STEP_BYTES = 4 << 20  # copied in one go: the interpreter lock is held for a few milliseconds
-GATHER_S = 0.05  # a call of the cache costs as much as dozens of messages: let some come together
-HURRY_PART = 8  # no gathering while more than this part of the ring waits
+BEGIN_PART = 2  # when this part of the ring waits, it is fed ..
+END_PART = 8  # .. until only this part does
+QUIET_S = 0.1  # nothing was appended for so long: what still waits is fed now, at nobody's expense
 PAUSE_S = 50e-6  # really asleep: producers that wait for the interpreter lock get it
 
 
@@ -32,7 +34,7 @@ class Feeder:
         self._feeds = [LaneFeed(lane, len(lanes)) for lane in lanes]
         self._stepping = threading.Lock()
         self._wake = threading.Event()
-        self._idle = False
+        self._asleep = self._resting = False
         self._closing = False
         self.missed_messages = 0
         self.error: str | None = None
@@ -44,7 +46,7 @@ class Feeder:
 
     def look(self) -> None:
         """Something became durable."""
-        if self._idle:
+        if self._resting or (self._asleep and self._waits(BEGIN_PART)):
             self._wake.set()
 
     def settle(self) -> None:
@@ -62,23 +64,36 @@ class Feeder:
     def _run(self) -> None:
         try:
             while not self._closing:
-                if not self.step():
+                if not self._waits(BEGIN_PART):
                     self._sleep()
-                elif not self._hurries():
-                    time.sleep(GATHER_S)
+                    continue
+                while self._waits(END_PART) and self.step() and not self._closing:
+                    time.sleep(PAUSE_S)
         except Exception as error:  # a cache is never worth an append
             self.error = f"the message cache is off: {type(error).__name__}: {error}"
+            for feed in self._feeds:
+                feed.stop()
             self._cache.close()
 
     def _sleep(self) -> None:
+        """Wait until the ring wants to be fed from, or all is quiet; then feed the rest."""
         self._wake.clear()
-        self._idle = True  # from now on told of what comes; what came before is looked for once more
-        if not self._closing and not self.step():
-            self._wake.wait()
-        self._idle = False
+        self._asleep = True  # from now on told of what comes; what came before is looked for once more
+        before = [feed.lane.durable for feed in self._feeds]
+        some = self._waits(None)
+        self._resting = not some
+        due = self._closing or self._waits(BEGIN_PART) or self._wake.wait(QUIET_S if some else None)
+        self._asleep = self._resting = False
+        if not due and before == [feed.lane.durable for feed in self._feeds]:
+            self.settle()
 
-    def _hurries(self) -> bool:
-        return any(feed.behind_bytes() > feed.lane.ring.size_bytes // HURRY_PART for feed in self._feeds)
+    def _waits(self, part: int | None) -> bool:
+        """Whether more than this part of a ring waits to be cached; anything at all, if None."""
+        for feed in self._feeds:
+            behind = feed.behind_bytes()
+            if behind and (part is None or behind > feed.lane.ring.size_bytes // part):
+                return True
+        return False
 
     def step(self) -> bool:
         """Cache some of what is durable, of each lane; False if there was nothing."""

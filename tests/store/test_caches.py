@@ -321,6 +321,35 @@ def test_retention_takes_messages_from_the_caches_as_well(tmp_path: Path) -> Non
         until(lambda: messages.blocks.used_bytes < MIB)
 
 
+def test_what_was_read_from_the_ring_is_released_before_it_is_cached(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, small(**SETTINGS["released when read"])) as store:
+        feeder, messages = store._feeder, store._caches.messages
+        assert feeder is not None and messages is not None
+        with feeder._stepping:  # the thread stands still
+            for queue in range(4):
+                store.append_batch([("t", queue, b"x" * 500)] * 100)
+            store.get_range("t", 0, 0, 100)
+            assert len(store.read("t", 1, 0, 40)) == 40
+            assert len(store.read_batch("t", 2, 0, 70)) == 70
+        catch_up(store)
+        keys = [store._caches.key(store._lanes[0], store._streams.get("t", queue).number) for queue in range(4)]  # type: ignore[union-attr]
+        found = [list(messages.read(key, 0, 1000).offsets) for key in keys]
+        assert found == [[], list(range(40, 100)), list(range(70, 100)), list(range(100))]
+
+
+def test_the_ring_is_fed_from_late_and_at_the_latest_when_all_is_quiet(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, small(**SETTINGS["one tier"])) as store:
+        messages = store._caches.messages
+        assert messages is not None
+        store.append("t", 0, b"alone")
+        until(lambda: messages.read(0, 0, 1).payloads == [b"alone"])
+        size = store._lanes[0].ring.size_bytes
+        for _ in range(2 * size // 60_000):
+            store.append("t", 0, bytes(60_000))
+        assert len(messages.read(0, 0, 1000).offsets) > 50
+        assert store.stats()["cache"]["missed_messages"] == 0
+
+
 # -- settings -----------------------------------------------------------------------------------------
 
 
