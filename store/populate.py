@@ -1,4 +1,4 @@
-"""Filling the page cache with a range of a file, in few calls and large pages."""
+"""Pages brought in ahead of need, without the interpreter lock: a file's into the page cache, fresh ones of memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from .disk import LogFile
 
 MADV_POPULATE_READ = 22  # Linux 5.14; not in the mmap module, whose madvise keeps the interpreter lock
+MADV_POPULATE_WRITE = 23
 # The device is asked for so much at a time: as fast as all at once, and a forced write beside it waits less.
 STEP_BYTES = 1 << 20
 
@@ -46,3 +47,9 @@ def populate(file: LogFile, position: int, size: int) -> bool:
     del pages
     mapped.close()
     return not failed
+
+
+def provide(address: int, size: int) -> None:
+    """Have the kernel provide the pages of fresh memory; contents stay. A hint: else they come when touched."""
+    if _LIBC is not None:
+        _LIBC.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_POPULATE_WRITE)

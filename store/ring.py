@@ -15,16 +15,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from .format import BLOCK_BYTES
+from .populate import provide
 
 SMALL_BYTES = 1024
 WARM_STEP_BYTES = 2 << 20
 NOWHERE = 1 << 62  # a lane position that no log reaches
-MADV_POPULATE_WRITE = 23  # Linux 5.14; not in the mmap module, whose madvise keeps the interpreter lock
-
-try:
-    _LIBC: ctypes.CDLL | None = ctypes.CDLL(None, use_errno=True)
-except (OSError, TypeError):
-    _LIBC = None
 
 
 class Ring:
@@ -60,8 +55,7 @@ class Ring:
         until = min(until, self.size_bytes)
         while self.warm < until:
             size = min(WARM_STEP_BYTES, self.size_bytes - self.warm)
-            if _LIBC is not None:
-                _LIBC.madvise(ctypes.c_void_p(self._address + self.warm), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+            provide(self._address + self.warm, size)
             self.warm += size
 
     def reserve(self, end: int) -> None:
