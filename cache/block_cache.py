@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -77,7 +76,7 @@ class BlockCache:
         self.closed = False
         self._filler = Filler(self)
         self._lock = threading.Lock()
-        self._passed: deque[tuple[int, int]] = deque()  # (stream, offset): releases that found the lock taken
+        self._passed: dict[int, int] = {}  # stream -> offset: releases that the next fill does
 
     # -- filling --------------------------------------------------------------------------------------
 
@@ -182,18 +181,18 @@ class BlockCache:
     def release(self, stream: int, offset: int) -> None:
         """Nobody will read messages below `offset`: blocks with only such ones are free again (R16).
 
-        Never waits: while another thread has the lock, it is noted, and done by the next one who has it.
+        A note, done by the next fill: a reader takes no lock, and an interrupt of one can leave nothing by halves.
         """
-        self._passed.append((stream, offset))
-        if self._lock.acquire(blocking=False):
-            try:
-                self._drain()
-            finally:
-                self._lock.release()
+        self._passed[stream] = max(offset, self._passed.get(stream, 0))
+
+    def settle(self) -> None:
+        """Do what was noted."""
+        with self._lock:
+            self._drain()
 
     def _drain(self) -> None:
         while self._passed:
-            stream, offset = self._passed.popleft()
+            stream, offset = self._passed.popitem()
             chain = self.chains.get(stream)
             if chain is not None:
                 for block in chain.release(chain.row_of(offset)):
@@ -266,7 +265,6 @@ class BlockCache:
     def stats(self) -> dict[str, object]:
         """Plain and nested: what each tier has and did."""
         with self._lock:
-            self._drain()
             tiers: dict[str, object] = {}
             for index, tier in enumerate(self.space.tiers):
                 low, high = (bound // self.block_bytes for bound in self.space.bounds[index : index + 2])

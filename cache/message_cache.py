@@ -79,6 +79,7 @@ class MessageCache:
         return None if bool(unread.all()) else unread
 
     def _fill(self, batch: Batch, positions: Ints | None, is_intact: Callable[[], bool]) -> Mask:
+        self.blocks.settle()
         admitted = self.admission.admit(batch.lengths, self.blocks.free_bytes, self.blocks.largest_room())
         if self.cursors is not None:
             admitted &= self.cursors.wanted(batch.streams, batch.offsets)

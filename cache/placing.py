@@ -11,11 +11,12 @@ from .batch import Runs
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+LEAST_BYTES = 32
 
 
 def sizes_of(lengths: Ints) -> Ints:
-    """The bytes that messages take: an empty one takes a byte, so that each has a place of its own."""
-    return np.maximum(lengths, 1)
+    """The bytes that messages take: short ones take more than they have, since each has a row of columns beside it."""
+    return np.maximum(lengths, LEAST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Placing:
             number = np.arange(len(index)) - np.repeat(counts.cumsum() - counts, counts)  # of the piece in its message
             low = np.maximum(number * block_bytes - inside[index], 0)
             high = np.minimum((number + 1) * block_bytes - inside[index], lengths[index])
-            at, run_of, starts, lengths = at[index] + low, run_of[index], starts[index] + low, high - low
+            at, run_of, starts, lengths = at[index] + low, run_of[index], starts[index] + low, np.maximum(high - low, 0)
         return join_neighbours(self._address(run_of, at, room, taken, block_bytes), starts, lengths, block_bytes)
 
 

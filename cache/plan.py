@@ -42,12 +42,15 @@ class MemoryPlan:
         memory_limit_bytes: the number that everything follows from.
         working_bytes: left for objects, columns and buffers of work (the sources' heap).
         page_cache_bytes: left for the system's page cache.
-        publish_buffer_bytes, index_cache_bytes, read_cache_bytes: parts for the store and the read cache.
-        tail_cache_bytes, write_cache_bytes: together the message cache's memory, `dram_bytes`.
-        heap_bytes, off_heap_bytes, private_file_bytes: that, cut into tiers of whole blocks.
+        publish_buffer_bytes: for what is accepted and not durable yet.
+        index_cache_bytes, read_cache_bytes: what the sources give these; a store whose indexes are mapped and whose
+            reads are buffered leaves them to the page cache.
+        write_cache_bytes: for the ring of what was written last.
+        tail_cache_bytes: for the tiers, or, where there are none, for the ring as well: `dram_bytes` is both.
+        heap_bytes, off_heap_bytes, private_file_bytes: the tail cache's part, cut into tiers of whole blocks.
 
     Invariants: no part is negative; working, page cache and direct parts together are at most the limit; the tiers
-    together are at most `dram_bytes`.
+    together are at most `tail_cache_bytes`.
     """
 
     memory_limit_bytes: int
@@ -66,7 +69,7 @@ class MemoryPlan:
         assert min(asdict(self).values()) >= 0
         direct = sum(getattr(self, name) for name in PARTS)
         assert direct + self.working_bytes + self.page_cache_bytes <= self.memory_limit_bytes
-        assert self.heap_bytes + self.off_heap_bytes + self.private_file_bytes <= self.dram_bytes
+        assert self.heap_bytes + self.off_heap_bytes + self.private_file_bytes <= self.tail_cache_bytes
 
     @property
     def dram_bytes(self) -> int:
@@ -108,8 +111,8 @@ def plan_memory(
         )
     whole = sum(PARTS.values())
     parts = {name: int(memory_limit_bytes * DIRECT * part / whole) for name, part in PARTS.items()}
-    dram = parts["tail_cache_bytes"] + parts["write_cache_bytes"]
-    tiers = {name: int(dram * part) // block_bytes * block_bytes for name, part in TIERS.items()}
+    tail = parts["tail_cache_bytes"]
+    tiers = {name: int(tail * part) // block_bytes * block_bytes for name, part in TIERS.items()}
     return MemoryPlan(
         memory_limit_bytes=memory_limit_bytes,
         working_bytes=int(memory_limit_bytes * HEAP),

@@ -17,7 +17,7 @@ from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import count, takewhile
 
 from .batch import Batch
 from .block_cache import BLOCK_BYTES, NO_HIT, BlockCache, Hit
@@ -62,6 +62,7 @@ class ReadCache:
         self._protected_blocks = 0
         self._gone: OrderedDict[tuple[int, int], None] = OrderedDict()  # runs that were read and thrown away
         self._numbers: list[int] = []  # of chains, to be used again
+        self._fresh_numbers = count()
         self._lock = threading.Lock()
 
     def read(self, stream: int, offset: int, limit: int, fetch: Fetch) -> Hit:
@@ -109,9 +110,11 @@ class ReadCache:
             return
         while self.cache.space.free < blocks:
             self._evict(self._rest or self._protected)
-        number = self._numbers.pop() if self._numbers else len(self._rest) + len(self._protected)
+        number = self._numbers.pop() if self._numbers else next(self._fresh_numbers)
         chain = Batch(batch.streams * 0 + number, batch.offsets, batch.lengths, batch.starts, batch.tags, batch.payload)
-        assert self.cache.fill(chain).all()
+        if not bool(self.cache.fill(chain).all()):
+            self.cache.drop(number)
+            return
         run = Run(number, stream, first, end, min(max(read, first), end), blocks)
         insort(self._firsts.setdefault(stream, []), first)
         self._runs[stream, first] = self._rest[number] = run

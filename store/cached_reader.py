@@ -1,7 +1,7 @@
 """Reads of a store that has caches: the ring first, then the message cache, the read cache, and the device.
 
-A cache is asked for bytes alone. Whether a message may be read, and what its bytes must be, the log says: every
-checksum is compared, and what a cache has wrong is read from the log.
+A cache is asked for bytes alone. Whether a message may be read, the log says; its checksum is the log's as well, or was
+taken from the log's table together with the bytes. What a cache has wrong is read from the log.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import numpy as np
 from cache import NO_HIT, Batch, Edges, Hit
 
 from .caches import Caches
+from .errors import OffsetOutOfRange, StoreError
 from .format import checksum64
 from .message import Message, MessageBatch
 from .reader import LOW_32, Reader, first_offset
 from .run import Run
 from .streams import Stream
+from .write import View
 
 READ_THROUGH = "read"  # the cursor that plain reads move (R20)
 
@@ -69,7 +71,7 @@ class CachedReader(Reader):
 
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         view, number = stream.lane.view, stream.number
-        if number < 0 or limit <= 0 or offset < first_offset(view, number):
+        if number < 0 or limit <= 0 or not _can_be_read(view, number, offset):
             return super()._range(stream, offset, limit)  # empty, or an error
         hit = self._hit(stream, offset, limit)
         if len(hit.offsets) == limit:
@@ -78,7 +80,10 @@ class CachedReader(Reader):
         begin = offset
         for end in [*hit.offsets, offset + limit]:
             if end > begin:
-                found |= self._hole(stream, begin, end, offset)
+                try:
+                    found |= self._hole(stream, begin, end, offset)
+                except OffsetOutOfRange:  # retention came in between: one view of all, or the error for the caller
+                    return super()._range(stream, offset, limit)
             begin = end + 1
         return dict(sorted(found.items())) if hit.offsets else found
 
@@ -153,7 +158,13 @@ class CachedReader(Reader):
         reads = self._caches.reads
         if reads is not None and run.offsets[-1] - run.offsets[0] + 1 == len(run):
             key, misses = self._caches.key(stream.lane, stream.number), reads.misses
-            hit = reads.read(key, run.offsets[0], len(run), partial(self.fetch, stream))
+            try:
+                hit = reads.read(key, run.offsets[0], len(run), partial(self.fetch, stream))
+            except (OSError, StoreError):
+                raise
+            except Exception as error:  # such as what an interrupt left behind by halves
+                self._caches.give_up(error)
+                hit = NO_HIT
             if len(hit.offsets) == len(run) and self._are_sound(run, hit.payloads):
                 fresh = min(reads.misses - misses, len(run))  # approximate where threads race
                 self.counters.read_ahead_messages += len(run) - fresh
@@ -218,6 +229,15 @@ class CachedReader(Reader):
                 break
         lengths = np.fromiter(map(len, datas), np.int64, len(datas))
         return Batch.of(np.zeros(len(datas), np.int64), np.arange(offset, at), lengths, b"".join(datas), tags=checksums)
+
+
+def _can_be_read(view: View, number: int, offset: int) -> bool:
+    """Whether a stream's first offset is at most `offset`; sealed segments are only asked if they must be."""
+    for opened in reversed(view.open):
+        row = opened.table.rows.get(number)
+        if row is not None and row[0] <= offset:
+            return True
+    return offset >= first_offset(view, number)
 
 
 def _stretches(indexes: Sequence[int]) -> list[tuple[int, int]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from cache import CacheError, MessageCache, OffHeapTier, ReadCache, plan_memory
+from cache import CacheConfig, CacheError, MessageCache, OffHeapTier, ReadCache, plan_memory
 
 from .config import MIB, StoreConfig
-from .errors import StoreUnusable
+from .errors import StoreError, StoreUnusable
 from .lane import Lane
 
 RECENT_BYTES = 64 * MIB
@@ -37,12 +37,15 @@ class Caches:
             if recent is None:
                 recent = plan.dram_bytes if config.cache is None else plan.write_cache_bytes
         self.recent_bytes = RECENT_BYTES if recent is None else recent
+        self.error: str | None = None  # why a cache was given up
         self.messages: MessageCache | None = None
         self.reads: ReadCache | None = None
         self.lanes = 1
         try:
-            if config.cache is not None:
+            if isinstance(config.cache, CacheConfig):
                 self.messages = MessageCache(config.cache)
+            elif plan is not None and config.cache == "plan":
+                self.messages = MessageCache(plan.cache_config())
             if config.read_cache_bytes:
                 self.reads = ReadCache([OffHeapTier(config.read_cache_bytes)])
         except CacheError as error:
@@ -57,6 +60,19 @@ class Caches:
         """Retention has moved the first offsets of a lane's streams: nobody reads what is below them."""
         if self.messages is None and self.reads is None:
             return
+        try:
+            self._release_removed(lane)
+        except (OSError, StoreError):
+            raise
+        except Exception as error:
+            self.give_up(error)
+
+    def give_up(self, error: Exception) -> None:
+        """A cache has failed: go on without any. One is never worth an append, nor the store's own work."""
+        self.error = f"the caches are off: {type(error).__name__}: {error}"
+        self.close()
+
+    def _release_removed(self, lane: Lane) -> None:
         for number in range(len(lane.streams)):
             first, key = lane.view.sealed[0].first_offset(number), self.key(lane, number)
             if self.messages is not None:
@@ -69,6 +85,7 @@ class Caches:
     def stats(self) -> dict[str, Any]:
         """Plain and nested; None for what there is not."""
         return {
+            "error": self.error,
             "plan": None if self.plan is None else self.plan.as_dict(),
             "messages": None if self.messages is None else self.messages.stats(),
             "reads": None if self.reads is None else self.reads.stats(),

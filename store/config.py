@@ -32,7 +32,8 @@ class StoreConfig:
         alignment: what happens to the last, partly filled 4 KiB block of a write (R4 to R6).
         segment_bytes: size of a full segment; the first ones of a new lane are smaller.
         prewrite_bytes: segments of this many bytes in all stand pre-written (R7) when `open` returns.
-        publish_buffer_bytes: cap of the bytes accepted and not yet durable, over all lanes (R19).
+        publish_buffer_bytes: cap of the bytes accepted and not yet durable, over all lanes (R19); at most the
+            plan's, if there is one.
         append_timeout_ms: how long an append waits at that cap before `PublishBufferFull`.
         max_message_bytes: larger messages are refused with `MessageTooLarge`.
         max_frame_bytes: a batch is cut when its payloads reach this.
@@ -42,11 +43,12 @@ class StoreConfig:
         retention_ms: sealed segments whose newest message is older are removed; None keeps them.
         retention_bytes: the oldest sealed segments are removed while the store is larger; None keeps them.
         direct_io: None tries O_DIRECT and falls back; True and False insist.
-        memory_limit_bytes: the one number that the sizes of ring, publish buffer and tiers follow from where they are
-            not set (R24; `stats()["cache"]["plan"]`). None is a quarter of what is available in this container; 0
-            plans nothing: the ring then has 64 MiB.
-        cache: a message cache of tiers behind the ring, with its rules (R13 to R18, R20). None is none: the ring,
-            which costs an append nothing, then has all of the plan's share for messages.
+        memory_limit_bytes: the one number that the sizes of the ring and of the plan's tiers follow from (R24; see
+            `stats()["cache"]["plan"]`). None is a quarter of what is available in this container; 0 plans nothing: the
+            ring then has 64 MiB.
+        cache: a message cache of tiers behind the ring, with its rules (R13 to R18, R20); "plan" takes the plan's
+            tiers, which evict what is oldest. None is none: the ring, which costs an append nothing, then has all of
+            the plan's share for messages.
         read_cache_bytes: memory of the read cache with its own read-ahead (R22). 0 leaves both to the page cache.
     """
 
@@ -65,7 +67,7 @@ class StoreConfig:
     retention_bytes: int | None = None
     direct_io: bool | None = None
     memory_limit_bytes: int | None = None
-    cache: CacheConfig | None = None
+    cache: CacheConfig | Literal["plan"] | None = None
     read_cache_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -87,8 +89,10 @@ class StoreConfig:
             self._integer("memory_limit_bytes", LEAST_BYTES, 1 << 50)
         elif self.memory_limit_bytes is not None:
             self._integer("memory_limit_bytes", 0, 0)
-        if self.cache is not None and not isinstance(self.cache, CacheConfig):
-            raise InvalidConfig(f"cache is a CacheConfig or None, not {type(self.cache).__name__}")
+        if self.cache not in (None, "plan") and not isinstance(self.cache, CacheConfig):
+            raise InvalidConfig(f'cache is a CacheConfig, "plan" or None, not {self.cache!r}')
+        if self.cache == "plan" and self.memory_limit_bytes == 0:
+            raise InvalidConfig('cache="plan" needs a plan: give memory_limit_bytes a number, or leave it out')
         self._integer("read_cache_bytes", 0, 1 << 50)
         if self.durability not in ("force", "os"):
             raise InvalidConfig(f'durability is "force" or "os", not {self.durability!r}')

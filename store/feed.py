@@ -51,8 +51,10 @@ class LaneFeed:
         self._lanes = lanes
         self._segments: deque[OpenSegment] = deque(lane.view.open)
         self._frame = 0  # of the first segment here: the next one
+        self._taken = 0  # entries of that segment that were handed out
         if self._segments:  # resumed: what it has already is on the device, and no longer in memory
             self._frame = len(self._segments[0].table.frame_entry)
+            self._taken = self._segments[0].table.entries
         self._next = np.array([stream.next_offset for stream in lane.streams], np.int64)
         lane.on_segment = self._segments.append
 
@@ -102,20 +104,31 @@ class LaneFeed:
         while self._segments:
             opened = self._segments[0]
             table = opened.table
-            begins, low, whole = table.frame_entry, self._frame, table.whole_frames()
+            # Asked before the look at its frames, which then are all that it will ever have.
+            is_full = len(self._segments) > 1 and table.visible == table.entries
+            begins, low, (whole, end) = table.frame_entry, self._frame, table.whole_frames()
             if low < whole:
                 begin = begins[low]
                 high = max(low + 1, bisect_right(begins, begin + most, low, whole) - 1)
+                if high < whole:
+                    end = begins[high]
+                self._hand_out(begin, end)
                 self._frame = high
-                end = begins[high] if high < len(begins) else table.visible
                 if end > begin:
                     return opened, low, high, begin, end
-                continue  # marks have no messages
-            if len(self._segments) == 1 or table.visible < table.entries:
+            elif is_full:
+                self._hand_out(table.entries, 0)
+                self._segments.popleft()
+                self._frame = 0
+            else:
                 return None
-            self._segments.popleft()  # full, and all of it was taken
-            self._frame = 0
         return None
+
+    def _hand_out(self, begin: int, end: int) -> None:
+        """The entries begin .. end - 1 of a segment come next. All rests on this: a gap would shift every offset."""
+        if begin != self._taken:
+            raise RuntimeError(f"the feed of a lane skipped entries {self._taken} to {begin}")
+        self._taken = end
 
     def _offsets(self, numbers: Ints) -> Ints:
         """(n,) each message's offset: the streams' own count, since a queue's offsets have no gaps."""

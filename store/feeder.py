@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cache import MessageCache
 
@@ -29,15 +29,16 @@ class Feeder:
     Invariant: what a reader finds in the cache was intact in the ring after it had been copied.
     """
 
-    def __init__(self, cache: MessageCache, lanes: Sequence[Lane]) -> None:
+    def __init__(self, cache: MessageCache, lanes: Sequence[Lane], give_up: Callable[[Exception], None]) -> None:
+        """`give_up` is called with the error that ends the feeding."""
         self._cache = cache
+        self._give_up = give_up
         self._feeds = [LaneFeed(lane, len(lanes)) for lane in lanes]
         self._stepping = threading.Lock()
         self._wake = threading.Event()
         self._asleep = self._resting = False
         self._closing = False
         self.missed_messages = 0
-        self.error: str | None = None
         self._thread = threading.Thread(target=self._run, name="stratalog-cache", daemon=True)
 
     def start(self) -> None:
@@ -70,22 +71,22 @@ class Feeder:
                 while self._waits(END_PART) and self.step() and not self._closing:
                     time.sleep(PAUSE_S)
         except Exception as error:  # a cache is never worth an append
-            self.error = f"the message cache is off: {type(error).__name__}: {error}"
             for feed in self._feeds:
                 feed.stop()
-            self._cache.close()
+            self._give_up(error)
 
     def _sleep(self) -> None:
         """Wait until the ring wants to be fed from, or all is quiet; then feed the rest."""
         self._wake.clear()
         self._asleep = True  # from now on told of what comes; what came before is looked for once more
+        self._resting = True
         before = [feed.lane.durable for feed in self._feeds]
         some = self._waits(None)
         self._resting = not some
         due = self._closing or self._waits(BEGIN_PART) or self._wake.wait(QUIET_S if some else None)
         self._asleep = self._resting = False
-        if not due and before == [feed.lane.durable for feed in self._feeds]:
-            self.settle()
+        while not due and not self._closing and before == [feed.lane.durable for feed in self._feeds] and self.step():
+            time.sleep(PAUSE_S)
 
     def _waits(self, part: int | None) -> bool:
         """Whether more than this part of a ring waits to be cached; anything at all, if None."""

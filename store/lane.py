@@ -239,8 +239,9 @@ class Lane:
         self.table = OpenTable()
         self.tail += DATA_START
         opened = OpenSegment(segment, self.table)
-        if self.on_segment is not None:
-            self.on_segment(opened)
+        tell = self.on_segment
+        if tell is not None:
+            tell(opened)
         with self._viewing:
             self.view = View(self.view.sealed, (*self.view.open, opened))
 

@@ -45,7 +45,7 @@ class ReadCounters:
         self.unsound_messages = 0  # of a cache, and not what the log has: read from the log then
         self.device_messages = 0
         self.device_payload_bytes = 0
-        self.device_least_bytes = 0  # the shortest of these messages, 0 if there was none
+        self.device_least_bytes: int | None = None  # the shortest of these messages
         self.device_bytes = 0  # with the gaps between those that were read together
         self.device_reads = 0
 
@@ -151,7 +151,8 @@ class Reader:
         counters, least = self.counters, min(sizes or lengths)
         counters.device_messages += len(found)
         counters.device_payload_bytes += sum(lengths)
-        counters.device_least_bytes = min(counters.device_least_bytes or least, least)
+        known = counters.device_least_bytes
+        counters.device_least_bytes = least if known is None else min(known, least)
         counters.device_bytes += size
         counters.device_reads += calls
         return found

@@ -64,7 +64,10 @@ class MessageStore(Appender, Fetcher):
         self._disk = disk
         self._poison: StoreError | None = None
         self._flushers: list[Flusher] = []
+        self._ending = threading.RLock()
+        self._ended = False
         self._feeder: Feeder | None = None
+        self._upkeep: Upkeep = None  # type: ignore[assignment]  # made with the lanes
         self.losses: list[Loss] = []
         self._scanned_bytes = 0
         self._scan_ms = 0.0
@@ -77,6 +80,7 @@ class MessageStore(Appender, Fetcher):
         try:
             self._open(repair)
         except BaseException as error:
+            self._stop_background()
             self._caches.close()
             for lane in self._lanes:
                 lane.close()
@@ -148,8 +152,17 @@ class MessageStore(Appender, Fetcher):
         if caches.messages is not None or caches.reads is not None:
             self._reader = CachedReader(caches)
         if caches.messages is not None and (caches.messages.blocks.capacity_bytes or caches.messages.edges):
-            self._feeder = Feeder(caches.messages, self._lanes)
+            self._feeder = Feeder(caches.messages, self._lanes, caches.give_up)
             self._feeder.start()
+
+    def _stop_background(self) -> None:
+        """End the threads that an `open` which fails may have started."""
+        if self._feeder is not None:
+            self._feeder.close()
+        if self._upkeep is not None:
+            self._upkeep.stop()
+        for queue in self._queues:
+            queue.close(StoreClosed(self._why_closed))
 
     def _arrived(self) -> None:
         super()._arrived()
@@ -192,12 +205,19 @@ class MessageStore(Appender, Fetcher):
         return align_up(max(self._caches.recent_bytes // lanes, RING_FRAMES * largest))
 
     def close(self) -> None:
-        """Make everything durable, note where the log ends, and let the folder go. Twice is fine."""
+        """Make everything durable, note where the log ends, and let the folder go. Twice is fine.
+
+        If it is interrupted, call it again: it goes on where it was.
+        """
         with self._naming:
-            if self._closed:
-                return
             self._closed = True
             forget(self)
+        with self._ending:
+            if not self._ended:
+                self._end()
+                self._ended = True
+
+    def _end(self) -> None:
         closed = StoreClosed(self._why_closed)
         for queue in self._queues:
             answer_all(queue.close(closed), closed)
@@ -224,7 +244,7 @@ class MessageStore(Appender, Fetcher):
     def after_fork(self) -> None:
         """In a forked child: this copy has no threads, and its files are its parent's. It counts as closed."""
         self._why_closed = f"the store {self.path} was opened before a fork; open it in the process that uses it"
-        self._closed = True
+        self._closed = self._ended = True
         self._naming, self._arrivals = threading.Lock(), threading.Condition()  # a lost thread may hold them
         error = StoreClosed(self._why_closed)
         for lane, queue, flusher in zip(self._lanes, self._queues, self._flushers, strict=True):
@@ -287,7 +307,6 @@ class MessageStore(Appender, Fetcher):
             "cache": {
                 **self._caches.stats(),
                 "missed_messages": 0 if self._feeder is None else self._feeder.missed_messages,
-                "error": None if self._feeder is None else self._feeder.error,
             },
             "publish_buffer": {
                 "used_bytes": sum(queue.used_bytes for queue in self._queues),

@@ -118,14 +118,17 @@ class OpenTable:
         """(n, 3): position, length and checksum of the entries low .. high - 1, not to be written to."""
         return self._columns[low:high]
 
-    def whole_frames(self) -> int:
-        """How many frames, from the first, readers may see the whole of; empty ones behind them are left out."""
+    def whole_frames(self) -> tuple[int, int]:
+        """How many frames, from the first, readers may see the whole of, and their entries; as of one moment.
+
+        Empty frames behind them are left out.
+        """
         visible, begins = self.visible, self.frame_entry
         count = bisect_left(begins, visible)  # these have begun below it
         if not count:
-            return 0
+            return 0, 0
         end = begins[count] if count < len(begins) else self.entries
-        return count if end == visible else count - 1
+        return (count, end) if end == visible else (count - 1, begins[count - 1])
 
     def frames_of(self, entries: Uint32s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64], npt.NDArray[np.uint16]]:
         """Index, time and flags of the frame of each entry; entries ascend, and there is one."""

@@ -214,11 +214,16 @@ class Upkeep:
                 segment.drop_pages(begin, position - begin)
                 self._dropped[lane.index] = (sequence, position)
 
-    def close(self) -> None:
-        """Seal what is full and end. The lanes must have ended."""
+    def stop(self) -> None:
+        """End the thread, whatever is left to do."""
         self._closing = True
         self._wake.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def close(self) -> None:
+        """Seal what is full and end. The lanes must have ended."""
+        self.stop()
         with contextlib.suppress(OSError, StoreCorrupt):
             self._seal_full()
             self._clear_away()

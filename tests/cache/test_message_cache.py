@@ -71,7 +71,10 @@ def test_what_is_not_admitted_has_its_edges_kept() -> None:
     assert list(edges.offsets) == [1]
     assert edges.heads == [rows[1][2][:100]] and edges.tails == [rows[1][2][9_000 - (9_000 - 100) % 4096 :]]
     cache.release(0, 2)
-    assert not cache.read(0, 0, 2).offsets and not cache.read_edges(0, 0, 2).offsets
+    cache.fill(batch_of([(1, 0, b"another")]))
+    assert not cache.read(0, 0, 2).offsets
+    cache.fill(batch_of([(1, 1, bytes(9_000))]), positions=[4096 - 100])
+    assert not cache.read_edges(0, 0, 2).offsets
     cache.close()
 
 

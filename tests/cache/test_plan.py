@@ -45,7 +45,7 @@ def test_the_parts_follow_the_sources_proportions(limit: int) -> None:
     assert plan.tail_cache_bytes == pytest.approx(2 * plan.index_cache_bytes, abs=8)
     assert abs(plan.read_cache_bytes - plan.write_cache_bytes) <= 1
     for tier, share in (("heap", 32), ("off_heap", 1700), ("private_file", 5000)):
-        assert getattr(plan, f"{tier}_bytes") == pytest.approx(plan.dram_bytes * share / 6732, abs=32 << 10)
+        assert getattr(plan, f"{tier}_bytes") == pytest.approx(plan.tail_cache_bytes * share / 6732, abs=32 << 10)
 
 
 def test_the_default_is_a_quarter_of_what_is_available() -> None:
@@ -64,7 +64,7 @@ def test_a_cache_opens_with_what_was_planned(tmp_path: Path) -> None:
     plan = plan_memory(LEAST_BYTES)
     for settings in ({}, {"private_file_folder": tmp_path}):
         cache = MessageCache(plan.cache_config(**settings))
-        assert 0.8 * plan.dram_bytes <= cache.blocks.capacity_bytes <= plan.dram_bytes
+        assert 0.8 * plan.tail_cache_bytes <= cache.blocks.capacity_bytes <= plan.tail_cache_bytes
         cache.close()
 
 

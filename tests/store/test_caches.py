@@ -281,6 +281,7 @@ def test_reading_releases_what_was_read_if_that_is_wanted(tmp_path: Path) -> Non
         for found, expected in ranges(store, rows, 32):
             assert found == expected
         assert before > 8 * MIB
+        messages.blocks.settle()
         assert messages.blocks.used_bytes == 0
         assert contents(store, list(rows)) == rows
 

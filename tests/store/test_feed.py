@@ -1,0 +1,133 @@
+"""What the cache is fed with: every message once, with its offset, at whatever moments the feed looks."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from store.feed import LaneFeed
+from store.ring import Ring
+from store.table import OpenTable, entry_rows
+
+SIZE = 100
+
+
+class Tables:
+    """A lane's tables, filled and made visible by hand; all messages are of stream 0 and have 100 bytes."""
+
+    def __init__(self) -> None:
+        self.ring = Ring(1 << 20)
+        self.ring.fill(0, [bytes(range(250)) * 4000], 1_000_000)
+        self.lane: Any = SimpleNamespace(
+            index=0, view=SimpleNamespace(open=()), streams=[], ring=self.ring, durable=1 << 40, on_segment=None
+        )
+        self.feed = LaneFeed(self.lane, 1)
+        self.tail = 0
+
+    def segment(self) -> OpenTable:
+        table = OpenTable()
+        self.lane.on_segment(SimpleNamespace(segment=SimpleNamespace(base=0), table=table))
+        return table
+
+    def frame(self, table: OpenTable, count: int) -> None:
+        starts = range(self.tail, self.tail + count * SIZE, SIZE)
+        rows = entry_rows(starts, array("I", [SIZE] * count), array("I", starts))
+        table.add_frame(self.tail, 0, 0, rows)
+        table.frame_numbers.append(bytes(2 * count))
+        self.tail += count * SIZE
+
+    def taken(self) -> list[tuple[int, int]]:
+        """(offset, where it lies) of all that can be taken."""
+        found: list[tuple[int, int]] = []
+        while parts := self.feed.take(7):
+            for part in parts:
+                found += zip(part.batch.offsets.tolist(), part.batch.tags.tolist(), strict=True)
+        return found
+
+
+@pytest.fixture
+def tables() -> Tables:
+    return Tables()
+
+
+def expected(first: int, end: int) -> list[tuple[int, int]]:
+    return [(offset, offset * SIZE) for offset in range(first, end)]
+
+
+def test_only_whole_frames_that_are_visible_are_taken(tables: Tables) -> None:
+    table = tables.segment()
+    assert tables.taken() == []
+    tables.frame(table, 5)
+    tables.frame(table, 3)
+    found = []
+    for visible in (0, 4, 5, 7, 8):
+        table.visible = visible
+        found.append(tables.taken())
+    assert found == [[], [], expected(0, 5), [], expected(5, 8)]
+
+
+def test_marks_between_frames_are_stepped_over(tables: Tables) -> None:
+    table = tables.segment()
+    for count in (0, 4, 0, 0, 2, 0):
+        tables.frame(table, count)
+        table.visible = table.entries
+    assert tables.taken() == expected(0, 6)
+    tables.frame(table, 1)
+    table.visible = table.entries
+    assert tables.taken() == expected(6, 7)
+
+
+@pytest.mark.parametrize("behind", ["whole_frames", "the first look"])
+def test_the_end_of_a_segment_becomes_visible_while_the_feed_looks(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, behind: str
+) -> None:
+    first = tables.segment()
+    tables.frame(first, 5)
+    first.visible = 5
+    tables.frame(first, 4)
+    second = tables.segment()
+    tables.frame(second, 3)
+    look = OpenTable.whole_frames
+
+    def meanwhile(table: OpenTable) -> tuple[int, int]:
+        found = look(table)
+        first.visible, second.visible = 9, 3
+        return found if behind == "whole_frames" else look(table)
+
+    monkeypatch.setattr(OpenTable, "whole_frames", meanwhile)
+    assert tables.taken() == expected(0, 12)
+
+
+def test_a_frame_that_comes_while_the_feed_looks_is_taken_next_time(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tables.segment()
+    tables.frame(table, 2)
+    table.visible = 2
+    look: Callable[[OpenTable], tuple[int, int]] = OpenTable.whole_frames
+    more = iter((3, 1))
+
+    def meanwhile(mine: OpenTable) -> tuple[int, int]:
+        found = look(mine)
+        for count in more:
+            tables.frame(table, count)
+            table.visible = table.entries
+            break
+        return found
+
+    monkeypatch.setattr(OpenTable, "whole_frames", meanwhile)
+    assert tables.taken() == expected(0, 6)
+
+
+def test_a_feed_that_would_skip_messages_raises(tables: Tables) -> None:
+    table = tables.segment()
+    tables.frame(table, 5)
+    tables.frame(table, 5)
+    table.visible = 10
+    tables.feed._frame = 1
+    with pytest.raises(RuntimeError, match="skipped"):
+        tables.taken()
