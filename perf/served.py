@@ -48,6 +48,7 @@ def served(before: Mark, after: Mark) -> Figures:
     The device's messages are those that no memory had. Bytes are None where the store does not count them.
     """
     first, last = _reads(before), _reads(after)
+    least = last.pop("device_least_bytes", None)  # no counter: the shortest message since the store was opened
     reads = {name: count - first.get(name, 0) for name, count in last.items()}
     hits = _tier_hits(after)
     for name, (messages, size) in _tier_hits(before).items():
@@ -74,7 +75,7 @@ def served(before: Mark, after: Mark) -> Figures:
         "device_reads": reads["device_reads"],
         "device_mb": reads["device_bytes"] / 1e6,
         "device_messages": reads["device_messages"],
-        "device_least_bytes": last.get("device_least_bytes"),  # since the store was opened
+        "device_least_bytes": least,
         "kernel_read_mb": fetched,
         "edge_messages": edges[0] - edges_before[0],
         "edge_mb": (edges[1] - edges_before[1]) / 1e6,
