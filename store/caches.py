@@ -35,7 +35,9 @@ class Caches:
         if plan is not None:
             self.publish_buffer_bytes = min(self.publish_buffer_bytes, plan.publish_buffer_bytes)
             if recent is None:
-                recent = plan.dram_bytes if config.cache is None else plan.write_cache_bytes
+                share = plan.dram_bytes if config.cache is None else plan.write_cache_bytes
+                # Nobody has asked for more: it is used again and again, and fresh memory is dear to touch.
+                recent = min(share, RECENT_BYTES) if config.memory_limit_bytes is None else share
         self.recent_bytes = RECENT_BYTES if recent is None else recent
         self.error: str | None = None  # why a cache was given up
         self.messages: MessageCache | None = None

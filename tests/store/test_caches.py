@@ -364,8 +364,19 @@ def test_sizes_follow_from_one_number() -> None:
     assert (caches.messages, caches.reads) == (None, None)
 
 
+def test_the_plans_own_tiers_can_be_asked_for() -> None:
+    caches = Caches(StoreConfig(memory_limit_bytes=96 * MIB, cache="plan"))
+    assert caches.plan is not None and caches.messages is not None
+    assert caches.recent_bytes == caches.plan.write_cache_bytes
+    assert 0 < caches.messages.blocks.capacity_bytes <= caches.plan.tail_cache_bytes
+    caches.close()
+    with pytest.raises(InvalidConfig, match="needs a plan"):
+        StoreConfig(memory_limit_bytes=0, cache="plan")
+
+
 def test_what_is_set_stands_whatever_the_plan_says(tmp_path: Path) -> None:
     assert Caches(StoreConfig(recent_bytes=5 * MIB)).recent_bytes == 5 * MIB
+    assert Caches(StoreConfig()).recent_bytes <= RECENT_BYTES
     nothing = Caches(StoreConfig(memory_limit_bytes=0))
     assert (nothing.plan, nothing.recent_bytes) == (None, RECENT_BYTES)
     with MessageStore.open(tmp_path, tiny(memory_limit_bytes=0)) as store:
