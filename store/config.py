@@ -37,9 +37,9 @@ class StoreConfig:
         append_timeout_ms: how long an append waits at that cap before `PublishBufferFull`.
         max_message_bytes: larger messages are refused with `MessageTooLarge`.
         max_frame_bytes: a batch is cut when its payloads reach this.
-        recent_bytes: the ring of recent frames in memory, over all lanes. None is 64 MiB, or what the plan has for it if
-            `memory_limit_bytes` is given. A lane's part is at least four times its largest frame, whatever is given
-            here. Memory is taken as the log grows into it.
+        recent_bytes: the ring of recent frames in memory, over all lanes. None is 64 MiB, or what the plan has for
+            it if `memory_limit_bytes` is given. A lane's part is at least four times its largest frame, whatever is
+            given here. Memory is taken as the log grows into it.
         retention_ms: sealed segments whose newest message is older are removed; None keeps them.
         retention_bytes: the oldest sealed segments are removed while the store is larger; None keeps them.
         direct_io: None tries O_DIRECT and falls back; True and False insist.
