@@ -32,8 +32,6 @@ class CachedReader(Reader):
         super().__init__()
         self._caches = caches
         config = caches.messages.config if caches.messages is not None else None
-        # With a threshold the messages that are read from the device lie far apart in the log.
-        self._reads_alone = config is not None and not config.evicts
         self._releases = config is not None and config.release_on_read
         self._follows = config is not None and config.active_backlog_messages > 0
 

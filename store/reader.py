@@ -55,7 +55,6 @@ class Reader:
 
     def __init__(self) -> None:
         self.counters = ReadCounters()
-        self._reads_alone = False
         self.buffers = BufferPool()
 
     # -- bounds ---------------------------------------------------------------------------------------
@@ -147,7 +146,7 @@ class Reader:
         self, segment: Segment, starts: Sequence[int], lengths: Sequence[int], sizes: Sequence[int] | None = None
     ) -> list[bytes]:
         """Ranges of a segment from its file; `sizes` are the messages' where a range is only a part of one."""
-        found, size, calls = segment.read_places(starts, lengths, alone=self._reads_alone)
+        found, size, calls = segment.read_places(starts, lengths)
         counters, least = self.counters, min(sizes or lengths)
         counters.device_messages += len(found)
         counters.device_payload_bytes += sum(lengths)

@@ -37,6 +37,7 @@ class Segment:
         self.header = header
         self.base: int | None = None
         self.removed = False
+        self.reads_alone = False  # nobody will want what lies around a message that is read
         self._disk = disk
         self._direct = direct
         self._log: LogFile | None = None
@@ -94,13 +95,8 @@ class Segment:
         """`size` bytes from the file, fewer at its end."""
         return self.read_places([position], [size])[0][0]
 
-    def read_places(
-        self, starts: Sequence[int], lengths: Sequence[int], *, alone: bool = False
-    ) -> tuple[list[bytes], int, int]:
-        """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend.
-
-        `alone`: nobody will want what lies around them.
-        """
+    def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int, int]:
+        """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend."""
         data, windows = self.data, self._windows
         found: list[bytes] = []
         index, count, total, calls = 0, len(starts), 0, 0
@@ -111,7 +107,7 @@ class Segment:
                 end = starts[last] + lengths[last]
                 last += 1
             for window in (begin // WINDOW_BYTES, (end - 1) // WINDOW_BYTES):
-                if window not in windows and not alone:
+                if window not in windows and not self.reads_alone:
                     self._read_ahead(data, window)
             try:
                 part = data.read(begin, end - begin)

@@ -152,6 +152,12 @@ class MessageStore(Appender, Fetcher):
         if caches.messages is not None or caches.reads is not None:
             self._reader = CachedReader(caches)
         if caches.messages is not None and (caches.messages.blocks.capacity_bytes or caches.messages.edges):
+            # Where a threshold chooses, what is read from the device lies far apart in the log.
+            self._upkeep.reads_alone = alone = not caches.messages.config.evicts
+            for lane in self._lanes:
+                held = [sealed.segment for sealed in lane.view.sealed] + [opened.segment for opened in lane.view.open]
+                for segment in held:
+                    segment.reads_alone = alone
             self._feeder = Feeder(caches.messages, self._lanes, caches.give_up)
             self._feeder.start()
 

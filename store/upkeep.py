@@ -67,6 +67,7 @@ class Upkeep:
         self._closing = False
         self._retires = True
         self._wake.set()
+        self.reads_alone = False  # of new segments
         self.prewritten_bytes = 0
         self.recycled_segments = 0
         self.removed_segments = 0
@@ -103,6 +104,7 @@ class Upkeep:
                 size = self._extend(lane, sequence, size, at_least_bytes)
             header = lane.next_header(sequence, size, self._store_id)
             segment = Segment(self._disk, lane.folder, header, direct=self._direct)
+            segment.reads_alone = self.reads_alone
             try:
                 segment.open_log()  # now: once there is a frame for it, a refusal would cost more than this append
             except OSError as error:
