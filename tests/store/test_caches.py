@@ -207,9 +207,10 @@ def test_edges_save_the_bytes_they_hold(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "alone"), [("computed threshold", True), ("one tier", False), ("read cache", False)])
 def test_nothing_is_read_around_messages_that_a_threshold_left_out(tmp_path: Path, name: str, alone: bool) -> None:
+    rows: Rows = {}
     for _ in range(2):  # new segments, and those of before
         with MessageStore.open(tmp_path, small(**SETTINGS[name])) as store:
-            fill(store, random.Random(5), {}, 100)
+            fill(store, random.Random(5), rows, 100)
             view = store._lanes[0].view
             held = [sealed.segment for sealed in view.sealed] + [opened.segment for opened in view.open]
             assert {segment.reads_alone for segment in held} == {alone}
