@@ -44,14 +44,21 @@ class _GatedFile(OsFile):
 class OneSlowDisk(GatedDisk):
     """The system's disk; once the gate is shut, the next write of frames waits for it, and no other write does."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = threading.Event()  # it waits now
+
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
         return _OneSlowFile(self, path, create=create, direct=direct)
 
 
 class _OneSlowFile(_GatedFile):
+    _disk: OneSlowDisk
+
     def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
         frames = how.get("force", False)  # segments are made without
         if frames and not self._disk.gate.is_set() and self._disk.waiting.acquire(blocking=False):
+            self._disk.holds.set()
             self._disk.gate.wait()
         OsFile.write(self, parts, position, **how)
 

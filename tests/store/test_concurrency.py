@@ -374,7 +374,9 @@ def test_one_slow_write_is_not_overtaken_until_the_ring_is_full(tmp_path: Path) 
         store.append("t", 0, b"first")
         disk.waiting.release()  # one write may wait
         disk.gate.clear()
-        tickets = [store.submit("t", 0, bytes(30_000)) for _ in range(600)]  # more than the ring has room for
+        tickets = [store.submit("t", 0, bytes(30_000))]
+        assert disk.holds.wait(PATIENCE_S)  # else a later one might be the first to come to the disk
+        tickets += [store.submit("t", 0, bytes(30_000)) for _ in range(599)]  # more than the ring has room for
         until(lambda: store._queues[0]._in_flight >= WRITES_IN_FLIGHT)  # a batch may be more than one
         assert store._lanes[0].poison is None
         assert not any(ticket.done() for ticket in tickets)  # all lie behind the slow one
