@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -70,16 +72,19 @@ class CacheConfig:
 
     def open_tiers(self) -> list[Tier]:
         """The tiers in their order of use. Raises CacheUnusable; what was opened before is let go of then."""
+        private, persistent = self.private_file_folder, self.persistent_folder
+        makers: list[Callable[[], Tier]] = [
+            lambda: HeapTier(self.heap_bytes),
+            lambda: OffHeapTier(self.off_heap_bytes),
+        ]
+        if private is not None:
+            makers.append(lambda: PrivateFileTier(self.private_file_bytes, private))
+        if persistent is not None:
+            makers.append(lambda: PersistentMemoryTier(self.persistent_bytes, persistent))
         tiers: list[Tier] = []
-        try:
-            tiers.append(HeapTier(self.heap_bytes))
-            tiers.append(OffHeapTier(self.off_heap_bytes))
-            if self.private_file_folder is not None:
-                tiers.append(PrivateFileTier(self.private_file_bytes, self.private_file_folder))
-            if self.persistent_folder is not None:
-                tiers.append(PersistentMemoryTier(self.persistent_bytes, self.persistent_folder))
-        except BaseException:
-            for tier in tiers:
-                tier.close()
-            raise
+        with ExitStack() as undo:
+            for make in makers:
+                tiers.append(make())
+                undo.callback(tiers[-1].close)
+            undo.pop_all()
         return tiers

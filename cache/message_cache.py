@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,9 @@ class MessageCache:
         self.admission = Admission(config.expected_bytes, config.threshold_bytes)
         self.cursors = ActiveCursors(config.active_backlog_messages) if config.active_backlog_messages else None
         tiers = config.open_tiers()
-        try:
+        with ExitStack() as undo:
+            for tier in tiers:
+                undo.callback(tier.close)
             self.blocks = BlockCache(
                 tiers,
                 config.block_bytes,
@@ -43,10 +46,7 @@ class MessageCache:
                 class_bytes=config.class_bytes,
             )
             self.edges = EdgeCache(OffHeapTier(config.edge_bytes)) if config.edge_bytes else None
-        except BaseException:
-            for tier in tiers:
-                tier.close()
-            raise
+            undo.pop_all()
         self.not_admitted_messages = 0
         self.not_admitted_bytes = 0
         self._floors = np.zeros(0, np.int64)  # by stream: what is below was released

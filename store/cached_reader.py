@@ -15,12 +15,12 @@ from cache import NO_HIT, Batch, Edges, Hit
 
 from .caches import Caches
 from .errors import OffsetOutOfRange, StoreError
+from .finder import can_be_read
 from .format import checksum64
 from .message import Message, MessageBatch
-from .reader import LOW_32, Reader, first_offset
+from .reader import LOW_32, Reader
 from .run import Run
 from .streams import Stream
-from .write import View
 
 READ_THROUGH = "read"  # the cursor that plain reads move (R20)
 
@@ -69,7 +69,7 @@ class CachedReader(Reader):
 
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         view, number = stream.lane.view, stream.number
-        if number < 0 or limit <= 0 or not _can_be_read(view, number, offset):
+        if number < 0 or limit <= 0 or not can_be_read(view, number, offset):
             return super()._range(stream, offset, limit)  # empty, or an error
         hit = self._hit(stream, offset, limit)
         if len(hit.offsets) == limit:
@@ -111,8 +111,7 @@ class CachedReader(Reader):
                 datas = self._below(stream, run)
             else:
                 self._check(stream, run, datas)
-            self.counters.messages += len(run)
-            self.counters.bytes += sum(run.places[1])
+            self._count(run)
             found.update(zip([at - offset for at in run.offsets], datas, strict=True))
         return found
 
@@ -227,15 +226,6 @@ class CachedReader(Reader):
                 break
         lengths = np.fromiter(map(len, datas), np.int64, len(datas))
         return Batch.of(np.zeros(len(datas), np.int64), np.arange(offset, at), lengths, b"".join(datas), tags=checksums)
-
-
-def _can_be_read(view: View, number: int, offset: int) -> bool:
-    """Whether a stream's first offset is at most `offset`; sealed segments are only asked if they must be."""
-    for opened in reversed(view.open):
-        row = opened.table.rows.get(number)
-        if row is not None and row[0] <= offset:
-            return True
-    return offset >= first_offset(view, number)
 
 
 def _stretches(indexes: Sequence[int]) -> list[tuple[int, int]]:

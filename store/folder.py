@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+from contextlib import ExitStack
 from pathlib import Path
 
 from .disk import Disk
@@ -55,12 +56,11 @@ def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock
             raise StoreUnusable(f"{folder} is not a folder; give the path of a folder")
         # Whoever has the lock may be making the store just now: then its names are not judged by halves.
         lock = FolderLock(folder) if (folder / LOCK_FILE).exists() else None
-        try:
-            _check_names(disk, folder, create=create)
-        except BaseException:
+        with ExitStack() as undo:
             if lock is not None:
-                lock.release()
-            raise
+                undo.callback(lock.release)
+            _check_names(disk, folder, create=create)
+            undo.pop_all()
         return lock or FolderLock(folder)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -1,8 +1,7 @@
-"""Reading by stream and offset, over open tables and footers alike, every checksum verified."""
+"""Reading by stream and offset: what `finder` found is fetched, every checksum verified, and given as it is wanted."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,19 +9,17 @@ import numpy.typing as npt
 
 from .buffers import BufferPool
 from .errors import OffsetOutOfRange, StoreCorrupt
+from .finder import RUN_MESSAGES, Finder
 from .format import HAS_EXTRAS, checksum64
 from .frame import decode_at
 from .message import Message, MessageBatch, make_message
 from .request import Extras
 from .run import Run
-from .sealed import SealedSegment
 from .segment import Segment
 from .streams import Stream
 from .table import OpenTable
-from .write import OpenSegment, View
 
 LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
-RUN_MESSAGES = 16384  # a longer run is cut: its places are lists
 POOLED_BYTES = 128 << 10  # smaller buffers are reused by malloc as well
 CHUNK_MESSAGES = 256  # copied, checked and copied to their place while the caches still have them
 NO_EXTRAS = Extras(None, None, None)
@@ -50,59 +47,12 @@ class ReadCounters:
         self.device_reads = 0
 
 
-class Reader:
+class Reader(Finder):
     """Reads of one store. Has no state but its counters and spare buffers; any number of threads may use it."""
 
     def __init__(self) -> None:
         self.counters = ReadCounters()
         self.buffers = BufferPool()
-
-    # -- bounds ---------------------------------------------------------------------------------------
-
-    def bounds(self, stream: Stream) -> tuple[int, int]:
-        """(first, next): the offsets that can be read are first .. next - 1."""
-        view, number = stream.lane.view, stream.number
-        if number < 0:
-            return 0, 0
-        first = next_offset = None
-        for sealed in view.sealed[:1]:
-            first = sealed.first_of(number)[0]
-        if view.sealed:
-            begin, count = view.sealed[-1].first_of(number)
-            next_offset = begin + count
-        for opened in view.open:
-            row = opened.table.rows.get(number)
-            if row is not None:
-                first = row[0] if first is None else first
-                next_offset = opened.table.next_offset(number)
-        return first or 0, next_offset or 0
-
-    # -- finding --------------------------------------------------------------------------------------
-
-    def runs(self, stream: Stream, offset: int, limit: int) -> Iterator[Run]:
-        """Up to `limit` messages from `offset` on, as of now. Raises OffsetOutOfRange below the first."""
-        view, number = stream.lane.view, stream.number
-        if number < 0 or limit <= 0:
-            return
-        at = len(view.open)
-        while at:  # the newest first: most reads are of what was just written
-            at -= 1
-            row = view.open[at].table.rows.get(number)
-            if row is not None and row[0] <= offset:
-                break
-        else:
-            if offset < first_offset(view, number):
-                raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
-            for run, reached in _sealed_runs(stream, view.sealed, offset, limit):
-                yield run
-                offset, limit = reached, limit - len(run)
-            # A repair may have left a gap behind the sealed ones. Between open ones there is none: what looks
-            # like one is not durable yet.
-            offset = max(offset, _first_open(view, number))
-        for opened in view.open[at:]:
-            for run in _open_runs(opened, number, offset, limit):
-                yield run
-                offset, limit = run.offsets[-1] + 1, limit - len(run)
 
     # -- fetching -------------------------------------------------------------------------------------
 
@@ -113,9 +63,12 @@ class Reader:
             found = self._stored(stream, run)
         else:
             self._check(stream, run, found)
-        self.counters.messages += len(found)
-        self.counters.bytes += sum(run.places[1])
+        self._count(run)
         return found
+
+    def _count(self, run: Run) -> None:
+        self.counters.messages += len(run)
+        self.counters.bytes += sum(run.places[1])
 
     def _check(self, stream: Stream, run: Run, datas: list[bytes]) -> None:
         """Raises StoreCorrupt if the bytes are not those that were written."""
@@ -317,63 +270,6 @@ class Reader:
         if decoded is None:
             raise StoreCorrupt("a frame's header is damaged", segment.path, position)
         return decoded.extras()
-
-
-def first_offset(view: View, number: int) -> int:
-    """The first offset of a stream that a view knows, 0 if none."""
-    if view.sealed:
-        return view.sealed[0].first_offset(number)
-    return _first_open(view, number)
-
-
-def _first_open(view: View, number: int) -> int:
-    """The stream's first offset in the open segments, 0 if none has messages of it."""
-    rows = (opened.table.rows.get(number) for opened in view.open)
-    return next((row[0] for row in rows if row is not None), 0)
-
-
-def _open_runs(opened: OpenSegment, number: int, offset: int, limit: int) -> Iterator[Run]:
-    segment, table = opened
-    while limit > 0:
-        asked = min(limit, RUN_MESSAGES)
-        entries = table.find(number, offset, asked)
-        count = len(entries)
-        if count:
-            yield Run(segment, table, range(offset, offset + count), entries, table.places(entries))
-        if count < asked:
-            return
-        offset, limit = offset + count, limit - count
-
-
-def _sealed_runs(
-    stream: Stream, sealed: tuple[SealedSegment, ...], offset: int, limit: int
-) -> Iterator[tuple[Run, int]]:
-    """Runs with some message, and the offset behind each."""
-    number, ring = stream.number, stream.lane.ring
-    index = _last_from(sealed, number, offset)
-    while 0 <= index < len(sealed) and limit > 0:
-        first, count = sealed[index].first_of(number)
-        if count and offset < first + count:
-            offset = max(offset, first)  # a repair may have left a gap before this segment
-            asked = min(limit, RUN_MESSAGES, first + count - offset)
-            run = sealed[index].run(ring, number, offset, asked)
-            offset += asked
-            if len(run):
-                yield run, offset
-                limit -= len(run)
-        elif count or index + 1 == len(sealed):
-            index += 1
-        else:  # of many segments that have nothing of this stream
-            index = max(index + 1, _last_from(sealed, number, offset))
-
-
-def _last_from(sealed: tuple[SealedSegment, ...], number: int, offset: int) -> int:
-    """Index of the last segment whose first offset of the stream is at most `offset`; -1 if there is none.
-
-    A segment without messages of the stream has the first offset of the one that follows it, and one that does
-    not know the stream yet says 0: so this is the one that holds the offset, if any does.
-    """
-    return bisect_right(sealed, offset, key=lambda segment: segment.first_offset(number)) - 1
 
 
 def _joined(columns: Sequence[Times]) -> npt.NDArray[np.int64]:

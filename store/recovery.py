@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,12 +68,15 @@ class LaneRecovery:
 
     def run(self) -> Found:
         """Recover."""
-        try:
-            return self._run()
-        except BaseException:
-            for segment in self._opened:
-                segment.close()
-            raise
+        with ExitStack() as undo:
+            undo.callback(self._close_opened)
+            found = self._run()
+            undo.pop_all()
+        return found
+
+    def _close_opened(self) -> None:
+        for segment in self._opened:
+            segment.close()
 
     def _run(self) -> Found:
         found = self.found

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -212,7 +212,7 @@ def answer_all(requests: Sequence[Ticket], error: StoreError | None = None) -> N
     """Answer a batch: one wake-up for all its blocked producers, one call for each event loop."""
     kinds = set(map(type, requests))
     if kinds == {BlockingRequest}:
-        _answer_blocked(requests, error)  # type: ignore[arg-type]  # all of that one type
+        _answer_blocked(cast("Sequence[BlockingRequest]", requests), error)
         return
     blocked = [request for request in requests if type(request) is BlockingRequest]
     waiting = [request for request in requests if type(request) is AsyncRequest]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -67,27 +68,20 @@ class MessageStore(Appender, Fetcher):
         self._ending = threading.RLock()
         self._ended = False
         self._feeder: Feeder | None = None
-        self._upkeep: Upkeep = None  # type: ignore[assignment]  # made with the lanes
+        self._begun: list[Callable[[], None]] = []  # what ends each thread that was started
         self.losses: list[Loss] = []
         self._scanned_bytes = 0
         self._scan_ms = 0.0
         self._lock = enter_folder(disk, path)
         try:
-            self._caches = Caches(config)
-        except BaseException:
-            self._lock.release()
-            raise
-        try:
-            self._open(repair)
-        except BaseException as error:
-            self._stop_background()
-            self._caches.close()
-            for lane in self._lanes:
-                lane.close()
-            self._lock.release()
-            if isinstance(error, OSError):
-                raise StoreUnusable(f"{path} cannot be used as a store: {error.strerror or error}") from error
-            raise
+            with contextlib.ExitStack() as undo:  # of an opening that fails, or is interrupted
+                undo.callback(self._lock.release)
+                self._caches = Caches(config)
+                undo.callback(self._let_go)
+                self._open(repair)
+                undo.pop_all()
+        except OSError as error:
+            raise StoreUnusable(f"{path} cannot be used as a store: {error.strerror or error}") from error
         self._open_ms = (time.perf_counter() - began) * 1000
         watch(self)
 
@@ -141,6 +135,7 @@ class MessageStore(Appender, Fetcher):
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()
             self._add_lane(index, folder, found, header.lanes)
+        self._begun.append(self._upkeep.stop)
         self._upkeep.start(self._lanes)
         self._start_caches()
         for flusher in self._flushers:
@@ -159,16 +154,18 @@ class MessageStore(Appender, Fetcher):
                 for segment in held:
                     segment.reads_alone = alone
             self._feeder = Feeder(caches.messages, self._lanes, caches.give_up)
+            self._begun.append(self._feeder.close)
             self._feeder.start()
 
-    def _stop_background(self) -> None:
-        """End the threads that an `open` which fails may have started."""
-        if self._feeder is not None:
-            self._feeder.close()
-        if self._upkeep is not None:
-            self._upkeep.stop()
+    def _let_go(self) -> None:
+        """End what an opening that failed may have begun."""
+        for end in reversed(self._begun):
+            end()
         for queue in self._queues:
-            queue.close(StoreClosed(self._why_closed))
+            queue.close(StoreClosed(self._why_closed))  # the flushers end by that
+        self._caches.close()
+        for lane in self._lanes:
+            lane.close()
 
     def _arrived(self) -> None:
         super()._arrived()
