@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from os import PathLike
 from pathlib import Path, PosixPath
 from types import SimpleNamespace
 from typing import Any
@@ -86,8 +87,8 @@ class _NoLock:
 class KeptPath(PosixPath):
     """A path that makes each path below it once: recoveries by the thousand ask for the same few."""
 
-    def __truediv__(self, name: str) -> KeptPath:
-        below = self.__dict__.setdefault("below", {})
+    def __truediv__(self, name: str | PathLike[str]) -> KeptPath:
+        below: dict[str | PathLike[str], KeptPath] = self.__dict__.setdefault("below", {})
         if name not in below:
             below[name] = super().__truediv__(name)
         return below[name]
@@ -165,8 +166,10 @@ def open_store(
 def _look_past_the_ring(reader: Reader) -> None:
     """A run writes too little to overtake the ring: half of the reads do as if it had, and find the caches."""
     chance, recent, newest = random.Random("past the ring"), reader._recent, reader._newest
-    reader._recent = lambda *given: recent(*given) if chance.random() < 0.5 else None  # type: ignore[method-assign]
-    reader._newest = lambda *given: newest(*given) if chance.random() < 0.5 else None  # type: ignore[method-assign]
+    vars(reader).update(
+        _recent=lambda *given: recent(*given) if chance.random() < 0.5 else None,
+        _newest=lambda *given: newest(*given) if chance.random() < 0.5 else None,
+    )
 
 
 def abandon(store: MessageStore) -> None:
@@ -257,9 +260,10 @@ def upkeep_step(store: MessageStore, task: int) -> None:
 
 def close_store(store: MessageStore, drain: Callable[[], None]) -> None:
     """Close in order; `drain` does what the flushers would do until they end."""
-    for flusher in store._flushers:
-        setattr(flusher, "join", drain)  # noqa: B010  # of this one object
-    store.close()
+    with ExitStack() as stack:
+        for flusher in store._flushers:
+            stack.enter_context(mock.patch.object(flusher, "join", drain))
+        store.close()
 
 
 # -- recovery by itself -------------------------------------------------------------------------------

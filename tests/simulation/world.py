@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StorePoisoned, StoreUnreadable
+from store.config import Alignment, Durability
 from store.request import Barrier, Group, Ticket
 from store.testing import Fault, Operation, SimulatedDisk
 
@@ -41,8 +42,8 @@ class Shape:
     """What kind of run it is."""
 
     lanes: int = 1
-    durability: str = "force"
-    alignment: str = "adaptive"
+    durability: Durability = "force"
+    alignment: Alignment = "adaptive"
     queues: int = 3
     typical_bytes: int = 700
     large_bytes: int = 6_000
@@ -55,7 +56,7 @@ class Shape:
     def config(self) -> StoreConfig:
         """The smallest segments there are."""
         return StoreConfig(
-            lanes=self.lanes, durability=self.durability, alignment=self.alignment,  # type: ignore[arg-type]
+            lanes=self.lanes, durability=self.durability, alignment=self.alignment,
             segment_bytes=64 * KIB, max_message_bytes=90 * KIB, max_frame_bytes=16 * KIB, recent_bytes=0,
             retention_bytes=self.retention_bytes, retention_ms=self.retention_ms, memory_limit_bytes=0,
             cache=SMALL_CACHE if self.cached else None, read_cache_bytes=64 * KIB if self.cached else 0,
@@ -306,8 +307,8 @@ class World:
             else:
                 for _ in range(chance.choice((1, 1, 2, 5))):
                     queue, data = self._message()
-                    facts = {"key": b"k", "properties": {"p": "q"}} if chance.random() < 0.1 else {}
-                    ticket = store.submit(*queue, data, **facts)  # type: ignore[arg-type]
+                    facts: dict[str, Any] = {"key": b"k", "properties": {"p": "q"}} if chance.random() < 0.1 else {}
+                    ticket = store.submit(*queue, data, **facts)
                     self.ledger.hand(ticket.stream.lane.index, ticket, [queue], [data])
         except StorePoisoned:
             self.outcomes["StorePoisoned"] += 1

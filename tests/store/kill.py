@@ -18,9 +18,10 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from store import CacheConfig, MessageStore, StoreConfig
+from store.config import Alignment, Durability
 from store.format import checksum64
 
 RECORD = struct.Struct("<IQQI")  # queue, offset, seed of the payload, its length
@@ -34,18 +35,23 @@ class Settings(NamedTuple):
 
     producers: int
     lanes: int
-    alignment: str
-    durability: str
+    alignment: Alignment
+    durability: Durability
     cache_bytes: int = 0
 
     def config(self) -> StoreConfig:
         """Small segments, so that they roll and are sealed all the time."""
         return StoreConfig(
-            lanes=self.lanes, alignment=self.alignment, durability=self.durability,  # type: ignore[arg-type]
+            lanes=self.lanes, alignment=self.alignment, durability=self.durability,
             segment_bytes=256 << 10, max_message_bytes=64 << 10, max_frame_bytes=64 << 10, recent_bytes=0,
             cache=CacheConfig(off_heap_bytes=self.cache_bytes, block_bytes=4096) if self.cache_bytes else None,
             read_cache_bytes=self.cache_bytes,
         )  # fmt: skip
+
+
+def settings_of(producers: Any, lanes: Any, alignment: Any, durability: Any, cache_bytes: Any) -> Settings:
+    """From the words of a command line; the store refuses what is no alignment or durability."""
+    return Settings(int(producers), int(lanes), alignment, durability, int(cache_bytes))
 
 
 def payload(seed: int, length: int) -> bytes:
@@ -207,7 +213,7 @@ def main() -> None:
     """The long form, and the child."""
     if sys.argv[1:2] == ["--child"]:
         path, seed, pipe, producers, lanes, alignment, durability, cache_bytes = sys.argv[2:]
-        settings = Settings(int(producers), int(lanes), alignment, durability, int(cache_bytes))
+        settings = settings_of(producers, lanes, alignment, durability, cache_bytes)
         Child(path, settings, int(seed), int(pipe)).run()
         return
     parser = argparse.ArgumentParser(description=__doc__)
@@ -221,7 +227,7 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=None)
     given = parser.parse_args()
     print("seed", given.seed)
-    settings = Settings(given.producers, given.lanes, given.alignment, given.durability, given.cache_bytes)
+    settings = settings_of(given.producers, given.lanes, given.alignment, given.durability, given.cache_bytes)
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
         total = run(Path(folder) / "store", settings, given.cycles, given.seed, verbose=True)
     print(f"{given.cycles} kills, {total} acknowledged messages, none lost, none harmed")

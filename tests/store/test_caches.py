@@ -67,6 +67,18 @@ def catch_up(store: MessageStore) -> None:
         store._feeder.settle()
 
 
+def cache_of(store: MessageStore) -> MessageCache:
+    assert store._caches.messages is not None
+    return store._caches.messages
+
+
+def key_of(store: MessageStore, queue: int) -> int:
+    """A queue's number in the caches."""
+    stream = store._streams.get("t", queue)
+    assert stream is not None
+    return store._caches.key(stream.lane, stream.number)
+
+
 def ranges(store: MessageStore, rows: Rows, step: int) -> Iterator[tuple[dict[int, bytes], dict[int, bytes]]]:
     """(what `get_range` gives, what it should give), all queues from front to back."""
     for name, mine in rows.items():
@@ -76,7 +88,8 @@ def ranges(store: MessageStore, rows: Rows, step: int) -> Iterator[tuple[dict[in
 
 
 def reads(store: MessageStore) -> dict[str, int]:
-    return store.stats()["reads"]
+    found: dict[str, int] = store.stats()["reads"]
+    return found
 
 
 # -- what is read -------------------------------------------------------------------------------------
@@ -145,12 +158,13 @@ def test_random_reads_beside_appends_give_what_was_appended(tmp_path: Path, conf
 
 def test_a_message_across_the_end_of_the_ring_is_cached_whole(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, small(**SETTINGS["one tier"])) as store:
-        size, sent = store._lanes[0].ring.size_bytes, []
+        size = store._lanes[0].ring.size_bytes
+        sent: list[bytes] = []
         while len(sent) < 2 * size // 60_000 + 2:
             sent.append(random.Random(len(sent)).randbytes(60_000))
             store.append("t", 0, sent[-1])
             catch_up(store)
-        hit = store._caches.messages.read(store._streams.get("t", 0).number, 0, len(sent))  # type: ignore[union-attr]
+        hit = cache_of(store).read(key_of(store, 0), 0, len(sent))
         assert list(hit.offsets) == list(range(len(sent)))
         assert list(hit.payloads) == sent
 
@@ -222,8 +236,7 @@ def test_nothing_is_read_around_messages_that_a_threshold_left_out(tmp_path: Pat
 def test_bytes_that_went_bad_in_a_tier_are_read_from_the_log(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, small(**SETTINGS["one tier"])) as store:
         rows = fill(store, random.Random(1), {}, 3000)
-        messages = store._caches.messages
-        assert messages is not None
+        messages = cache_of(store)
         view = messages.blocks.space.tiers[0].view
         view[: 8 * MIB] = bytes(8 * MIB)
         for found, expected in ranges(store, rows, 16):
@@ -259,8 +272,7 @@ def test_what_the_ring_lost_while_it_was_copied_is_not_cached(tmp_path: Path, mo
             offsets = [store.append("t", 0, b"x" * 1000) for _ in range(50)]
             monkeypatch.setattr(BlockCache, "fill", overtaken)
         until(lambda: store.stats()["cache"]["missed_messages"] > 0 or not feeder.step())
-        messages = store._caches.messages
-        assert messages is not None
+        messages = cache_of(store)
         assert messages.read(0, 0, 100).offsets == ()
         assert messages.blocks.space.free == messages.blocks.space.blocks
         assert [message.offset for message in store.read("t", 0, 0, 100)] == offsets
@@ -286,8 +298,7 @@ def test_a_cache_that_fails_is_turned_off_and_costs_no_message(tmp_path: Path, m
 def test_reading_releases_what_was_read_if_that_is_wanted(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, small(**SETTINGS["released when read"])) as store:
         rows = fill(store, random.Random(2), {}, 3000)
-        messages = store._caches.messages
-        assert messages is not None
+        messages = cache_of(store)
         before = messages.blocks.used_bytes
         for found, expected in ranges(store, rows, 32):
             assert found == expected
@@ -308,9 +319,8 @@ def test_only_what_an_active_reader_will_want_is_cached(tmp_path: Path) -> None:
             for _ in range(300):
                 store.append("t", queue, b"after")
         catch_up(store)
-        messages = store._caches.messages
-        assert messages is not None
-        keys = [store._caches.key(store._lanes[0], store._streams.get("t", queue).number) for queue in range(2)]  # type: ignore[union-attr]
+        messages = cache_of(store)
+        keys = [key_of(store, queue) for queue in range(2)]
         assert messages.read(keys[0], 0, 1000).offsets == ()
         assert list(messages.read(keys[1], 0, 1000).offsets) == list(range(50, 150))
 
@@ -319,8 +329,7 @@ def test_retention_takes_messages_from_the_caches_as_well(tmp_path: Path) -> Non
     settings = CacheConfig(off_heap_bytes=64 * MIB, evict=False)
     config = tiny(cache=settings, read_cache_bytes=MIB, retention_bytes=400 * KIB)
     with MessageStore.open(tmp_path, config) as store:
-        messages = store._caches.messages
-        assert messages is not None
+        messages = cache_of(store)
         for number in range(1500):
             store.append("t", number % 3, random.Random(number).randbytes(2000))
             catch_up(store)
@@ -335,8 +344,8 @@ def test_retention_takes_messages_from_the_caches_as_well(tmp_path: Path) -> Non
 
 def test_what_was_read_from_the_ring_is_released_before_it_is_cached(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, small(**SETTINGS["released when read"])) as store:
-        feeder, messages = store._feeder, store._caches.messages
-        assert feeder is not None and messages is not None
+        feeder, messages = store._feeder, cache_of(store)
+        assert feeder is not None
         with feeder._stepping:  # the thread stands still
             for queue in range(4):
                 store.append_batch([("t", queue, b"x" * 500)] * 100)
@@ -344,15 +353,14 @@ def test_what_was_read_from_the_ring_is_released_before_it_is_cached(tmp_path: P
             assert len(store.read("t", 1, 0, 40)) == 40
             assert len(store.read_batch("t", 2, 0, 70)) == 70
         catch_up(store)
-        keys = [store._caches.key(store._lanes[0], store._streams.get("t", queue).number) for queue in range(4)]  # type: ignore[union-attr]
+        keys = [key_of(store, queue) for queue in range(4)]
         found = [list(messages.read(key, 0, 1000).offsets) for key in keys]
         assert found == [[], list(range(40, 100)), list(range(70, 100)), list(range(100))]
 
 
 def test_the_ring_is_fed_from_late_and_at_the_latest_when_all_is_quiet(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, small(**SETTINGS["one tier"])) as store:
-        messages = store._caches.messages
-        assert messages is not None
+        messages = cache_of(store)
         store.append("t", 0, b"alone")
         until(lambda: messages.read(0, 0, 1).payloads == [b"alone"])
         size = store._lanes[0].ring.size_bytes
@@ -402,14 +410,15 @@ def test_the_plan_is_in_the_stats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1, 8.5e9, True, "1GiB", (8 << 20) - 1])
-def test_wrong_memory_limits_are_refused(value: object) -> None:
+def test_wrong_memory_limits_are_refused(value: Any) -> None:
     with pytest.raises(InvalidConfig, match="memory_limit_bytes"):
-        StoreConfig(memory_limit_bytes=value)  # type: ignore[arg-type]
+        StoreConfig(memory_limit_bytes=value)
 
 
 def test_other_wrong_settings_are_refused() -> None:
+    wrong: Any = {"off_heap_bytes": 1}
     with pytest.raises(InvalidConfig, match="CacheConfig"):
-        StoreConfig(cache={"off_heap_bytes": 1})  # type: ignore[arg-type]
+        StoreConfig(cache=wrong)
     with pytest.raises(InvalidConfig, match="read_cache_bytes"):
         StoreConfig(read_cache_bytes=-1)
 

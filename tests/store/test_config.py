@@ -40,8 +40,9 @@ def test_setting_at_the_end_of_its_range_is_taken(name: str, value: Any) -> None
 
 
 def test_settings_cannot_be_changed_later() -> None:
+    config: Any = StoreConfig()
     with pytest.raises(FrozenInstanceError):
-        StoreConfig().lanes = 2  # type: ignore[misc]
+        config.lanes = 2
 
 
 def test_defaults_are_the_documented_ones() -> None:

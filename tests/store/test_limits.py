@@ -47,7 +47,7 @@ def test_message_of_2_gib_is_refused_without_a_copy(store: MessageStore, way: st
     try:
         with pytest.raises(MessageTooLarge, match="max_message_bytes"):
             if way == "append_batch":
-                store.append_batch([("t", 1, b"good"), ("t", 1, huge)])  # type: ignore[list-item]
+                store.append_batch([("t", 1, b"good"), ("t", 1, huge)])
             else:
                 getattr(store, way)("t", 1, huge)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
@@ -64,7 +64,7 @@ def test_view_with_wide_items_counts_its_bytes(store: MessageStore) -> None:
     with pytest.raises(MessageTooLarge):
         store.append("t", 1, wide)
     with pytest.raises(MessageTooLarge):
-        store.append_batch([("t", 1, wide)])  # type: ignore[list-item]
+        store.append_batch([("t", 1, wide)])
 
 
 def test_limit_is_inclusive_and_counts_key_and_properties(store: MessageStore) -> None:

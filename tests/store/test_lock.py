@@ -176,9 +176,10 @@ def test_forbidden_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_config_of_another_type_is_refused(tmp_path: Path) -> None:
-    for config in ({}, "small", 1, StoreConfig):
+    configs: tuple[Any, ...] = ({}, "small", 1, StoreConfig)
+    for config in configs:
         with pytest.raises(InvalidConfig):
-            MessageStore.open(tmp_path, config)  # type: ignore[arg-type]
+            MessageStore.open(tmp_path, config)
 
 
 def test_missing_parents_are_made_and_links_followed(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from store import MessageStore, StoreConfig, StoreCorrupt
 from store import reader as reader_module
 from store.disk import OsFile
+from store.finder import RUN_MESSAGES
 from store.populate import populate
-from store.reader import POOLED_BYTES, RUN_MESSAGES
+from store.reader import POOLED_BYTES
 from store.sealed import LONG_RUN
 from store.segment import WINDOW_BYTES
 from tests.store.helpers import KIB, small, until

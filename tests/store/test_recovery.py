@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,8 +53,8 @@ def folder() -> Iterator[Path]:
         yield made
 
 
-def put(store: MessageStore, expected: Rows, topic: str, queue: int, data: bytes, **facts: object) -> None:
-    offset = store.append(topic, queue, data, **facts)  # type: ignore[arg-type]
+def put(store: MessageStore, expected: Rows, topic: str, queue: int, data: bytes, **facts: Any) -> None:
+    offset = store.append(topic, queue, data, **facts)
     expected.setdefault((topic, queue), {})[offset] = data
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sequences of the files that were searched for frames because their header is not theirs."""
     was_in_use, sequences = LaneFiles._was_in_use, []
 
-    def noting(files: LaneFiles, sequence: int, *given: object) -> bool:
+    def noting(files: LaneFiles, sequence: int, *given: Any) -> bool:
         sequences.append(sequence)
-        return was_in_use(files, sequence, *given)  # type: ignore[arg-type]
+        return was_in_use(files, sequence, *given)
 
     monkeypatch.setattr(LaneFiles, "_was_in_use", noting)
     return sequences

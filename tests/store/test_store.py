@@ -22,6 +22,7 @@ from store import (
     MessageTooLarge,
     OffsetOutOfRange,
     StoreClosed,
+    StoreError,
 )
 
 from .helpers import contents, scanned, start, tiny, until
@@ -242,7 +243,7 @@ def test_batch_may_be_any_iterable(store: MessageStore) -> None:
 
 def test_batch_with_one_bad_message_stores_nothing(store: MessageStore) -> None:
     good = ("t", 0, b"good")
-    for bad, error in (
+    refused: tuple[tuple[Any, type[StoreError]], ...] = (
         (("t", 0, "text"), InvalidMessage),
         (("", 0, b""), InvalidTopic),
         (("t", -1, b""), InvalidTopic),
@@ -250,9 +251,10 @@ def test_batch_with_one_bad_message_stores_nothing(store: MessageStore) -> None:
         (("t", 0), InvalidMessage),
         (dict.fromkeys(("t", 0, b"x")), InvalidMessage),
         (None, InvalidMessage),
-    ):
+    )
+    for bad, error in refused:
         with pytest.raises(error):
-            store.append_batch([good, bad, good])  # type: ignore[list-item]
+            store.append_batch([good, bad, good])
     store.flush()
     assert store.queue_bounds("t", 0) == (0, 0)
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,8 +139,8 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("settings", [{}, {"lanes": 3}, {"alignment": "pad"}, {"durability": "os"}])
-def test_whole_store_is_ok_after_each_opening(tmp_path: Path, settings: dict[str, object]) -> None:
-    config = replace(CONFIG, **settings)  # type: ignore[arg-type]
+def test_whole_store_is_ok_after_each_opening(tmp_path: Path, settings: dict[str, Any]) -> None:
+    config = replace(CONFIG, **settings)
     for opening in range(1, 4):
         with MessageStore.open(tmp_path / "s", config) as store:
             fill(store, 100, opening)
