@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
@@ -48,7 +49,7 @@ def extras_of(requests: Sequence[Ticket]) -> list[Extras | None]:
     return extras
 
 
-def hand_out(requests: Sequence[Ticket], offsets: list[int], plain: bool) -> None:
+def hand_out(requests: Sequence[Ticket], offsets: array[int], plain: bool) -> None:
     """Tell each request its offset, or its offsets."""
     if plain:
         for request, offset in zip(requests, offsets, strict=True):
@@ -74,4 +75,3 @@ def requests_within(requests: Sequence[Ticket], messages: int) -> int:
     if PLAIN.issuperset(map(type, requests)):
         return messages
     return bisect_right(list(accumulate([request.count for request in requests])), messages)
-

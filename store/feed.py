@@ -55,7 +55,7 @@ class LaneFeed:
         if self._segments:  # resumed: what it has already is on the device, and no longer in memory
             self._frame = len(self._segments[0].table.frame_entry)
             self._taken = self._segments[0].table.entries
-        self._next = np.array([stream.next_offset for stream in lane.streams], np.int64)
+        self._next = lane.offsets.column()
         lane.on_segment = self._segments.append
 
     def key(self, numbers: Ints) -> Ints:

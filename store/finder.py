@@ -29,10 +29,10 @@ class Finder:
             begin, count = view.sealed[-1].first_of(number)
             next_offset = begin + count
         for opened in view.open:
-            row = opened.table.rows.get(number)
+            row = opened.table.row(number)
             if row is not None:
                 first = row[0] if first is None else first
-                next_offset = opened.table.next_offset(number)
+                next_offset = row[0] + len(row[1])
         return first or 0, next_offset or 0
 
     def runs(self, stream: Stream, offset: int, limit: int) -> Iterator[Run]:
@@ -43,7 +43,7 @@ class Finder:
         at = len(view.open)
         while at:  # the newest first: most reads are of what was just written
             at -= 1
-            row = view.open[at].table.rows.get(number)
+            row = view.open[at].table.row(number)
             if row is not None and row[0] <= offset:
                 break
         else:
@@ -70,7 +70,7 @@ def first_offset(view: View, number: int) -> int:
 
 def _first_open(view: View, number: int) -> int:
     """The stream's first offset in the open segments, 0 if none has messages of it."""
-    rows = (opened.table.rows.get(number) for opened in view.open)
+    rows = (opened.table.row(number) for opened in view.open)
     return next((row[0] for row in rows if row is not None), 0)
 
 
@@ -121,7 +121,7 @@ def _last_from(sealed: tuple[SealedSegment, ...], number: int, offset: int) -> i
 def can_be_read(view: View, number: int, offset: int) -> bool:
     """Whether a stream's first offset is at most `offset`; sealed segments are only asked if they must be."""
     for opened in reversed(view.open):
-        row = opened.table.rows.get(number)
+        row = opened.table.row(number)
         if row is not None and row[0] <= offset:
             return True
     return offset >= first_offset(view, number)

@@ -65,7 +65,7 @@ def encode_columns(
     numbers: Sequence[int],
     datas: Sequence[bytes],
     sizes: Sequence[int],
-    offsets: Sequence[int],
+    offsets: array[int],
     extras: Sequence[Extras | None] | None,
     defined: Sequence[Definition],
 ) -> Columns:
@@ -84,7 +84,7 @@ def encode_columns(
     parts = [
         array("I" if flags & WIDE_NUMBERS else "H", numbers).tobytes(),
         (lengths if flags & WIDE_LENGTHS else array("H", sizes)).tobytes(),
-        array("H", array("q", offsets).tobytes())[::4].tobytes(),
+        array("H", offsets.tobytes())[::4].tobytes(),
         checksums.tobytes(),
     ]
     if extras is not None:

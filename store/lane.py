@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -33,6 +34,7 @@ from .format import (
     checksum64,
 )
 from .frame import Columns, Definition, column_bytes_bound, encode_columns
+from .offsets import NextOffsets
 from .request import Mark, Ticket, answer_all
 from .ring import Ring
 from .segment import Segment
@@ -77,6 +79,7 @@ class Lane:
         self.config = config
         self.ring = ring
         self.streams: list[Stream] = []  # by number
+        self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
         self.view = View((), ())
         self._viewing = threading.Lock()
         self.counters = Counters()
@@ -121,7 +124,7 @@ class Lane:
             defined = self._define(streams)
             numbers = [stream.number for stream in streams]
         first_entry = self.table.entries
-        offsets = self._give_offsets(streams)
+        offsets = self.offsets.give(numbers)
         columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
         payload, *ends = self._put_frame(columns, datas, sizes, payload_bytes)
         hand_out(requests, offsets, plain)
@@ -135,7 +138,7 @@ class Lane:
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""
         self._make_room(FRAME_HEADER_BYTES)
-        self._put_frame(encode_columns([], [], [], [], None, []), [], [], 0)
+        self._put_frame(encode_columns([], [], [], array("q"), None, []), [], [], 0)
 
     def _define(self, streams: Sequence[Stream]) -> list[Definition]:
         defined = []
@@ -144,22 +147,8 @@ class Lane:
                 stream.number = len(self.streams)
                 self.streams.append(stream)
                 defined.append(Definition(stream.number, stream.topic, stream.queue_id))
+        self.offsets.grow(len(self.streams))
         return defined
-
-    def _give_offsets(self, streams: Sequence[Stream]) -> list[int]:
-        """Offsets in queue order, and the entry numbers into the table's rows: the one per-message loop."""
-        table = self.table
-        token, entry = table.token, table.entries
-        offsets = []
-        for stream in streams:
-            if stream.table is not token:
-                table.admit(stream)
-            offset = stream.next_offset
-            offsets.append(offset)
-            stream.next_offset = offset + 1
-            stream.entries.append(entry)
-            entry += 1
-        return offsets
 
     def _put_frame(
         self, columns: Columns, datas: Sequence[bytes], sizes: Sequence[int], payload_bytes: int
@@ -185,8 +174,8 @@ class Lane:
         self.marked = self.durable
         starts = accumulate(sizes[:-1], initial=payload - base) if count else ()
         rows = entry_rows(starts, columns.lengths, columns.checksums)
-        self.table.add_frame(start - base, header.time_ms, flags, rows)
-        self.table.frame_numbers.append(columns.packed[: (4 if flags & WIDE_NUMBERS else 2) * count])
+        numbers = columns.packed[: (4 if flags & WIDE_NUMBERS else 2) * count]
+        self.table.add_frame(start - base, header.time_ms, flags, numbers, rows)
         self.tail = end
         self.counters.frames += 1
         if end > self._report_at:
@@ -236,7 +225,7 @@ class Lane:
         self.ring.fill(self.tail, [header, bytes(DATA_START - len(header))], DATA_START)
         self.chain = segment.header.chain
         self.segment = segment
-        self.table = OpenTable()
+        self.table = OpenTable(self.offsets.column())
         self.tail += DATA_START
         opened = OpenSegment(segment, self.table)
         tell = self.on_segment
@@ -278,9 +267,6 @@ class Lane:
         self.tail = self.issued = self.ring.low = self.marked = align_up(data_end)
         self.under_way.resume(self.tail, (segment.sequence, data_end))
         self.view = View(self.view.sealed, (opened,))
-        for number, row in self.table.rows.items():
-            stream = self.streams[number]
-            stream.table, (stream.first, stream.entries) = self.table.token, row
 
     def close(self) -> None:
         """Close all files and give the ring back."""
@@ -306,9 +292,7 @@ class Lane:
             if high > self.issued:
                 self._planned.append(self._plan_up_to(self.segment, high, force=barrier))
         elif barrier and self.segment is not None:
-            self._planned.append(
-                Write(self.segment, [], self.issued, self.issued, force=True, earlier=self._lazy)
-            )
+            self._planned.append(Write(self.segment, [], self.issued, self.issued, force=True, earlier=self._lazy))
         planned, self._planned = self._planned, []
         self.under_way.add_writes(planned)
         return planned

@@ -142,12 +142,12 @@ class Reader(Finder):
         """
         lane, number = stream.lane, stream.number
         opened, ring = lane.view.open, lane.ring
-        row = opened[-1].table.rows.get(number) if opened else None
+        row = opened[-1].table.row(number) if opened else None
         if row is None or offset < row[0] or limit > RUN_MESSAGES:
             return None
         (segment, table), begin = opened[-1], offset - row[0]
         entries = row[1][begin : begin + limit]
-        if not entries or entries[-1] >= table.visible or segment.base is None:
+        if not entries or segment.base is None:
             return None
         recent, low = ring.recent, ring.low - segment.base
         rows = table.flat  # three numbers an entry; of a dozen entries quicker one by one than as an array
@@ -180,9 +180,7 @@ class Reader(Finder):
         for run in self._within(stream, offset, limit, max_bytes):
             datas = self.payloads(stream, run)
             times, extras = self._details(stream, run)
-            for at, data, time_ms, extra in zip(
-                run.offsets, datas, times, extras or [None] * len(run), strict=True
-            ):
+            for at, data, time_ms, extra in zip(run.offsets, datas, times, extras or [None] * len(run), strict=True):
                 messages.append(make_message(stream.topic, stream.queue_id, at, data, int(time_ms), extra))
         return messages
 
@@ -246,9 +244,7 @@ class Reader(Finder):
             for head, entry in zip(heads, run.entries, strict=True)
         ]
 
-    def _open_details(
-        self, stream: Stream, run: Run, table: OpenTable
-    ) -> tuple[Times, list[Extras | None] | None]:
+    def _open_details(self, stream: Stream, run: Run, table: OpenTable) -> tuple[Times, list[Extras | None] | None]:
         frames, times, flags = table.frames_of(np.asarray(run.entries, np.uint32))
         with_extras = np.flatnonzero(flags & HAS_EXTRAS).tolist()
         if not with_extras:

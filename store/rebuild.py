@@ -18,6 +18,7 @@ from .format import DATA_START, LOST_ENTRY, WIDE_NUMBERS
 from .frame import Frame
 from .lane_streams import Name
 from .repair import Repair
+from .rows import Row, Rows
 from .table import OpenTable, entry_rows
 
 Offsets = npt.NDArray[np.int64]
@@ -149,17 +150,20 @@ def _fill_gaps(
 
 def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
     """The table of a segment that is gone on with: its frames, indexed by `data`."""
-    table = OpenTable()
-    for frame in frames:
-        header = frame.header
-        lengths, checksums = array("I", frame.lengths.tolist()), array("I", frame.checksums.tolist())
-        rows = entry_rows(frame.starts().tolist(), lengths, checksums)
-        table.add_frame(header.position, header.time_ms, header.flags, rows)
-        table.frame_numbers.append(frame.head.columns[: (4 if header.flags & WIDE_NUMBERS else 2) * header.count])
-    table.visible = table.entries
+    given: dict[int, Row] = {}
     for number in np.flatnonzero(data.counts).tolist():
         part = data.entries[data.start[number] : data.start[number + 1]]
         entries: array[int] = array("I")
         entries.frombytes(part.tobytes())
-        table.rows[number] = (int(data.first[number]), entries)
+        given[number] = (int(data.first[number]), entries)
+    count = sum(len(frame.lengths) for frame in frames)
+    table = OpenTable(rows=Rows(data.next_offsets, given, count))
+    for frame in frames:
+        header = frame.header
+        lengths, checksums = array("I", frame.lengths.tolist()), array("I", frame.checksums.tolist())
+        rows = entry_rows(frame.starts().tolist(), lengths, checksums)
+        numbers = frame.head.columns[: (4 if header.flags & WIDE_NUMBERS else 2) * header.count]
+        table.add_frame(header.position, header.time_ms, header.flags, numbers, rows)
+    table.visible = table.entries
+    assert table.rows.indexed == table.entries
     return table

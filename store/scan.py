@@ -109,7 +109,7 @@ def _sealed_offsets(sealed: SealedSegment) -> npt.NDArray[np.int64]:
 def _open_offsets(opened: OpenSegment) -> npt.NDArray[np.int64]:
     visible = opened.table.visible
     offsets = np.full(visible, NO_OFFSET, np.int64)
-    for first, row in list(opened.table.rows.values()):
+    for first, row in opened.table.all_rows():
         entries = np.frombuffer(row[:], np.uint32)
         shown = entries < visible
         offsets[entries[shown]] = first + np.flatnonzero(shown)

@@ -18,15 +18,15 @@ import numpy.typing as npt
 
 from .disk import Disk
 from .footer import Footer, FooterData, by_stream, pack_names
+from .rows import Row
 from .sealed import SealedSegment, write_footer
 from .streams import Stream
-from .table import OpenTable, Row
+from .table import OpenTable
 
 if TYPE_CHECKING:
     from .write import FullSegment
 
 STEP_STREAMS = 512
-_NO_ENTRIES = array("I")
 PAUSE_S = 50e-6  # really asleep: a bare release of the lock may be taken back before anybody has woken up
 
 
@@ -101,19 +101,12 @@ def seal(
     return write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries)
 
 
-def rows_of(table: OpenTable, streams: Sequence[Stream]) -> list[list[Row]]:
-    """A table's rows, to be given to `let_go` when the table itself is gone; `streams` are the lane's, by number.
-
-    Streams that had no message since forget theirs: one that never has another would keep it for ever.
-    """
-    rows, token = iter(table.rows.items()), table.token
+def rows_of(table: OpenTable) -> list[list[Row]]:
+    """A table's rows, to be given to `let_go` when the table itself is gone."""
+    rows = iter(list(table.rows.by_number.values()))
     parts: list[list[Row]] = []
     while part := list(islice(rows, STEP_STREAMS)):
-        for number, _ in part:
-            stream = streams[number]
-            if stream.table is token:
-                stream.entries = _NO_ENTRIES  # no call since the look, so the builder has not come in between
-        parts.append([row for _, row in part])
+        parts.append(part)
         _pause()
     return parts
 

@@ -37,6 +37,7 @@ from .format import (
     lane_name,
 )
 from .lane import Lane
+from .offsets import NextOffsets
 from .queue import RequestQueue, Sizer
 from .recovery import Found, LaneRecovery, Loss
 from .request import Barrier, Mark, Ticket, answer_all
@@ -182,13 +183,11 @@ class MessageStore(Appender, Fetcher):
         threads = 2 if config.durability == "force" else 1
         sizer = Sizer(OVERLAP_BYTES)
         queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads)
-        for number, ((topic, queue_id), next_offset) in enumerate(
-            zip(found.streams, found.next_offsets, strict=True)
-        ):
+        for number, (topic, queue_id) in enumerate(found.streams):
             stream = Stream(topic, queue_id, lane, queue, number)
-            stream.next_offset = next_offset
             lane.streams.append(stream)
             self._streams.add(stream)
+        lane.offsets = NextOffsets(found.next_offsets)
         for sequence, capacity in found.segments:
             upkeep.found_segment(index, sequence, capacity)
         for sequence, size in found.spares:
@@ -266,9 +265,7 @@ class MessageStore(Appender, Fetcher):
         if len(lane.view.open) > 1 or not opened.table.entries:
             return  # earlier ones could not be sealed: recovery scans them, and this one with them
         if data_end < RESUME_BELOW_BYTES:
-            segment.write_seal(
-                SealRecord(CLOSED, segment.sequence, data_end, lane.chain, opened.table.entries, 0, 0)
-            )
+            segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, opened.table.entries, 0, 0))
         else:
             self._upkeep.seal_now(lane, FullSegment(segment, opened.table, data_end, lane.chain))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from array import array
 from typing import TYPE_CHECKING
 
 from .errors import InvalidTopic
@@ -20,29 +19,19 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 class Stream:
     """One (topic, queue) of a store.
 
-    Invariants, all kept under the lane's build lock:
+    Invariants, both kept under the lane's build lock:
         * a stream lives in one lane for ever, so the order in its queue is the order in that log;
-        * `number` is dense in the lane and given with the first frame that names the stream;
-        * `next_offset` counts every message that was put into a frame; what readers may see of them is
-          decided by the table's high-water mark, not here.
-
-    `table` is the token of the open table that `entries` and `first` belong to; a later table starts them anew.
+        * `number` is dense in the lane and given with the first frame that names the stream.
     """
 
-    __slots__ = ("entries", "first", "lane", "next_offset", "number", "queue", "queue_id", "table", "topic")
+    __slots__ = ("lane", "number", "queue", "queue_id", "topic")
 
-    def __init__(
-        self, topic: str, queue_id: int, lane: Lane, queue: RequestQueue, number: int = NOT_DEFINED
-    ) -> None:
+    def __init__(self, topic: str, queue_id: int, lane: Lane, queue: RequestQueue, number: int = NOT_DEFINED) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.lane = lane
         self.queue = queue
         self.number = number
-        self.next_offset = 0
-        self.first = 0
-        self.entries: array[int] = array("I")
-        self.table: object = None
 
 
 class StreamMap:

@@ -1,8 +1,9 @@
 """Queue tables of open segments: where each message of each stream lies (R9).
 
 A segment's messages are numbered 0, 1, 2 .. in log order: *entries*. The columns of all entries stand in
-one array in log order; a stream holds only the entry numbers of its messages. So a batch is added with a
-few array operations and one `append` a message, and costs 16 bytes a message plus growth.
+one array in log order, so a batch is added with a few array operations. What a stream has of them, its *row*, is
+found out when somebody asks: who appends pays nothing for it, and what is never read while its segment is open is
+never indexed. 12 to 16 bytes a message plus growth.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from .format import LOST_ENTRY, WIDE_NUMBERS
-from .streams import Stream
+from .format import WIDE_NUMBERS
+from .rows import Row, Rows
 
 GROWTH = 1.25
 FEW = 4  # messages
@@ -27,22 +28,20 @@ Uint32s = npt.NDArray[np.uint32]
 Places = tuple[list[int], list[int], list[int]]
 
 
-# A stream's messages in one segment: the offset of the first, and the entry numbers in offset order.
-# A plain tuple: one is made for each stream of each segment, on the way of the messages.
-Row = tuple[int, "array[int]"]
-
-
 class OpenTable:
     """The table of one segment that still takes frames, or waits for its footer.
 
     Invariants:
         * only the lane's builder adds; readers look at entries below `visible` alone;
-        * `visible` only grows, after the force that made those entries durable;
-        * entry numbers in a row ascend (LOST_ENTRY apart), so what a row shows is a prefix of it.
+        * `visible` only grows, after the force that made those entries durable: by then their columns are in place.
     """
 
-    def __init__(self) -> None:
-        self.rows: dict[int, Row] = {}
+    def __init__(self, firsts: npt.ArrayLike = (), rows: Rows | None = None) -> None:
+        """`firsts` (streams,): the offset of each stream's first message here, if it gets one; 0 for later streams.
+
+        `rows`: of a segment that is gone on with, all that it has already.
+        """
+        self.rows = Rows(np.array(firsts, np.int64)) if rows is None else rows
         self.entries = 0
         self.visible = 0
         self.frame_position: array[int] = array("I")
@@ -50,27 +49,19 @@ class OpenTable:
         self.frame_time: array[int] = array("q")
         self.frame_flags: array[int] = array("H")
         self.frame_numbers: list[bytes] = []  # stream numbers, packed as in the frame: the footer is made of them
-        # What a stream has of its table: one that gets no more messages would keep the table itself for ever.
-        self.token = object()
         # One plain matrix: a row is taken, and its columns become lists, in half the time of a record array.
         self._columns: Uint32s = np.zeros((1024, 3), np.uint32)
         self.flat = self._columns.reshape(-1).data
 
-    def admit(self, stream: Stream) -> None:
-        """Give a stream its row here; it begins with the stream's next offset."""
-        stream.table = self.token
-        stream.first = stream.next_offset
-        stream.entries = array("I")
-        self.rows[stream.number] = (stream.first, stream.entries)
-
-    def add_frame(self, position: int, time_ms: int, flags: int, rows: array[int]) -> None:
-        """Add a frame at `position` of the segment, its `entry_rows`. The streams' rows are the caller's part."""
+    def add_frame(self, position: int, time_ms: int, flags: int, numbers: bytes, rows: array[int]) -> None:
+        """Add a frame at `position` of the segment: its stream numbers as packed in it, and its `entry_rows`."""
         first = self.entries
         end = first + len(rows) // 3
         self.frame_position.append(position)
         self.frame_entry.append(first)
         self.frame_time.append(time_ms)
         self.frame_flags.append(flags)
+        self.frame_numbers.append(numbers)
         if end > len(self._columns):
             grown = np.zeros((int(end * GROWTH) + 1024, 3), np.uint32)
             grown[:first] = self._columns[:first]
@@ -81,20 +72,29 @@ class OpenTable:
 
     def find(self, number: int, offset: int, limit: int) -> Uint32s:
         """Entry numbers of up to `limit` visible messages from `offset` on; empty if there are none."""
-        row = self.rows.get(number)
+        row = self.row(number)
         if row is None or offset < row[0]:
             return np.empty(0, np.uint32)
         begin = offset - row[0]
-        found = np.frombuffer(row[1][begin : begin + limit], np.uint32)
-        # The builder adds to rows before the columns are there: only the high-water mark can be trusted.
-        return found[: _shown(found, self.visible)]
+        return np.frombuffer(row[1][begin : begin + limit], np.uint32)
 
-    def next_offset(self, number: int) -> int | None:
-        """The offset after the stream's last visible message here; None if it has no row."""
-        row = self.rows.get(number)
-        if row is None:
-            return None
-        return row[0] + _shown(np.frombuffer(row[1][:], np.uint32), self.visible)
+    def row(self, number: int) -> Row | None:
+        """The stream's visible messages; None if it has none here. They may become more while it is looked at."""
+        rows = self.rows
+        if rows.indexed < self.visible:
+            rows.index(self.visible, self._numbers_between)
+        return rows.by_number.get(number)
+
+    def all_rows(self) -> list[Row]:
+        """The rows of all streams that have visible messages here."""
+        self.rows.index(self.visible, self._numbers_between)
+        return list(self.rows.by_number.values())
+
+    def _numbers_between(self, begin: int, end: int) -> npt.NDArray[np.unsignedinteger]:
+        """The stream numbers of the entries begin .. end - 1, of which there is one."""
+        low = bisect_right(self.frame_entry, begin) - 1
+        first = self.frame_entry[low]
+        return self.numbers(low, bisect_left(self.frame_entry, end))[begin - first : end - first]
 
     def places(self, entries: Uint32s | array[int]) -> Places:
         """Where entries lie."""
@@ -140,9 +140,9 @@ class OpenTable:
 
     def nbytes(self) -> int:
         """Memory of the columns and rows, without the objects around them."""
-        rows = sum(entries.buffer_info()[1] * entries.itemsize for _, entries in list(self.rows.values()))
         numbers = sum(map(len, list(self.frame_numbers)))
-        return self._columns.nbytes + rows + numbers + (18 + BYTES_OBJECT) * len(self.frame_entry)
+        frames = (18 + BYTES_OBJECT) * len(self.frame_entry)
+        return self._columns.nbytes + self.rows.nbytes() + numbers + frames
 
 
 def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]) -> array[int]:
@@ -152,16 +152,6 @@ def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]
     rows[LENGTH::3] = lengths
     rows[CHECKSUM::3] = checksums
     return rows
-
-
-def _shown(entries: Uint32s, visible: int) -> int:
-    """How many of a row's entries, from its first, are below the high-water mark."""
-    if len(entries) == 0 or entries[-1] < visible:
-        return len(entries)
-    kept = entries[entries != LOST_ENTRY]
-    if len(kept) == len(entries):
-        return bisect_left(entries, visible)
-    return int(np.count_nonzero((entries < visible) | (entries == LOST_ENTRY)))
 
 
 __all__ = ["CHECKSUM", "LENGTH", "POSITION", "OpenTable", "Places", "Row", "Uint32s", "entry_rows"]

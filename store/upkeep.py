@@ -244,7 +244,7 @@ class Upkeep:
             lane, full = self._full[0]
             self.seal_now(lane, full)
             self._full.popleft()
-            rows = rows_of(full.table, lane.streams)
+            rows = rows_of(full.table)
             del full
             let_go(rows)
 

@@ -6,6 +6,7 @@ must stay readable.
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def make_frame(
     defined: list[Definition] | None = None,
 ) -> bytes:
     """A frame at the beginning of segment 7, as its bytes."""
-    columns = encode_columns(numbers, datas, [len(data) for data in datas], offsets, extras, defined or [])
+    columns = encode_columns(numbers, datas, [len(data) for data in datas], array("q", offsets), extras, defined or [])
     payload = b"".join(datas)
     header = FrameHeader(
         columns.flags | HAS_PAYLOAD_CHECKSUM, 3, FRAME_HEADER_BYTES + len(columns.packed), len(datas),

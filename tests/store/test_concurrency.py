@@ -20,7 +20,7 @@ from store.queue import WRITES_IN_FLIGHT
 from store.streams import Stream
 
 from .disks import GatedDisk, OneSlowDisk
-from .helpers import PATIENCE_S, Worker, contents, handed_over, run_child, start, tiny, until
+from .helpers import PATIENCE_S, Worker, contents, handed_over, run_child, small, start, tiny, until
 
 
 class Interrupted(BaseException):
@@ -40,7 +40,8 @@ def disk() -> GatedDisk:
 
 @pytest.fixture
 def store(tmp_path: Path, disk: GatedDisk) -> Iterator[MessageStore]:
-    opened = MessageStore.open(tmp_path, tiny(), disk=disk)
+    # No segment fills here: the next one would be made behind the shut gate, and the test would wait for it.
+    opened = MessageStore.open(tmp_path, small(segment_bytes=1 << 20), disk=disk)
     opened.append("t", 0, b"first")
     yield opened
     disk.gate.set()

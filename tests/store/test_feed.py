@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from store.feed import LaneFeed
+from store.offsets import NextOffsets
 from store.ring import Ring
 from store.table import OpenTable, entry_rows
 
@@ -23,7 +24,12 @@ class Tables:
         self.ring = Ring(1 << 20)
         self.ring.fill(0, [bytes(range(250)) * 4000], 1_000_000)
         self.lane: Any = SimpleNamespace(
-            index=0, view=SimpleNamespace(open=()), streams=[], ring=self.ring, durable=1 << 40, on_segment=None
+            index=0,
+            view=SimpleNamespace(open=()),
+            offsets=NextOffsets(),
+            ring=self.ring,
+            durable=1 << 40,
+            on_segment=None,
         )
         self.feed = LaneFeed(self.lane, 1)
         self.tail = 0
@@ -36,8 +42,7 @@ class Tables:
     def frame(self, table: OpenTable, count: int) -> None:
         starts = range(self.tail, self.tail + count * SIZE, SIZE)
         rows = entry_rows(starts, array("I", [SIZE] * count), array("I", starts))
-        table.add_frame(self.tail, 0, 0, rows)
-        table.frame_numbers.append(bytes(2 * count))
+        table.add_frame(self.tail, 0, 0, bytes(2 * count), rows)
         self.tail += count * SIZE
 
     def taken(self) -> list[tuple[int, int]]:

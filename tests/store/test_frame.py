@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 
 import numpy as np
 from hypothesis import given, settings
@@ -57,16 +58,16 @@ def test_every_optional_column_comes_back() -> None:
 
 
 def test_wide_columns_are_used_only_where_needed() -> None:
-    narrow = encode_columns([65_535], [b"x"], [65_535], [0], None, [])
+    narrow = encode_columns([65_535], [b"x"], [65_535], array("q", [0]), None, [])
     assert narrow.flags == 0
     assert len(narrow.packed) == PLAIN
-    wide = encode_columns([65_536], [b"x"], [65_536], [0], None, [])
+    wide = encode_columns([65_536], [b"x"], [65_536], array("q", [0]), None, [])
     assert wide.flags == WIDE_NUMBERS | WIDE_LENGTHS
     assert len(wide.packed) == PLAIN + 4
 
 
 def test_frame_without_messages_is_a_mark() -> None:
-    columns = encode_columns([], [], [], [], None, [])
+    columns = encode_columns([], [], [], array("q"), None, [])
     head = FrameHeader(0, 0, FRAME_HEADER_BYTES, 0, 0, 9, 1, 8192, 0, 1, 8192, 0, 0).seal(columns.packed)[0]
     frame = decode_at(head, 0)
     assert frame is not None

@@ -17,6 +17,7 @@ from store import MessageStore
 from store.footer import FooterData, by_stream, pack_names
 from store.format import WIDE_NUMBERS
 from store.lane import Lane
+from store.offsets import NextOffsets
 from store.sealing import STEP_STREAMS, StreamNames, let_go, make_footer, rows_of
 from store.streams import Stream
 from store.table import OpenTable, entry_rows
@@ -32,31 +33,27 @@ def streams_of(count: int) -> list[Stream]:
     return [Stream(f"topic-{number // 3}", number % 3, nobody, nobody, number) for number in range(count)]
 
 
-def fill(streams: list[Stream], frames: Frames, wide: bool) -> OpenTable:
+def fill(offsets: NextOffsets, frames: Frames, wide: bool) -> OpenTable:
     """A table with these frames, as a lane fills it; with `wide`, every other one has wide numbers."""
-    table = OpenTable()
+    table = OpenTable(offsets.column())
     position = 8192
     for index, numbers in enumerate(frames):
-        for entry, number in enumerate(numbers, table.entries):
-            stream = streams[number]
-            if stream.table is not table.token:
-                table.admit(stream)
-            stream.entries.append(entry)
-            stream.next_offset += 1
+        offsets.give(numbers)
         flags = WIDE_NUMBERS if wide and index % 2 else 0
         ones = array("I", [1] * len(numbers))
-        table.add_frame(position, index, flags, entry_rows(list(range(len(numbers))), ones, ones))
-        table.frame_numbers.append(array("I" if flags else "H", numbers).tobytes())
+        rows = entry_rows(list(range(len(numbers))), ones, ones)
+        table.add_frame(position, index, flags, array("I" if flags else "H", numbers).tobytes(), rows)
         position += 1000
+    table.visible = table.entries
     return table
 
 
-def check(data: FooterData, table: OpenTable, streams: list[Stream]) -> None:
+def check(data: FooterData, table: OpenTable, streams: list[Stream], offsets: NextOffsets) -> None:
     """The footer against the table's rows."""
     for number, stream in enumerate(streams):
         assert data.topics[data.stream_topic[number]] == stream.topic
         assert data.stream_queue[number] == stream.queue_id
-        first, entries = table.rows.get(number, (stream.next_offset, array("I")))
+        first, entries = table.row(number) or (offsets[number], array("I"))
         assert data.first[number] == first
         assert data.entries[data.start[number] : data.start[number + 1]].tolist() == entries.tolist()
     assert data.frame_position.tolist() == table.frame_position.tolist()
@@ -69,12 +66,12 @@ NUMBERS = st.lists(st.lists(st.integers(0, 11), max_size=9), max_size=6)
 
 @given(NUMBERS, NUMBERS, st.booleans())
 def test_footer_says_what_the_rows_say(earlier: Frames, frames: Frames, wide: bool) -> None:
-    streams, names = streams_of(12), StreamNames()
+    streams, names, offsets = streams_of(12), StreamNames(), NextOffsets(np.zeros(12))
     names.add(streams[:7], lambda: None)  # some are known from before, some are new
     names.add(streams, lambda: None)
-    before = make_footer(fill(streams, earlier, wide), names, None)
-    table = fill(streams, frames, wide)
-    check(make_footer(table, names, before), table, streams)
+    before = make_footer(fill(offsets, earlier, wide), names, None)
+    table = fill(offsets, frames, wide)
+    check(make_footer(table, names, before), table, streams, offsets)
 
 
 def test_streams_join_in_steps_and_names_are_packed_once() -> None:
@@ -95,10 +92,9 @@ def test_order_by_stream_is_that_of_a_stable_sort(values: list[int]) -> None:
 
 
 def test_rows_outlive_their_table_and_are_freed_in_steps() -> None:
-    streams = streams_of(STEP_STREAMS + 2)
-    table = fill(streams, [list(range(STEP_STREAMS + 2))], wide=False)
-    rows, gone = rows_of(table, streams), weakref.ref(table)
-    assert not any(stream.entries for stream in streams)  # quiet streams keep nothing of it
+    table = fill(NextOffsets(np.zeros(STEP_STREAMS + 2)), [list(range(STEP_STREAMS + 2))], wide=False)
+    assert table.row(0) is not None  # somebody has read from it
+    rows, gone = rows_of(table), weakref.ref(table)
     del table
     assert gone() is None
     assert [len(part) for part in rows] == [STEP_STREAMS, 2]

@@ -4,57 +4,57 @@ from __future__ import annotations
 
 from array import array
 from itertools import accumulate
-from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from store.streams import Stream
 from store.table import OpenTable, entry_rows
 
 
 class Book:
-    """A table filled a frame at a time, by streams whose first offset here is 100 x their number."""
+    """A table filled a frame at a time, by ten streams whose first offset here is 100 x their number."""
 
     def __init__(self) -> None:
-        self.table = OpenTable()
+        self.table = OpenTable([100 * number for number in range(10)])
         self.position = 8192
-        self.streams: dict[int, Stream] = {}
 
-    def add(self, rows: dict[int, list[int]], lengths: list[int]) -> None:
-        """A frame: rows maps a stream's number to its entry numbers."""
-        for number, entries in rows.items():
-            if number not in self.streams:
-                self.streams[number] = stream = Stream("t", number, cast(Any, None), cast(Any, None), number)
-                stream.next_offset = 100 * number
-                self.table.admit(stream)
-            self.streams[number].entries.extend(entries)
+    def add(self, numbers: list[int], lengths: list[int]) -> None:
+        """A frame, by the stream number and the length of each message."""
         starts = list(accumulate(lengths[:-1], initial=self.position + 88))
         sums = array("I", [length + 1 for length in lengths])
-        self.table.add_frame(self.position, 5, 0, entry_rows(starts, array("I", lengths), sums))
+        rows = entry_rows(starts, array("I", lengths), sums)
+        self.table.add_frame(self.position, 5, 0, array("H", numbers).tobytes(), rows)
         self.position += 88 + sum(lengths)
+
+
+def shown(book: Book, number: int) -> tuple[int, list[int]]:
+    """A stream's row: its first offset, and its entries."""
+    row = book.table.row(number)
+    assert row is not None
+    return row[0], row[1].tolist()
 
 
 @pytest.fixture
 def book() -> Book:
     made = Book()
-    made.add({1: [0, 2], 2: [1]}, [10, 20, 30])
-    made.add({1: [3]}, [40])
+    made.add([1, 2, 1], [10, 20, 30])
+    made.add([1], [40])
     return made
 
 
 def test_nothing_is_visible_before_it_is_durable(book: Book) -> None:
     assert book.table.find(1, 100, 10).tolist() == []
-    assert book.table.next_offset(1) == 100
+    assert book.table.row(1) is None
 
 
 def test_visible_messages_are_a_prefix(book: Book) -> None:
     book.table.visible = 2
     assert book.table.find(1, 100, 10).tolist() == [0]
-    assert book.table.next_offset(1) == 101
+    assert shown(book, 1) == (100, [0])
+    assert book.table.row(2) == (200, array("I", [1]))
     book.table.visible = 4
     assert book.table.find(1, 100, 10).tolist() == [0, 2, 3]
-    assert book.table.next_offset(1) == 103
+    assert shown(book, 1) == (100, [0, 2, 3])
 
 
 def test_find_keeps_to_the_limit_and_the_bounds(book: Book) -> None:
@@ -63,7 +63,7 @@ def test_find_keeps_to_the_limit_and_the_bounds(book: Book) -> None:
     assert book.table.find(1, 99, 5).tolist() == []
     assert book.table.find(1, 103, 5).tolist() == []
     assert book.table.find(9, 0, 5).tolist() == []
-    assert book.table.next_offset(9) is None
+    assert book.table.row(9) is None
 
 
 def test_places_are_position_length_and_checksum(book: Book) -> None:
@@ -81,7 +81,7 @@ def test_frames_of_entries_with_their_times_and_flags(book: Book) -> None:
 def test_columns_grow_and_keep_what_they_have() -> None:
     book = Book()
     for count in (1000, 1000, 5000):
-        book.add({}, [3] * count)
+        book.add([1] * count, [3] * count)
     assert book.table.entries == 7000
     (first, _), lengths, _ = book.table.places(np.array([0, 6999], np.uint32))
     assert (first, lengths) == (8192 + 88, [3, 3])

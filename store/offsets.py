@@ -1,0 +1,54 @@
+"""The next offset of each stream of a lane, and the offsets that a batch takes from it (R9)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+FIRST_STREAMS = 64
+
+
+class NextOffsets:
+    """The offset that the next message of each stream gets, by the stream's number. Not safe for threads.
+
+    One column for all, not a number in each stream: eight bytes a stream stay in the processor's caches where the
+    objects of 20,000 streams do not.
+
+    Invariant: the offsets of a stream are given in order, without a gap, each once.
+    """
+
+    def __init__(self, known: npt.ArrayLike = ()) -> None:
+        """`known` (streams,): where the streams 0, 1, 2 .. go on; those that come later begin at 0."""
+        self._column = np.array(known, np.int64)
+        self._items = self._column.data
+        self.streams = len(self._column)
+
+    def grow(self, streams: int) -> None:
+        """There are so many streams now."""
+        if streams > len(self._column):
+            grown = np.zeros(max(streams, 2 * len(self._column), FIRST_STREAMS), np.int64)
+            grown[: self.streams] = self._column[: self.streams]
+            self._column, self._items = grown, grown.data
+        self.streams = max(self.streams, streams)
+
+    def give(self, numbers: Sequence[int]) -> array[int]:
+        """The offsets ("q", one a message) of messages with these stream numbers, in their order.
+
+        The one loop over messages of a batch. Sorting by stream in columns was no quicker below a thousand messages.
+        """
+        items, given = self._items, []
+        for number in numbers:
+            offset = items[number]
+            items[number] = offset + 1
+            given.append(offset)
+        return array("q", given)
+
+    def __getitem__(self, number: int) -> int:
+        return self._items[number] if number < self.streams else 0
+
+    def column(self) -> npt.NDArray[np.int64]:
+        """(streams,) a copy, as of now."""
+        return self._column[: self.streams].copy()

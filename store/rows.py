@@ -1,0 +1,101 @@
+"""What each stream has of an open segment, indexed when a reader asks (R9)."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from .footer import by_stream
+from .format import LOST_ENTRY
+
+FEW = 256  # messages: below it a loop is quicker than sorting them
+
+# A stream's messages in one segment: the offset of the first, and the entry numbers ("I") in offset order, LOST_ENTRY
+# for those that a repair gave up.
+Row = tuple[int, "array[int]"]
+Numbers = npt.NDArray[np.unsignedinteger]
+
+
+class Rows:
+    """The rows of an open table. Readers add what is new before they look, one at a time; appends never do.
+
+    Invariants:
+        * all entries below `indexed`, and no others, are in the rows, each once;
+        * the entries of a row ascend (LOST_ENTRY apart), and rows only grow at their ends;
+        * what `indexed` says is in place before it says so: whoever finds it high enough needs no lock.
+    """
+
+    def __init__(self, firsts: npt.NDArray[np.int64], given: dict[int, Row] | None = None, indexed: int = 0) -> None:
+        """`firsts` (streams,): where the streams begin here; those behind begin at 0. `given`: rows to go on with."""
+        self.by_number: dict[int, Row] = {} if given is None else given
+        self.indexed = indexed
+        self._firsts = firsts
+        self._indexing = threading.Lock()
+        self._halfway = False  # an interrupt came in the middle
+
+    def index(self, visible: int, numbers_between: Callable[[int, int], Numbers]) -> None:
+        """Bring in the entries up to `visible`; `numbers_between` has their streams."""
+        with self._indexing:
+            if self._halfway:
+                self._take_back()
+            begin = self.indexed
+            if begin >= visible:
+                return  # somebody else did it meanwhile
+            self._halfway = True
+            numbers = numbers_between(begin, visible)
+            if len(numbers) < FEW:
+                self._add_each(numbers, begin)
+            else:
+                self._add_runs(numbers, begin)
+            self.indexed = visible
+            self._halfway = False
+
+    def nbytes(self) -> int:
+        """Memory of the entry numbers, without the objects around them."""
+        return sum(entries.buffer_info()[1] * entries.itemsize for _, entries in list(self.by_number.values()))
+
+    def first_of(self, number: int) -> int:
+        """The offset of a stream's first message here, if it has one."""
+        row = self.by_number.get(number)
+        if row is not None:
+            return row[0]
+        return int(self._firsts[number]) if number < len(self._firsts) else 0
+
+    def _add_each(self, numbers: Numbers, begin: int) -> None:
+        rows = self.by_number
+        for entry, number in enumerate(numbers.tolist(), begin):
+            row = rows.get(number)
+            if row is None:
+                rows[number] = (self.first_of(number), array("I", (entry,)))
+            else:
+                row[1].append(entry)
+
+    def _add_runs(self, numbers: Numbers, begin: int) -> None:
+        """The same for many: sorted by stream, and a stream's added together."""
+        order = by_stream(numbers)
+        ordered = numbers[order]
+        begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        data = (order + begin).astype(np.uint32).tobytes()
+        starts = (4 * begins).tolist()
+        rows = self.by_number
+        for number, low, high in zip(ordered[begins].tolist(), starts, [*starts[1:], len(data)], strict=True):
+            row = rows.get(number)
+            if row is None:
+                row = rows[number] = (self.first_of(number), array("I"))
+            row[1].frombytes(data[low:high])
+
+    def _take_back(self) -> None:
+        """Without what was added before an interrupt. In new rows: others may be looking at these."""
+        rows: dict[int, Row] = {}
+        for number, (first, entries) in self.by_number.items():
+            count = len(entries)
+            while count and self.indexed <= entries[count - 1] < LOST_ENTRY:
+                count -= 1
+            if count:
+                rows[number] = (first, entries[:count])
+        self.by_number = rows
+        self._halfway = False
