@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .format import WIDE_NUMBERS
 from .rows import Row, Rows
 
-GROWTH = 1.25
+GROWTH = 1.5
 FEW = 4  # messages
 BYTES_OBJECT = 41  # what a frame's numbers cost beside themselves
 POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
