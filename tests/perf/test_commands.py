@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from perf import hotcold_command
+from perf import hotcold
 from perf.bench import app
 from perf.checker import Counts
 from perf.phases import ReadSide
@@ -44,7 +44,7 @@ def test_hotcold_loses_nothing_and_gives_every_key(tmp_path: Path, api: str) -> 
     assert figures["phase2"].keys() >= PHASE_KEYS
     assert figures["phase1"]["latency_us"].keys() == {"p50", "p99", "p999"}
     assert figures["reads"].keys() >= {"messages", "bytes", "messages_per_s", "device_mb"}
-    assert [figures[name] for name in hotcold_command.COUNT_NAMES] == [0] * 5
+    assert [figures[name] for name in hotcold.COUNT_NAMES] == [0] * 5
     assert figures["raw_device_ratio"] > 0
     assert (figures["thread_floor_ratio"] is not None) == (api in ("blocking", "asyncio"))
     assert figures["config"]["drive"]["api"] == api

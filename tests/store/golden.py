@@ -58,7 +58,7 @@ def make_frame(
 
 def full_frame() -> bytes:
     """Every optional column, wide numbers, narrow lengths."""
-    extras = [
+    extras: list[Extras | None] = [
         Extras(None, None, None),
         Extras(TIME_MS + 5, b"key", b'{"a":"b"}'),
         Extras(None, b"", b"{}"),

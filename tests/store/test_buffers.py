@@ -54,7 +54,8 @@ def test_pool_keeps_a_bounded_number_of_bytes() -> None:
 
 
 def test_threads_never_share_a_buffer() -> None:
-    pool, wrong = BufferPool(), []
+    pool = BufferPool()
+    wrong: list[memoryview] = []
 
     def work(mark: int) -> None:
         held: list[memoryview] = []

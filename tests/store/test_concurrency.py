@@ -140,6 +140,10 @@ def interrupts_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def was_handed_over(store: MessageStore, messages: int) -> bool:
+    return handed_over(store) == messages
+
+
 @pytest.mark.usefixtures("interrupts_anywhere")
 def test_interrupted_producer_does_not_stall_the_others(store: MessageStore, disk: GatedDisk) -> None:
     """Each position in the chain of wake-ups, the first and the last included, is interrupted once."""
@@ -149,8 +153,7 @@ def test_interrupted_producer_does_not_stall_the_others(store: MessageStore, dis
         workers = []
         for index in range(8):
             workers.append(start(store.append, "t", 0, b"%d" % index))
-            want = base + index + 1
-            until(lambda want=want: handed_over(store) == want)  # in this order, and all are in their appends
+            until(partial(was_handed_over, store, base + index + 1))  # in this order, and all are in their appends
         interrupt(workers[victim].thread)
         disk.gate.set()
         for index, worker in enumerate(workers):

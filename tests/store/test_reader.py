@@ -12,6 +12,7 @@ from store import MessageStore, StoreConfig, StoreCorrupt
 from store import reader as reader_module
 from store.disk import OsFile
 from store.finder import RUN_MESSAGES
+from store.format import checksum64
 from store.populate import populate
 from store.reader import POOLED_BYTES
 from store.sealed import LONG_RUN
@@ -61,7 +62,7 @@ def test_message_that_is_overtaken_while_it_is_read_comes_from_the_file(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = fill(store, 20, 300)
-    ring, right = lane_of(store).ring, reader_module.checksum64
+    ring, right = lane_of(store).ring, checksum64
 
     def overtaking(data: bytes) -> int:
         ring.low = lane_of(store).tail

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,11 @@ def test_reading_below_the_first_offset_is_out_of_range(tmp_path: Path) -> None:
         until(lambda: has_settled(store))
         begin = first(store)
         assert begin > 0
-        for read in (store.read, store.read_batch, lambda *name: store.get_range(*name, 10)):
+
+        def get_ten(topic: str, queue_id: int, offset: int) -> dict[int, bytes]:
+            return store.get_range(topic, queue_id, offset, 10)
+
+        for read in (store.read, store.read_batch, get_ten):
             for offset in (0, begin - 1):
                 with pytest.raises(OffsetOutOfRange) as caught:
                     read("t", 0, offset)
@@ -212,6 +217,10 @@ def test_readers_beside_retention_get_right_messages_or_out_of_range(tmp_path: P
             worker.join()
 
 
+def has_removed(store: MessageStore, segments: int) -> bool:
+    return int(store.stats()["log"]["removed_segments"]) >= segments
+
+
 def test_scan_beside_retention_ends_well_or_with_an_error_of_ours(tmp_path: Path) -> None:
     """The segments under a running scan are removed and reused; it must not crash, nor show wrong messages."""
     with MessageStore.open(tmp_path, tiny(retention_bytes=150 * KIB)) as store:
@@ -222,7 +231,7 @@ def test_scan_beside_retention_ends_well_or_with_an_error_of_ours(tmp_path: Path
             begin = store.queue_bounds("t", 0)[1]
             fill(store, begin, begin + 200)
             removed = store.stats()["log"]["removed_segments"]
-            until(lambda removed=removed, turn=turn: store.stats()["log"]["removed_segments"] >= min(removed, turn))
+            until(partial(has_removed, store, min(removed, turn)))
             try:
                 for batch in scan:
                     for index in range(len(batch)):

@@ -33,8 +33,8 @@ def test_views_across_chunks_are_right(tmp_path: Path, small_chunks: int) -> Non
     for position in (0, 1, 999, 1000, 1001, 2500, 3499, 500, 0):  # backwards as well
         for size in (0, 1, 2, 1000, 1001, 2600, 9999):
             assert reader.view(position, size) == content[position : position + size]
-    assert reader.view(3500, 1) == b""
-    assert reader.view(9000, 1) == b""
+    assert len(reader.view(3500, 1)) == 0
+    assert len(reader.view(9000, 1)) == 0
     reader.close()
 
 
@@ -42,7 +42,7 @@ def test_file_shorter_than_promised_gives_what_there_is(tmp_path: Path, small_ch
     reader = ChunkReader(open_file(tmp_path / "f", b"x" * 1500), 4000)
     assert reader.view(1400, 500) == b"x" * 100
     assert reader.view(900, 3000) == b"x" * 600
-    assert reader.view(3000, 10) == b""
+    assert len(reader.view(3000, 10)) == 0
     reader.close()
 
 
