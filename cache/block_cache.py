@@ -15,7 +15,8 @@ from .batch import Batch
 from .chain import Chain, Dropped
 from .counters import TierCounters
 from .filling import Filler
-from .remainder import CLASS_BYTES, Remainders
+from .errors import InvalidCacheConfig
+from .remainder import CLASS_BYTES
 from .rows import Rows
 from .space import BlockSpace
 from .tier import Tier
@@ -74,7 +75,9 @@ class BlockCache:
         self.next_column = np.full(self.space.blocks, -1, np.int32)  # where a message that leaves the block goes on
         self.refs, self.owners, self.next_block = self.ref_column.data, self.owner_column.data, self.next_column.data
         self.ages = Ages(self.space.blocks)
-        self.remainders = Remainders(block_bytes, class_bytes) if remainders and not evict else None
+        if class_bytes <= 0:
+            raise InvalidCacheConfig(f"class_bytes is at least 1, not {class_bytes}")
+        self.lends, self.class_bytes = remainders and not evict, class_bytes
         self.refused_messages = 0
         self.closed = False
         self._filler = Filler(self)
@@ -219,7 +222,7 @@ class BlockCache:
         owner = self.owners[block]
         chain = self.chains[owner]
         dropped = chain.release_oldest(self.rows.columns)
-        assert self.remainders is None and list(dropped.blocks) == [block], "a chain's oldest part is its oldest block"
+        assert not self.lends and list(dropped.blocks) == [block], "a chain's oldest part is its oldest block"
         self._give(owner, chain, dropped, evicted=True)
         assert self.owners[block] == -1
 
@@ -249,8 +252,6 @@ class BlockCache:
         self.used_total -= int(self.used[block])
         self.used[block] = 0
         self.ages.remove(block)
-        if self.remainders is not None:
-            self.remainders.discard(block)
 
     # -- the rest -------------------------------------------------------------------------------------
 
@@ -273,10 +274,9 @@ class BlockCache:
         """The size of message that finds room now: when all blocks are taken, what the remainders have (R18)."""
         with self._lock:
             self._drain()
-            if self.evict or self.remainders is None or self.space.free:
+            if not self.lends or self.space.free:
                 return self.capacity_bytes
-            self._filler.list_tails()
-            return self.remainders.largest_bytes
+            return self._filler.largest_end()
 
     def stats(self) -> dict[str, object]:
         """Plain and nested: what each tier has and did."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from .batch import Batch, Runs
 from .placing import Placing, Room, sizes_of
 from .publishing import FIRST_STREAMS, Publisher
+from .remainder import lend
 
 if TYPE_CHECKING:
     from .block_cache import BlockCache
@@ -29,7 +30,6 @@ class Filler:
         self._cache = cache
         self._tails = np.full(FIRST_STREAMS, -1, np.int64)
         self._publisher = Publisher(cache)
-        self._new_tails = False  # blocks were taken since the last ones were listed as remainders
 
     def fill(self, batch: Batch, is_intact: Callable[[], bool]) -> Mask:
         """(n,) what was taken. Cut so that no cut wants more blocks than there are."""
@@ -85,7 +85,7 @@ class Filler:
         parts = self._publisher.own(runs, room, placing, taken)
         self._publisher.publish(*_some(runs.batch, addresses, done), parts)
         self._account(runs, room, placing, taken)
-        if cache.remainders is not None and not bool(done.all()):
+        if cache.lends and not bool(done.all()):
             done = done.copy()
             self._lend(runs, done, addresses, is_intact)
         cache.refused_messages += int(np.count_nonzero(~done))
@@ -115,57 +115,38 @@ class Filler:
         live = newest >= 0
         used[newest[live]] = placing.filled[live]
         self._tails[runs.streams[live]] = newest[live]
-        self._new_tails |= bool(len(taken))
-        if cache.remainders:
-            for block in tails[live & (placing.counts > 0) & (tails >= 0)].tolist():
-                if block in cache.remainders:
-                    cache.remainders.put(block, cache.block_bytes - int(used[block]))
 
     # -- remainders (R18) -----------------------------------------------------------------------------
 
     def _lend(self, runs: Runs, done: Mask, addresses: Ints, is_intact: Callable[[], bool]) -> None:
         """Put the messages that found no block into the ends of any streams' last blocks."""
-        cache, remainders = self._cache, self._cache.remainders
-        assert remainders is not None
-        self.list_tails()
-        found: list[int] = []
-        places: list[int] = []
+        cache = self._cache
+        tails, free = self._ends()
         wanted = np.flatnonzero(~done)
-        sizes = sizes_of(runs.batch.lengths)
-        for index, size in zip(wanted.tolist(), sizes[wanted].tolist(), strict=True):
-            block = remainders.find(size)
-            if block < 0:
-                continue
-            used = int(cache.used[block])
-            cache.used[block] = used + size
-            remainders.put(block, cache.block_bytes - used - size)
-            found.append(index)
-            places.append(block * cache.block_bytes + used)
-        if not found:
-            return
-        which = np.array(found)
-        addresses[which] = places
-        cache.space.write(
-            addresses[which], runs.batch.starts[which], runs.batch.lengths[which], runs.batch.payload
-        )
-        if not is_intact():
-            cache.used_total += int(sizes[which].sum())  # nobody's until the blocks are free
+        ends, before = lend(sizes_of(runs.batch.lengths[wanted]), free, cache.class_bytes)
+        found = ends >= 0
+        which, blocks = wanted[found], tails[ends[found]]
+        if not len(which):
             return
         batch = runs.batch.part(which)
-        self._publisher.publish(batch, addresses[which], self._publisher.borrow(batch, addresses[which] // cache.block_bytes))
+        addresses[which] = (blocks + 1) * cache.block_bytes - before[found]
+        cache.space.write(addresses[which], batch.starts, batch.lengths, batch.payload)
+        if not is_intact():
+            return  # what was written is nobody's: the ends are as free as before
+        cache.used[tails] = cache.block_bytes - free
+        self._publisher.publish(batch, addresses[which], self._publisher.borrow(batch, blocks))
         done[which] = True
 
-    def list_tails(self) -> None:
-        """Every stream's last block becomes a remainder, if it is none yet."""
-        cache, remainders = self._cache, self._cache.remainders
-        if not self._new_tails or remainders is None:
-            return
+    def _ends(self) -> tuple[Ints, Ints]:
+        """Every stream's last block that has room, and how much."""
         tails = self._tails[self._tails >= 0]
-        free = cache.block_bytes - cache.used[tails]
-        for block, size in zip(tails[free > 0].tolist(), free[free > 0].tolist(), strict=True):
-            if block not in remainders:
-                remainders.put(block, size)
-        self._new_tails = False
+        free = self._cache.block_bytes - self._cache.used[tails]
+        some = free > 0
+        return tails[some], free[some]
+
+    def largest_end(self) -> int:
+        """The bytes that the largest end of a last block has free."""
+        return int(self._ends()[1].max(initial=0))
 
     def _count(self, lengths: Ints, addresses: Ints) -> None:
         counters = self._cache.counters
