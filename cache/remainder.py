@@ -7,9 +7,9 @@ source left out, giving lent blocks back, is the cache's count of references: a 
 any chain in it is released.
 
 Here no sets are kept: which block is a stream's last one, and how much of it is in use, stands in columns, and a batch
-has its ends found by sorting both by class. Classes are 64 bytes wide. Of the capacity that would be lost with 20,000
-queues, 32 KiB blocks and messages up to 17 KiB, 99 % is recovered that way, with classes of 1 KiB 89 % (98 and 86 %
-where admission leaves out the larger ones), at the same cost a message.
+has its ends found by sorting both. Classes can be as fine as a byte for that: up to 64 Ki classes are sorted in linear
+time. In use of 22,000 blocks of 32 KiB, which 20,000 queues had filled with messages of up to 17 KiB, were 99.57 %
+(with classes of 64 bytes 99.44 %, and 99.7 to 99.9 % with messages one by one, for ten times the processor time).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
-CLASS_BYTES = 64
-FEW_CLASSES = 1 << 15  # as numbers of 16 bits they are sorted in linear time
+CLASS_BYTES = 1
+FEW_CLASSES = 1 << 16  # as numbers of 16 bits they are sorted in linear time
 
 
 def lend(sizes: Ints, free: Ints, class_bytes: int = CLASS_BYTES) -> tuple[Ints, Ints]:
@@ -27,7 +27,7 @@ def lend(sizes: Ints, free: Ints, class_bytes: int = CLASS_BYTES) -> tuple[Ints,
 
     Gives (n,) the index of each message's end, -1 if there is no room for it, and (n,) the bytes that this end had
     free before. Each message gets an end of the smallest class in which every end has room for it, as far as the
-    batch's others leave one; those that find none so get the smallest end in which they fit.
+    batch's larger ones leave one; those that find none so get the smallest end in which they fit.
     """
     chosen, before = np.full(len(sizes), -1), np.zeros(len(sizes), np.int64)
     left = sizes.argsort(kind="stable")
@@ -36,11 +36,12 @@ def lend(sizes: Ints, free: Ints, class_bytes: int = CLASS_BYTES) -> tuple[Ints,
         classes = free // unit
         order = _order(classes)
         wanted = -(-sizes[left] // unit)
-        # A round gives an end to one message at most: the smallest that is left, to the smallest message.
-        number = np.arange(len(left))
-        at = np.maximum.accumulate(classes[order].searchsorted(wanted) - number) + number
-        fits = at < len(free)
-        some, ends = left[fits], order[at[fits]]
+        # A round gives each end to one message: the largest messages that can have one get one, the smallest that is
+        # left. Those that wait for the next round find in it what these leave.
+        at = classes[order].searchsorted(wanted)
+        fits = _can_have_one(at, len(free))
+        at, number = at[fits], np.arange(np.count_nonzero(fits))
+        some, ends = left[fits], order[np.maximum.accumulate(at - number) + number]
         chosen[some], before[some] = ends, free[ends]
         free[ends] -= sizes[some]
         left = left[~fits]
@@ -51,6 +52,20 @@ def lend(sizes: Ints, free: Ints, class_bytes: int = CLASS_BYTES) -> tuple[Ints,
     return chosen, before
 
 
+def _can_have_one(first: Ints, ends: int) -> npt.NDArray[np.bool_]:
+    """(n,) which messages get an end each, the last ones first; message i can have any of `first[i]` to `ends` - 1.
+
+    `first` ascends. A message can have one if fewer of those behind it have one than there are ends that it can have:
+    so the count of those from the last one on grows by one a message, up to that limit.
+    """
+    number = np.arange(1, len(first) + 1)
+    counts = number + np.minimum.accumulate(np.minimum(ends - first[::-1] - number, 0))
+    grows = np.empty(len(first), np.bool_)
+    grows[0] = counts[0] > 0
+    np.greater(counts[1:], counts[:-1], out=grows[1:])
+    return grows[::-1]
+
+
 def _order(classes: Ints) -> npt.NDArray[np.intp]:
     few = int(classes.max()) < FEW_CLASSES
-    return (classes.astype(np.int16) if few else classes).argsort(kind="stable")
+    return (classes.astype(np.uint16) if few else classes).argsort(kind="stable")

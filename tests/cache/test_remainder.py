@@ -150,7 +150,7 @@ def test_the_smallest_class_that_fits_is_taken_first() -> None:
 
 
 def test_a_batch_shares_the_ends_among_its_messages() -> None:
-    assert lent([5000, 2048, 4100], [4000, 2000, 1000, 4500, 3000], 1024) == [-1, 0, 1, -1, 2]  # small ones first
+    assert lent([5000, 2048, 4100], [4000, 2000, 1000, 4500, 3000], 1024) == [2, 1, 0, -1, 0]  # large ones first
     assert lent([1000], [100] * 11, 64).count(0) == 10
 
 
