@@ -14,8 +14,8 @@ from .ages import Ages
 from .batch import Batch
 from .chain import Chain, Dropped
 from .counters import TierCounters
-from .filling import Filler
 from .errors import InvalidCacheConfig
+from .filling import Filler
 from .remainder import CLASS_BYTES
 from .rows import Rows
 from .space import BlockSpace

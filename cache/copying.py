@@ -38,9 +38,13 @@ def _find_call() -> Call | None:
 def address_of(view: memoryview) -> int | None:
     """Where memory begins, writable or not; None if it is not memory. The caller keeps it alive."""
     try:
-        address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0] if len(view) else 0
+        return _begin(np.frombuffer(view, np.uint8)) if len(view) else 0
     except TypeError:
         return None
+
+
+def _begin(array: npt.NDArray[np.generic]) -> int:
+    address: int = array.__array_interface__["data"][0]
     return address
 
 
@@ -86,7 +90,7 @@ class Copier:
             places += steps.cumsum()
         to = np.empty((len(starts) + len(has_gap), 2), np.int64)  # rows of struct iovec: address, length
         to[places, 0], to[places, 1] = targets, lengths
-        to[places[has_gap] - 1, 0], to[places[has_gap] - 1, 1] = address_of(self._scrap.data), gaps[has_gap - 1]
+        to[places[has_gap] - 1, 0], to[places[has_gap] - 1, 1] = _begin(self._scrap), gaps[has_gap - 1]
         begins = np.flatnonzero(~is_near[:-1])
         read = np.empty((len(begins), 2), np.int64)
         read[:, 0] = starts[begins]
@@ -98,16 +102,11 @@ class Copier:
         assert self._call is not None
         wanted = int(read[:, 1].sum())
         assert wanted == int(to[:, 1].sum()) and max(len(to), len(read)) <= 2 * PIECES
-        pointers = [array.__array_interface__["data"][0] for array in (to, read)]
         # The process's own number each time: this may be a fork of the one that opened the cache.
-        return self._call(os.getpid(), pointers[0], len(to), pointers[1], len(read), 0) == wanted
+        return self._call(os.getpid(), _begin(to), len(to), _begin(read), len(read), 0) == wanted
 
     def _try(self) -> bool:
         source, target = np.arange(256, dtype=np.uint8), np.zeros(256, np.uint8)
-        at = address_of(target.data)
-        assert at is not None
-        to = np.array([[at + 100, 50], [at, 50]])
-        from_address = address_of(source.data)
-        assert from_address is not None
-        done = self._run(to, np.array([[from_address, 100]]))
+        to = np.array([[_begin(target) + 100, 50], [_begin(target), 50]])
+        done = self._run(to, np.array([[_begin(source), 100]]))
         return done and target[:50].tolist() == list(range(50, 100)) and target[100:150].tolist() == list(range(50))

@@ -47,20 +47,27 @@ class Rows:
     """
 
     def __init__(self) -> None:
-        self._leaves = 0  # of the columns
         self._fresh = 0  # the first leaf that was never taken
         self._given = array("i")
-        self._grow(FIRST_LEAVES)
+        rows = FIRST_LEAVES * LEAF_ROWS
+        self._rows: list[npt.NDArray[np.signedinteger | np.unsignedinteger]] = [
+            np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.uint32), np.zeros(rows, np.uint32)
+        ]  # fmt: skip
+        self._counts: npt.NDArray[np.signedinteger | np.unsignedinteger] = np.zeros(FIRST_LEAVES, np.int8)
+        self.columns = self._seen()
+
+    def _seen(self) -> Columns:
+        offsets, addresses, lengths, tags = (column.data for column in self._rows)
+        return Columns(offsets, addresses, lengths, tags, self._counts.data, offsets[::LEAF_ROWS])
 
     def _grow(self, leaves: int) -> None:
-        rows = leaves * LEAF_ROWS
-        kinds = ((rows, np.int64), (rows, np.int64), (rows, np.uint32), (rows, np.uint32), (leaves, np.int8))
-        before, columns = self._columns if self._leaves else (), [np.zeros(size, kind) for size, kind in kinds]
-        for old, new in zip(before, columns, strict=False):
-            new[: len(old)] = old
-        self._leaves, self._columns = leaves, columns
-        views = [column.data for column in columns]
-        self.columns = Columns(*views, views[0][::LEAF_ROWS])
+        columns = [*self._rows, self._counts]
+        # Zeros that nobody has touched take no memory yet.
+        longer = [np.zeros(len(column) // len(self._counts) * leaves, column.dtype) for column in columns]
+        for column, grown in zip(columns, longer, strict=True):
+            grown[: len(column)] = column
+        *self._rows, self._counts = longer
+        self.columns = self._seen()
 
     @property
     def taken(self) -> int:
@@ -75,25 +82,25 @@ class Rows:
             leaves[:back] = self._given[-back:]
             del self._given[-back:]
         self._fresh += count - back
-        if self._fresh > self._leaves:
-            self._grow(max(self._fresh, 2 * self._leaves))
+        if self._fresh > len(self._counts):
+            self._grow(max(self._fresh, 2 * len(self._counts)))
         return leaves
 
     def give(self, leaf: int) -> None:
         """Take a leaf back: nobody is looking at its rows, or finds out afterwards."""
-        self._columns[4][leaf] = 0
+        self._counts[leaf] = 0
         self._given.append(leaf)
 
     def write(self, rows: Ints, offsets: Ints, addresses: Ints, lengths: Ints, tags: Ints) -> None:
         """Fill rows, all (n,). Nobody sees them before `show`."""
-        for column, values in zip(self._columns, (offsets, addresses, lengths, tags), strict=False):
+        for column, values in zip(self._rows, (offsets, addresses, lengths, tags), strict=True):
             column[rows] = values
 
     def counts(self, leaves: Ints) -> Ints:
         """(n,) how many rows each leaf has."""
-        return self._columns[4][leaves].astype(np.int64)
+        return self._counts[leaves].astype(np.int64)
 
     def show(self, leaves: Ints, counts: Ints) -> None:
         """Have readers see so many rows of each leaf."""
         assert not len(counts) or 0 < int(counts.min()) <= int(counts.max()) <= LEAF_ROWS
-        self._columns[4][leaves] = counts
+        self._counts[leaves] = counts

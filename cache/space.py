@@ -133,7 +133,7 @@ class BlockSpace:
 
     def close(self) -> None:
         """Let go of all memory. A reader under way finds no bytes, and no error."""
-        self._views = []
+        self._views, self._copies = [], False
         self.memories = [memoryview(b"")] * len(self.tiers)
         for tier in self.tiers:
             tier.close()
