@@ -150,8 +150,9 @@ class Publisher:
         for stream, block, offset in zip(*columns, strict=True):
             chain = chains.get(stream)
             if chain is None:
-                chain = chains[stream] = Chain()
-            chain.open_part(block, offset)
+                chains[stream] = Chain(block, offset)
+            else:
+                chain.open_part(block, offset)
 
     def _add_leaves(self, streams: Ints, leaves: Ints) -> None:
         chains = self._cache.chains
