@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
+import numpy as np
+import numpy.typing as npt
 
 NONE = -1
 
@@ -15,19 +16,25 @@ class Ages:
     """
 
     def __init__(self, blocks: int) -> None:
-        self._older = array("i", [NONE]) * blocks
-        self._newer = array("i", [NONE]) * blocks
+        self._columns = np.full(blocks, NONE, np.int32), np.full(blocks, NONE, np.int32)
+        self._older, self._newer = self._columns[0].data, self._columns[1].data
         self.oldest = self.newest = NONE
 
-    def add(self, block: int) -> None:
-        """As the newest."""
-        assert self._older[block] == self._newer[block] == NONE != block and block != self.newest
+    def add(self, blocks: npt.NDArray[np.int64]) -> None:
+        """(n,) as the newest, in this order."""
+        if not len(blocks):
+            return
+        older, newer = self._columns
+        assert bool((older[blocks] == NONE).all()) and self.newest not in blocks
+        first, last = int(blocks[0]), int(blocks[-1])
+        newer[blocks[:-1]] = blocks[1:]
+        older[blocks[1:]] = blocks[:-1]
         if self.newest == NONE:
-            self.oldest = block
+            self.oldest = first
         else:
-            self._newer[self.newest] = block
-            self._older[block] = self.newest
-        self.newest = block
+            newer[self.newest] = first
+            older[first] = self.newest
+        self.newest = last
 
     def remove(self, block: int) -> None:
         """From wherever it is."""

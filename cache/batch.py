@@ -74,26 +74,23 @@ class Batch:
             self.payload,
         )
 
-    def gathered(self) -> Batch:
-        """The same with the payloads back to back in one new buffer, in this order."""
-        slices = map(slice, self.starts.tolist(), (self.starts + self.lengths).tolist())
-        payload = memoryview(b"".join(map(self.payload.__getitem__, slices)))
-        starts = self.lengths.cumsum() - self.lengths
-        return Batch(self.streams, self.offsets, self.lengths, starts, self.tags, payload)
-
     def cuts(self, limit: int, weights: Ints) -> Iterator[slice]:
         """Slices in order, each of a weight of at most `limit`, or of one message."""
         ends = weights.cumsum()
         begin, count = 0, len(self)
         while begin < count:
             before = int(ends[begin - 1]) if begin else 0
-            end = max(begin + 1, int(np.searchsorted(ends, before + limit, side="right")))
+            end = max(begin + 1, int(ends.searchsorted(before + limit, side="right")))
             yield slice(begin, end)
             begin = end
 
 
-SHORT_BYTES = 1024
-MANY_MESSAGES = 4
+def first_of_each(streams: Ints) -> Mask:
+    """(n,) whether each is the first of its stream; they are sorted, and there is one."""
+    first = np.empty(len(streams), np.bool_)
+    first[0] = True
+    np.not_equal(streams[1:], streams[:-1], out=first[1:])
+    return first
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +116,10 @@ class Runs:
         """Sorts a batch of at least one message."""
         order = batch.streams.argsort(kind="stable")
         batch = batch.part(order)
-        first = np.empty(len(batch), np.bool_)
-        first[0] = True
-        np.not_equal(batch.streams[1:], batch.streams[:-1], out=first[1:])
+        first = first_of_each(batch.streams)
         inside = ~first[1:]
         assert bool((batch.offsets[1:] > batch.offsets[:-1])[inside].all()), "a stream's offsets ascend in a batch"
         begins = np.flatnonzero(first)
-        if len(batch) >= MANY_MESSAGES * len(begins) and int(batch.lengths.sum()) < SHORT_BYTES * len(batch):
-            batch = batch.gathered()  # one copy a run then: for short messages calls cost more than bytes
         return cls(batch, order, np.append(begins, len(batch)), batch.streams[begins], first.cumsum() - 1)
 
     def sums(self, column: Ints) -> Ints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -13,10 +12,12 @@ import numpy.typing as npt
 
 from .ages import Ages
 from .batch import Batch
-from .chain import LOW_32, WORDS, Chain
+from .chain import Chain, Dropped
 from .counters import TierCounters
+from .errors import InvalidCacheConfig
 from .filling import Filler
-from .remainder import CLASS_BYTES, Remainders
+from .remainder import CLASS_BYTES
+from .rows import Rows
 from .space import BlockSpace
 from .tier import Tier
 
@@ -47,7 +48,8 @@ class BlockCache:
     Invariants:
         * a block's bytes are written once between `take` and `give`, from its beginning on: `used` only grows;
         * `refs[block]` is the number of live parts in it, over all chains; at 0 it is free;
-        * only a stream's last block has room that anybody writes to.
+        * only a stream's last block has room that anybody writes to;
+        * `refs`, `owners` and `next_block` are columns by block; for whole batches the same memory has numpy's face.
     """
 
     def __init__(
@@ -65,13 +67,17 @@ class BlockCache:
         self.evict = evict
         self.counters = [TierCounters() for _ in self.space.tiers]
         self.chains: dict[int, Chain] = {}
+        self.rows = Rows()
         self.used = np.zeros(self.space.blocks, np.int64)
         self.used_total = 0  # the sum of that column
-        self.refs = array("i", [0]) * self.space.blocks
-        self.owners = array("q", [-1]) * self.space.blocks
-        self.next_block = array("i", [-1]) * self.space.blocks  # where a message that leaves the block goes on
+        self.ref_column = np.zeros(self.space.blocks, np.int32)
+        self.owner_column = np.full(self.space.blocks, -1, np.int64)
+        self.next_column = np.full(self.space.blocks, -1, np.int32)  # where a message that leaves the block goes on
+        self.refs, self.owners, self.next_block = self.ref_column.data, self.owner_column.data, self.next_column.data
         self.ages = Ages(self.space.blocks)
-        self.remainders = Remainders(block_bytes, class_bytes) if remainders and not evict else None
+        if class_bytes <= 0:
+            raise InvalidCacheConfig(f"class_bytes is at least 1, not {class_bytes}")
+        self.lends, self.class_bytes = remainders and not evict, class_bytes
         self.refused_messages = 0
         self.closed = False
         self._filler = Filler(self)
@@ -100,7 +106,7 @@ class BlockCache:
         With `consume` the blocks that this read passed, or finished, go back to the pool (R16).
         """
         chain = self.chains.get(stream)
-        if chain is None or not chain.offsets:
+        if chain is None:
             return NO_HIT
         hit = self._try_copy(chain, offset, limit)
         if hit is None:
@@ -108,7 +114,7 @@ class BlockCache:
                 hit = self._copy(chain, offset, limit)
         if consume and hit.offsets:
             behind = hit.offsets[-1] + 1
-            if chain.would_release(behind):
+            if chain.would_release(behind, self.rows.columns):
                 self.release(stream, behind)
         return hit
 
@@ -128,14 +134,18 @@ class BlockCache:
 
     def _copy(self, chain: Chain, offset: int, limit: int) -> Hit:
         """What the columns say now; garbage, IndexError or ValueError if rows are taken away meanwhile."""
-        low, high = chain.find(offset, limit)
-        if low >= high:
+        columns = self.rows.columns
+        stretches = chain.find(columns, offset, limit)
+        if not stretches:
             return NO_HIT
-        places = chain.places[WORDS * low : WORDS * high]
-        if len(places) != WORDS * (high - low):
-            raise IndexError("rows were taken away")
-        addresses, words = places[0::WORDS], places[1::WORDS]
-        lengths = [word & LOW_32 for word in words]
+        (low, high), *more = stretches
+        offsets, addresses = columns.offsets[low:high].tolist(), columns.addresses[low:high].tolist()
+        lengths, tags = columns.lengths[low:high].tolist(), columns.tags[low:high].tolist()
+        for low, high in more:
+            offsets += columns.offsets[low:high].tolist()
+            addresses += columns.addresses[low:high].tolist()
+            lengths += columns.lengths[low:high].tolist()
+            tags += columns.tags[low:high].tolist()
         lowest, highest = min(addresses), max(addresses)
         bounds = self.space.bounds
         tier = bisect_right(bounds, lowest) - 1
@@ -146,7 +156,7 @@ class BlockCache:
                 self._copy_tier(bisect_right(bounds, address) - 1, (address,), (length,))[0]
                 for address, length in zip(addresses, lengths, strict=True)
             ]
-        return Hit(chain.offsets[low:high], found, [word >> 32 & LOW_32 for word in words])
+        return Hit(offsets, found, tags)
 
     def _copy_tier(self, tier: int, addresses: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """Messages that begin in one tier."""
@@ -195,8 +205,7 @@ class BlockCache:
             stream, offset = self._passed.popitem()
             chain = self.chains.get(stream)
             if chain is not None:
-                for block in chain.release(chain.row_of(offset)):
-                    self._unref(block, evicted=False)
+                self._give(stream, chain, chain.release(offset, self.rows.columns))
 
     def drop(self, stream: int) -> None:
         """Forget a stream: its blocks are free, and it may begin again at any offset."""
@@ -204,18 +213,28 @@ class BlockCache:
             self._drain()
             chain = self.chains.pop(stream, None)
             if chain is not None:
-                for block in chain.release(chain.high_row):
-                    self._unref(block, evicted=False)
+                self._give(stream, chain, chain.release_all())
             self._filler.restart(stream)
 
     def evict_oldest(self) -> None:
         """Free the block that was taken first, whoever has messages in it."""
         block = self.ages.oldest
-        chain = self.chains[self.owners[block]]
-        assert self.remainders is None and chain.first_block == block, "a chain's oldest part is its oldest block"
-        for dropped in chain.release_oldest():
-            self._unref(dropped, evicted=True)
+        owner = self.owners[block]
+        chain = self.chains[owner]
+        dropped = chain.release_oldest(self.rows.columns)
+        assert not self.lends and list(dropped.blocks) == [block], "a chain's oldest part is its oldest block"
+        self._give(owner, chain, dropped, evicted=True)
         assert self.owners[block] == -1
+
+    def _give(self, stream: int, chain: Chain, dropped: Dropped, *, evicted: bool = False) -> None:
+        """What a chain dropped is free, as far as nobody else has something in it."""
+        blocks, leaves = dropped
+        if blocks and not chain.parts:
+            self._filler.emptied(stream)
+        for leaf in leaves:
+            self.rows.give(leaf)
+        for block in blocks:
+            self._unref(block, evicted=evicted)
 
     def _unref(self, block: int, *, evicted: bool) -> None:
         """One part less in a block; the last one frees it."""
@@ -233,8 +252,6 @@ class BlockCache:
         self.used_total -= int(self.used[block])
         self.used[block] = 0
         self.ages.remove(block)
-        if self.remainders is not None:
-            self.remainders.discard(block)
 
     # -- the rest -------------------------------------------------------------------------------------
 
@@ -257,10 +274,9 @@ class BlockCache:
         """The size of message that finds room now: when all blocks are taken, what the remainders have (R18)."""
         with self._lock:
             self._drain()
-            if self.evict or self.remainders is None or self.space.free:
+            if not self.lends or self.space.free:
                 return self.capacity_bytes
-            self._filler.list_tails()
-            return self.remainders.largest_bytes
+            return self._filler.largest_end()
 
     def stats(self) -> dict[str, object]:
         """Plain and nested: what each tier has and did."""
@@ -283,6 +299,6 @@ class BlockCache:
         with self._lock:
             self.closed = True
             for chain in self.chains.values():
-                chain.release(chain.high_row)
+                chain.release_all()
             self.chains = {}
             self.space.close()

@@ -1,130 +1,163 @@
-"""A stream's chain of blocks, and the rows that say where in them its messages are (R15)."""
+"""A stream's chain: the leaves that its rows are in, and the blocks that its messages are in (R15)."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import NamedTuple
 
-WORDS = 2  # a row in `places`: address, and length | tag << 32
-LOW_32 = 0xFFFFFFFF
-TRIM_ROWS = 512  # dead rows and parts are kept until there are so many, and more than live ones
+from .rows import LEAF_ROWS, Columns
+
+TRIM = 512  # dead leaves and parts are kept until there are so many, and more than live ones
+
+
+class Dropped(NamedTuple):
+    """What a chain no longer has, oldest first; a block once for each part."""
+
+    blocks: Sequence[int]
+    leaves: Sequence[int]
+
+
+NOTHING = Dropped((), ())
+NO_LEAVES = array("i")  # copied in less than half the time that the constructor takes
 
 
 class Chain:
-    """The cached messages of one stream, in offset order: a *row* each, in columns of 24 bytes.
+    """The cached messages of one stream, in offset order.
 
-    Rows and parts have numbers that only grow. A *part* is a stretch of rows whose messages begin in one block; a
-    block may have several parts, in several chains, when its end was lent out (R18). A message may go on in the next
-    blocks, whose parts then may have no rows.
+    Their rows are in `leaves`, all but the last of them full. A *part* is a stretch of messages that begin in one
+    block; a block may have several parts, in several chains, when its end was lent out (R18). A message may go on in
+    the next blocks, in which then no message may begin.
 
     `version` is odd while rows are being taken away, and never the same again after that. So a reader needs no lock:
-    it remembers the version, copies, and looks again. The columns grow the other way round, offsets last: whoever
-    finds an offset finds its place, and its bytes.
+    it remembers the version, copies, and looks again. It grows the other way round, the count of a leaf's rows last:
+    whoever finds a row finds its message.
 
     Invariants:
-        * `len(places) == WORDS * len(offsets)` outside of `add`;
-        * offsets ascend; parts begin in order, the first live one at `low_row`.
+        * offsets ascend over the rows of all leaves;
+        * parts begin in order, the first live one at `low` or below; messages below `low` are nobody's any more.
     """
 
-    __slots__ = (
-        "_first_part", "begins", "blocks", "dropped_rows", "last_block", "low_row", "offsets", "places", "version"
-    )
+    __slots__ = ("_first_leaf", "_first_part", "_leaves", "_parts", "low", "version")
 
-    def __init__(self) -> None:
-        self.offsets = array("q")
-        self.places = array("q")
-        self.blocks = array("i")  # of each part
-        self.begins = array("q")  # each part's first row
-        self.last_block = -1  # of the newest part, -1 if there is none
-        self._first_part = 0  # index of the first live part
-        self.dropped_rows = 0  # rows that are no longer in the columns
-        self.low_row = 0  # the first live row
+    def __init__(self, block: int, offset: int) -> None:
+        """With its first part: see `open_part`."""
+        self._leaves = NO_LEAVES.__copy__()
+        self._first_leaf = 0  # index of the first live one
+        self._parts = array("q", (block, offset))  # of each: its block, and the offset behind the message before it
+        self._first_part = 0  # index of the first live one's block
+        self.low = 0
         self.version = 0
-
-    @property
-    def high_row(self) -> int:
-        """Behind the last row."""
-        return self.dropped_rows + len(self.offsets)
 
     @property
     def parts(self) -> int:
         """Number of live parts."""
-        return len(self.blocks) - self._first_part
+        return (len(self._parts) - self._first_part) // 2
 
     @property
-    def first_block(self) -> int:
-        """The block of the oldest part."""
-        return self.blocks[self._first_part]
+    def blocks(self) -> Sequence[int]:
+        """The block of each live part, oldest first."""
+        return self._parts[self._first_part :: 2]
 
-    def find(self, offset: int, limit: int) -> tuple[int, int]:
-        """Indexes [low, high) into the columns of the rows with `offset <= .. < offset + limit`."""
-        offsets = self.offsets
-        low = bisect_left(offsets, offset, self.low_row - self.dropped_rows)
-        return low, bisect_left(offsets, offset + limit, low, min(len(offsets), low + limit))
+    @property
+    def leaves(self) -> Sequence[int]:
+        """The live leaves, oldest first."""
+        return self._leaves[self._first_leaf :]
 
-    def row_of(self, offset: int) -> int:
-        """The number of the first live row at `offset` or behind it."""
-        return self.dropped_rows + bisect_left(self.offsets, offset, self.low_row - self.dropped_rows)
+    def find(self, columns: Columns, offset: int, limit: int) -> list[tuple[int, int]]:
+        """[low, high) of each stretch of neighbouring rows with `offset <= .. < offset + limit`.
 
-    def would_release(self, offset: int) -> bool:
+        Garbage, or IndexError or ValueError, if rows are taken away meanwhile.
+        """
+        leaves, first, offsets, counts = self._leaves, self._first_leaf, columns.offsets, columns.counts
+        end, offset = offset + limit, max(offset, self.low)
+        index = max(bisect_right(leaves, offset, first, key=columns.firsts.__getitem__) - 1, first)
+        found: list[tuple[int, int]] = []
+        for leaf in leaves[index : index + limit + 1]:
+            begin = leaf * LEAF_ROWS
+            until = begin + counts[leaf]
+            low = begin if found else bisect_left(offsets, offset, begin, until)
+            high = until if offsets[until - 1] < end else bisect_left(offsets, end, low, until)
+            if low < high:
+                if found and found[-1][1] == low:
+                    found[-1] = (found[-1][0], high)
+                else:
+                    found.append((low, high))
+            if high < begin + LEAF_ROWS:
+                break
+        return found
+
+    def would_release(self, offset: int, columns: Columns) -> bool:
         """Whether releasing what is below `offset` frees anything: a look without a lock, yes when in doubt."""
         try:
-            row, first = self.row_of(offset), self._first_part + 1
-            return self.begins[first] <= row if first < len(self.begins) else row >= self.high_row
+            following = self._first_part + 3
+            if following < len(self._parts):
+                return self._parts[following] <= offset
+            return self._newest(columns) < offset
         except (IndexError, ValueError):
             return True
 
-    def open_part(self, block: int, row: int) -> None:
-        """The rows from `row` on begin in `block`."""
-        assert not self.parts or self.begins[-1] <= row
-        self.blocks.append(block)
-        self.begins.append(row)
-        self.last_block = block
+    def open_part(self, block: int, offset: int) -> None:
+        """The messages from `offset` on begin in `block`."""
+        self._parts.append(block)
+        self._parts.append(offset)
 
-    def add(self, offsets: memoryview, places: memoryview) -> None:
-        """New rows, as bytes of their columns; their parts are there already, and their bytes too."""
-        self.places.frombytes(places)
-        self.offsets.frombytes(offsets)
+    def add_leaf(self, leaf: int) -> None:
+        """A leaf for further rows; those of before are full."""
+        self._leaves.append(leaf)
 
-    def add_one(self, offset: int, address: int, word: int) -> None:
-        """One new row: half the price of `add`."""
-        self.places.append(address)
-        self.places.append(word)
-        self.offsets.append(offset)
+    def release(self, offset: int, columns: Columns) -> Dropped:
+        """Drop the parts with nothing at `offset` or behind it, of which some message is there.
 
-    def release(self, row: int) -> Sequence[int]:
-        """Drop the parts that end at or before `row`, and give their blocks, oldest first."""
-        last = bisect_right(self.begins, row, self._first_part) - 1  # the part that `row` is in, or follows
-        until = len(self.blocks) if row >= self.high_row else max(last, self._first_part)
-        return self._drop(until)
+        What they end before is below `low` then.
+        """
+        parts, until = self._parts, self._first_part
+        if until < len(parts) and self._newest(columns) < offset:
+            return self.release_all()
+        while until + 3 < len(parts) and parts[until + 3] <= offset:
+            until += 2
+        return self._drop(until, columns)
 
-    def release_oldest(self) -> Sequence[int]:
-        """Drop the oldest part, and give its block."""
-        assert self.parts
-        return self._drop(self._first_part + 1)
+    def release_oldest(self, columns: Columns) -> Dropped:
+        """Drop the oldest part."""
+        assert self._first_part < len(self._parts)
+        return self._drop(self._first_part + 2, columns)
 
-    def _drop(self, until: int) -> Sequence[int]:
-        if until <= self._first_part:
-            return ()
-        dropped = self.blocks[self._first_part : until]
+    def release_all(self) -> Dropped:
+        """Drop everything."""
+        dropped = Dropped(self.blocks, self.leaves)
         self.version += 1
-        self.low_row = self.begins[until] if until < len(self.begins) else self.high_row
-        self._first_part = until
+        del self._leaves[:], self._parts[:]
+        self._first_leaf = self._first_part = 0
+        self.version += 1
+        return dropped
+
+    def _newest(self, columns: Columns) -> int:
+        leaf = self._leaves[-1]  # there is one as long as there are parts
+        newest: int = columns.offsets[leaf * LEAF_ROWS + columns.counts[leaf] - 1]
+        return newest
+
+    def _drop(self, until: int, columns: Columns) -> Dropped:
+        if until <= self._first_part:
+            return NOTHING
+        if until >= len(self._parts):
+            return self.release_all()
+        low, leaves, last = self._parts[until + 1], self._leaves, self._first_leaf
+        while last + 1 < len(leaves) and columns.firsts[leaves[last + 1]] <= low:
+            last += 1
+        dropped = Dropped(self._parts[self._first_part : until : 2], leaves[self._first_leaf : last])
+        self.version += 1
+        self.low, self._first_leaf, self._first_part = low, last, until
         self._trim()
         self.version += 1
         return dropped
 
     def _trim(self) -> None:
-        """Cut dead rows and parts off the columns, seldom enough that it costs nothing a row."""
-        dead = self.low_row - self.dropped_rows
-        if dead == len(self.offsets) or dead > max(TRIM_ROWS, len(self.offsets) // 2):
-            del self.offsets[:dead]
-            del self.places[: WORDS * dead]
-            self.dropped_rows = self.low_row
-        if not self.parts:
-            self.last_block = -1
-        if not self.parts or self._first_part > max(TRIM_ROWS, len(self.blocks) // 2):
-            del self.blocks[: self._first_part]
-            del self.begins[: self._first_part]
+        """Cut what is dead off the lists, seldom enough that it costs nothing a row."""
+        if self._first_leaf > max(TRIM, len(self._leaves) // 2):
+            del self._leaves[: self._first_leaf]
+            self._first_leaf = 0
+        if self._first_part > max(TRIM, len(self._parts) // 2):
+            del self._parts[: self._first_part]
             self._first_part = 0

@@ -27,7 +27,7 @@ class CacheConfig:
         evict: what is oldest makes room. By default that is so unless the threshold is computed: then what
             was admitted stays until it is consumed.
         remainders: lend the ends of last blocks when blocks run out (R18); only without `evict`.
-        class_bytes: of the classes of these ends.
+        class_bytes: of the classes by which these ends are told apart.
         edge_bytes: for the fragments of messages that are not admitted (R12).
         active_backlog_messages: cache a message only if a cursor of its stream is closer than this (R20; the source
             has 1,000). 0 caches whether anybody reads or not.

@@ -6,77 +6,66 @@ smallest class in which every block has room for it, then from the next; the blo
 source left out, giving lent blocks back, is the cache's count of references: a block is free when the last part of
 any chain in it is released.
 
-Classes here are 64 bytes wide. Of the capacity that would be lost with 20,000 queues, 32 KiB blocks and messages up to
-17 KiB, 99 % is recovered that way, with classes of 1 KiB 89 % (98 and 86 % where
-admission leaves out the larger ones), at the same cost a message.
+Here no sets are kept: which block is a stream's last one, and how much of it is in use, stands in columns, and a batch
+has its ends found by sorting both. Classes can be as fine as a byte for that: up to 64 Ki classes are sorted in linear
+time. In use of 22,000 blocks of 32 KiB, which 20,000 queues had filled with messages of up to 17 KiB, were 99.57 %
+(with classes of 64 bytes 99.44 %, and 99.7 to 99.9 % with messages one by one, for ten times the processor time).
 """
 
 from __future__ import annotations
 
-from .errors import InvalidCacheConfig
+import numpy as np
+import numpy.typing as npt
 
-CLASS_BYTES = 64
+Ints = npt.NDArray[np.int64]
+CLASS_BYTES = 1
+FEW_CLASSES = 1 << 16  # as numbers of 16 bits they are sorted in linear time
 
 
-class Remainders:
-    """Blocks by the class of their free space. Not safe for threads: the cache's lock guards it.
+def lend(sizes: Ints, free: Ints, class_bytes: int = CLASS_BYTES) -> tuple[Ints, Ints]:
+    """Room for messages of `sizes` (n,) in ends with `free` (m,) bytes, which become less.
 
-    Invariants:
-        * a block is in one class at most, `class_of[block]`, that of its free space; class 0 (under `class_bytes`)
-          is kept as well: for messages shorter than that, after everything else;
-        * bit k of `_some` says that class k is not empty.
+    Gives (n,) the index of each message's end, -1 if there is no room for it, and (n,) the bytes that this end had
+    free before. Each message gets an end of the smallest class in which every end has room for it, as far as the
+    batch's larger ones leave one; those that find none so get the smallest end in which they fit.
     """
+    chosen, before = np.full(len(sizes), -1), np.zeros(len(sizes), np.int64)
+    left = sizes.argsort(kind="stable")
+    unit = class_bytes
+    while len(left := left[sizes[left] <= free.max(initial=0)]):
+        classes = free // unit
+        order = _order(classes)
+        wanted = -(-sizes[left] // unit)
+        # A round gives each end to one message: the largest messages that can have one get one, the smallest that is
+        # left. Those that wait for the next round find in it what these leave.
+        at = classes[order].searchsorted(wanted)
+        fits = _can_have_one(at, len(free))
+        at, number = at[fits], np.arange(np.count_nonzero(fits))
+        some, ends = left[fits], order[np.maximum.accumulate(at - number) + number]
+        chosen[some], before[some] = ends, free[ends]
+        free[ends] -= sizes[some]
+        left = left[~fits]
+        if not len(some):
+            assert unit > 1, "what is not larger than the largest end has room"
+            unit = 1  # an end of the class below may have room, too
+    assert int(free.min(initial=0)) >= 0
+    return chosen, before
 
-    def __init__(self, block_bytes: int, class_bytes: int = CLASS_BYTES) -> None:
-        if class_bytes <= 0:
-            raise InvalidCacheConfig(f"class_bytes is at least 1, not {class_bytes}")
-        self.class_bytes = class_bytes
-        self._top = -(-block_bytes // class_bytes)
-        self._classes: list[dict[int, int]] = [{} for _ in range(self._top + 1)]  # block -> free bytes
-        self._class_of: dict[int, int] = {}
-        self._some = 0
 
-    def __len__(self) -> int:
-        return len(self._class_of)
+def _can_have_one(first: Ints, ends: int) -> npt.NDArray[np.bool_]:
+    """(n,) which messages get an end each, the last ones first; message i can have any of `first[i]` to `ends` - 1.
 
-    def __contains__(self, block: int) -> bool:
-        return block in self._class_of
+    `first` ascends. A message can have one if fewer of those behind it have one than there are ends that it can have:
+    so the count of those from the last one on grows by one a message, up to that limit.
+    """
+    number = np.arange(1, len(first) + 1)
+    counts = number + np.minimum.accumulate(np.minimum(ends - first[::-1] - number, 0))
+    grows = np.empty(len(first), np.bool_)
+    grows[0] = counts[0] > 0
+    np.greater(counts[1:], counts[:-1], out=grows[1:])
+    return grows[::-1]
 
-    @property
-    def largest_bytes(self) -> int:
-        """A message of this size has room for certain, and one larger by `class_bytes` has none."""
-        return max(self._some.bit_length() - 1, 0) * self.class_bytes
 
-    def put(self, block: int, free_bytes: int) -> None:
-        """A block has so much room; it moves to the class of that, or leaves if there is none."""
-        self.discard(block)
-        if free_bytes > 0:
-            number = min(free_bytes // self.class_bytes, self._top)
-            self._classes[number][block] = free_bytes
-            self._class_of[block] = number
-            self._some |= 1 << number
-
-    def discard(self, block: int) -> None:
-        """A block is no longer lent."""
-        number = self._class_of.pop(block, None)
-        if number is not None:
-            members = self._classes[number]
-            del members[block]
-            if not members:
-                self._some &= ~(1 << number)
-
-    def find(self, size_bytes: int) -> int:
-        """A block with room for a message, of the smallest class that has one for certain; -1 if none does.
-
-        A block of the class below may have room, too: the newest one of it is looked at, so that classes coarser
-        than the messages do not strand space.
-        """
-        number = min(-(-size_bytes // self.class_bytes), self._top)
-        fitting = self._some >> number << number
-        if fitting:
-            members = self._classes[(fitting & -fitting).bit_length() - 1]
-            block = next(reversed(members))
-            return block if members[block] >= size_bytes else -1
-        below = self._classes[number - 1] if number else {}
-        block = next(reversed(below), -1)
-        return block if block >= 0 and below[block] >= size_bytes else -1
+def _order(classes: Ints) -> npt.NDArray[np.intp]:
+    few = int(classes.max()) < FEW_CLASSES
+    return (classes.astype(np.uint16) if few else classes).argsort(kind="stable")

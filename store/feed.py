@@ -44,10 +44,14 @@ class LaneFeed:
     Invariants:
         * messages come in log order, each once, and only when they are durable;
         * `_next[number]` is the offset of the stream's next message that was not handed out.
+
+    Attributes:
+        wake_above: for who sleeps until there is more: until the lane is durable beyond this lane position.
     """
 
     def __init__(self, lane: Lane, lanes: int) -> None:
         self.lane = lane
+        self.wake_above = 0
         self._lanes = lanes
         self._segments: deque[OpenSegment] = deque(lane.view.open)
         self._frame = 0  # of the first segment here: the next one
@@ -91,13 +95,18 @@ class LaneFeed:
 
     def behind_bytes(self) -> int:
         """Bytes of the log between what was taken and what is durable; 0 if no message is there."""
+        durable = self.lane.durable
+        return max(0, durable - self.taken_until(durable))
+
+    def taken_until(self, durable: int | None = None) -> int:
+        """The lane position of the next message that can be taken; what is durable, if there is none."""
         frame = self._frame
         for segment, table in list(self._segments):
             begins = table.frame_entry
             if segment.base is not None and frame < len(begins) and begins[frame] < table.visible:
-                return max(0, self.lane.durable - segment.base - table.frame_position[frame])
+                return segment.base + table.frame_position[frame]
             frame = 0
-        return 0
+        return self.lane.durable if durable is None else durable
 
     def _next_frames(self, most: int) -> tuple[OpenSegment, int, int, int, int] | None:
         """(segment, frames low .. high - 1, entries begin .. end - 1)."""

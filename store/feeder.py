@@ -16,7 +16,7 @@ from .feed import Fed, LaneFeed
 from .lane import Lane
 
 TAKE_MESSAGES = 2048
-STEP_BYTES = 4 << 20  # copied in one go: the interpreter lock is held for a few milliseconds
+STEP_PART = 4  # at most this part of the ring is copied in one go; without the interpreter lock, where it can be
 BEGIN_PART = 2  # when this part of the ring waits, it is fed ..
 END_PART = 8  # .. until only this part does
 QUIET_S = 0.1  # nothing was appended for so long: what still waits is fed now, at nobody's expense
@@ -36,8 +36,7 @@ class Feeder:
         self._feeds = [LaneFeed(lane, len(lanes)) for lane in lanes]
         self._stepping = threading.Lock()
         self._wake = threading.Event()
-        self._asleep = self._resting = False
-        self._closing = False
+        self._asleep = self._closing = False
         self.missed_messages = 0
         self._thread = threading.Thread(target=self._run, name="stratalog-cache", daemon=True)
 
@@ -46,9 +45,11 @@ class Feeder:
         self._thread.start()
 
     def look(self) -> None:
-        """Something became durable."""
-        if self._resting or (self._asleep and self._waits(BEGIN_PART)):
-            self._wake.set()
+        """Something became durable. On the way of the appends: nothing is looked at but two numbers a lane."""
+        if self._asleep:
+            for feed in self._feeds:
+                if feed.lane.durable > feed.wake_above:
+                    self._wake.set()
 
     def settle(self) -> None:
         """Cache all that is durable now."""
@@ -78,13 +79,16 @@ class Feeder:
     def _sleep(self) -> None:
         """Wait until the ring wants to be fed from, or all is quiet; then feed the rest."""
         self._wake.clear()
-        self._asleep = True  # from now on told of what comes; what came before is looked for once more
-        self._resting = True
         before = [feed.lane.durable for feed in self._feeds]
+        for feed in self._feeds:
+            feed.wake_above = 0  # whatever comes
+        self._asleep = True  # from now on told of what comes; what came before is looked for once more
         some = self._waits(None)
-        self._resting = not some
+        if some:
+            for feed in self._feeds:
+                feed.wake_above = feed.taken_until() + feed.lane.ring.size_bytes // BEGIN_PART
         due = self._closing or self._waits(BEGIN_PART) or self._wake.wait(QUIET_S if some else None)
-        self._asleep = self._resting = False
+        self._asleep = False
         while not due and not self._closing and before == [feed.lane.durable for feed in self._feeds] and self.step():
             time.sleep(PAUSE_S)
 
@@ -108,7 +112,7 @@ class Feeder:
 
     def _fill(self, feed: LaneFeed, fed: Fed) -> None:
         ring, batch = feed.lane.ring, fed.batch
-        for cut in batch.cuts(STEP_BYTES, batch.lengths):
+        for cut in batch.cuts(ring.size_bytes // STEP_PART, batch.lengths):
             if cut.start:
                 time.sleep(PAUSE_S)
             some, positions = batch.part(cut), fed.positions[cut]

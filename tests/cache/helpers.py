@@ -8,6 +8,7 @@ import numpy as np
 
 from cache.batch import Batch
 from cache.block_cache import BlockCache
+from cache.rows import LEAF_ROWS
 from cache.space import BlockSpace
 
 Message = tuple[int, int, bytes]  # stream, offset, payload
@@ -38,11 +39,19 @@ def check_blocks(cache: BlockCache) -> None:
     """The invariants of `BlockCache` and `BlockSpace` that a look from outside can check."""
     space: BlockSpace = cache.space
     refs = np.zeros(space.blocks, np.int64)
+    leaves: list[int] = []
     for chain in cache.chains.values():
-        live = chain.blocks[len(chain.blocks) - chain.parts :]
-        np.add.at(refs, np.array(live, np.int64), 1)
-        assert len(chain.places) == 2 * len(chain.offsets)
-        assert list(chain.offsets) == sorted(set(chain.offsets))
+        np.add.at(refs, np.array(chain.blocks, np.int64), 1)
+        columns, counts = cache.rows.columns, [cache.rows.columns.counts[leaf] for leaf in chain.leaves]
+        assert counts[:-1] == [LEAF_ROWS] * (len(counts) - 1) and 0 not in counts and bool(counts) == bool(chain.parts)
+        offsets = [
+            columns.offsets[leaf * LEAF_ROWS + slot]
+            for leaf, count in zip(chain.leaves, counts, strict=True)
+            for slot in range(count)
+        ]
+        assert offsets == sorted(set(offsets))
+        leaves += chain.leaves
+    assert len(set(leaves)) == len(leaves) == cache.rows.taken
     assert refs.tolist() == list(cache.refs)
     assert space.free == int((refs == 0).sum())
     assert bool((cache.used[refs == 0] == 0).all()) and int(cache.used.max(initial=0)) <= cache.block_bytes

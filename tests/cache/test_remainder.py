@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cache.batch import Batch
 from cache.block_cache import BLOCK_BYTES, BlockCache
 from cache.errors import InvalidCacheConfig
-from cache.remainder import Remainders
+from cache.remainder import lend
 from cache.tier import HeapTier, Tier
 
 from .helpers import batch_of, check_blocks, payload_of
@@ -132,42 +132,54 @@ def test_the_largest_room_is_what_a_message_finds() -> None:
     assert cache.largest_room() == cache.capacity_bytes  # there is a whole block
 
 
+def lent(free: list[int], sizes: list[int], class_bytes: int) -> list[int]:
+    """Which end each message gets."""
+    return lend(np.array(sizes, np.int64), np.array(free, np.int64), class_bytes)[0].tolist()
+
+
 def test_the_smallest_class_that_fits_is_taken_first() -> None:
-    remainders = Remainders(8192, 1024)
-    for block, free in enumerate((1500, 4000, 4200, 6000, 8192)):
-        remainders.put(block, free)
-    assert remainders.find(3500) == 2  # every block of class 4 has room for it; block 1 was not asked
-    remainders.discard(2)
-    assert remainders.find(3500) == 3
-    remainders.put(3, 100)  # it moves to its new class
-    assert remainders.find(3500) == 4
-    remainders.discard(4)
-    assert remainders.find(3500) == 1  # of the class below, where it may fit
-    assert remainders.find(4001) == -1
+    free = [1500, 4000, 4200, 6000, 8192]
+    assert lent(free, [3500], 1024) == [2]  # every end of class 4 has room for it; 1 was not asked
+    free[2] = 0
+    assert lent(free, [3500], 1024) == [3]
+    free[3] = 100
+    assert lent(free, [3500], 1024) == [4]
+    free[4] = 0
+    assert lent(free, [3500], 1024) == [1]  # of the class below, where it may fit
+    assert lent(free, [4001], 1024) == [-1]
+
+
+def test_a_batch_shares_the_ends_among_its_messages() -> None:
+    assert lent([5000, 2048, 4100], [4000, 2000, 1000, 4500, 3000], 1024) == [2, 1, 0, -1, 0]  # large ones first
+    assert lent([1000], [100] * 11, 64).count(0) == 10
 
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_wrong_class_size_is_refused(size: int) -> None:
     with pytest.raises(InvalidCacheConfig):
-        Remainders(4096, size)
+        BlockCache([HeapTier(BLOCK)], BLOCK, evict=False, class_bytes=size)
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4096)), max_size=40),
+    st.lists(st.integers(0, 4096), max_size=40),
     st.sampled_from([1, 64, 1000, 1024, 9000]),
-    st.integers(1, 4096),
+    st.lists(st.integers(1, 4096), max_size=60),
 )
-def test_what_is_found_has_room_and_nothing_that_certainly_fits_is_missed(
-    puts: list[tuple[int, int]], class_bytes: int, size: int
+def test_what_is_lent_has_room_and_what_is_left_fits_nowhere(
+    free: list[int], class_bytes: int, sizes: list[int]
 ) -> None:
-    remainders, model = Remainders(4096, class_bytes), dict[int, int]()
-    for block, free in puts:
-        remainders.put(block, free)
-        model[block] = free
-    found = remainders.find(size)
-    assert len(remainders) == sum(free > 0 for free in model.values())
-    assert found < 0 or model[found] >= size
-    sure = -(-size // class_bytes) * class_bytes
-    assert found >= 0 or all(free < max(sure, size) for free in model.values())
-    assert remainders.largest_bytes <= max(model.values(), default=0)
+    left = np.array(free, np.int64)
+    chosen, before = lend(np.array(sizes, np.int64), left, class_bytes)
+    taken: dict[int, list[tuple[int, int]]] = {}
+    for size, end, room in zip(sizes, chosen.tolist(), before.tolist(), strict=True):
+        if end >= 0:
+            taken.setdefault(end, []).append((free[end] - room, size))
+        else:
+            assert size > left.max(initial=0)
+    for end, pieces in taken.items():
+        at = 0
+        for begin, size in sorted(pieces):
+            assert begin == at  # back to back
+            at += size
+        assert at == free[end] - left[end] <= free[end]

@@ -5,14 +5,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from cache import MessageCache
 from store.feed import LaneFeed
+from store.feeder import Feeder
 from store.offsets import NextOffsets
 from store.ring import Ring
+from store.segment import Segment
 from store.table import OpenTable, entry_rows
+from store.write import OpenSegment
 
 SIZE = 100
 
@@ -36,7 +40,7 @@ class Tables:
 
     def segment(self) -> OpenTable:
         table = OpenTable()
-        self.lane.on_segment(SimpleNamespace(segment=SimpleNamespace(base=0), table=table))
+        self.lane.on_segment(OpenSegment(cast(Segment, SimpleNamespace(base=0)), table))
         return table
 
     def frame(self, table: OpenTable, count: int) -> None:
@@ -136,3 +140,61 @@ def test_a_feed_that_would_skip_messages_raises(tables: Tables) -> None:
     tables.feed._frame = 1
     with pytest.raises(RuntimeError, match="skipped"):
         tables.taken()
+
+
+def test_a_feed_says_where_its_next_message_is(tables: Tables) -> None:
+    feed, table = tables.feed, tables.segment()
+    tables.lane.durable = 0
+    assert (feed.taken_until(), feed.behind_bytes()) == (0, 0)
+    for _ in range(3):
+        tables.frame(table, 4)
+    tables.lane.durable = 3 * 4 * SIZE
+    table.visible = 8
+    assert (feed.taken_until(), feed.behind_bytes()) == (0, 12 * SIZE)
+    assert tables.taken() == expected(0, 8)
+    assert (feed.taken_until(), feed.behind_bytes()) == (12 * SIZE, 0)  # what is there, nobody may see yet
+    table.visible = 12
+    assert (feed.taken_until(), feed.behind_bytes()) == (8 * SIZE, 4 * SIZE)
+
+
+def test_a_feeder_is_woken_when_half_of_the_ring_waits_and_not_before(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeder = Feeder(cast(MessageCache, None), [], lambda error: None)
+    feeder._feeds, half = [tables.feed], tables.ring.size_bytes // 2
+    table = tables.segment()
+    tables.frame(table, 4)
+    table.visible, tables.lane.durable = 4, 4 * SIZE
+    woken: list[tuple[int, bool]] = []
+
+    def wait(seconds: float | None) -> bool:
+        for durable in (5 * SIZE, half, half + 1):
+            tables.lane.durable = durable
+            feeder.look()
+            woken.append((durable, feeder._wake.is_set()))
+        return feeder._wake.is_set()
+
+    monkeypatch.setattr(feeder._wake, "wait", wait)
+    feeder._sleep()
+    assert woken == [(5 * SIZE, False), (half, False), (half + 1, True)]
+    feeder.look()
+    assert not feeder._asleep
+
+
+def test_a_feeder_with_nothing_to_do_is_woken_by_whatever_comes(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeder = Feeder(cast(MessageCache, None), [], lambda error: None)
+    feeder._feeds = [tables.feed]
+    tables.lane.durable = 0
+    waits: list[float | None] = []
+
+    def wait(seconds: float | None) -> bool:
+        waits.append(seconds)
+        tables.lane.durable = SIZE
+        feeder.look()
+        return feeder._wake.is_set()
+
+    monkeypatch.setattr(feeder._wake, "wait", wait)
+    feeder._sleep()
+    assert waits == [None] and feeder._wake.is_set()
