@@ -63,7 +63,9 @@ class Reader(Finder):
             found = self._stored(stream, run)
         else:
             self._check(stream, run, found)
-        self._count(run)
+        counters = self.counters
+        counters.messages += len(found)
+        counters.bytes += sum(run.places[1])
         return found
 
     def _count(self, run: Run) -> None:
@@ -103,8 +105,8 @@ class Reader(Finder):
         counters, least = self.counters, min(sizes or lengths)
         counters.device_messages += len(found)
         counters.device_payload_bytes += sum(lengths)
-        known = counters.device_least_bytes
-        counters.device_least_bytes = least if known is None else min(known, least)
+        if counters.device_least_bytes is None or least < counters.device_least_bytes:
+            counters.device_least_bytes = least
         counters.device_bytes += size
         counters.device_reads += calls
         return found
@@ -131,6 +133,9 @@ class Reader(Finder):
         found: dict[int, bytes] = {}
         for run in self.runs(stream, offset, limit):
             datas = self.payloads(stream, run)
+            if len(datas) == 1:  # as in a queue that is spread over the log
+                found[run.offsets[0] - offset] = datas[0]
+                continue
             for at, data in zip(run.offsets, datas, strict=True):
                 found[at - offset] = data
         return found
