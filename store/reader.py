@@ -58,7 +58,9 @@ class Reader(Finder):
 
     def payloads(self, stream: Stream, run: Run) -> list[bytes]:
         """The messages' bytes, checked. Raises StoreCorrupt."""
-        found = self._recent(stream, run)
+        base, found = run.segment.base, None
+        if base is not None and base + run.places[0][0] >= stream.lane.ring.low:
+            found = self._recent(stream, run)
         if found is None:
             found = self._stored(stream, run)
         else:
@@ -242,7 +244,7 @@ class Reader(Finder):
             return self._open_details(stream, run, run.source)
         heads = run.heads or []
         times = [head.time_ms for head in heads]
-        if not any([head.flags & HAS_EXTRAS for head in heads]):
+        if not [head for head in heads if head.flags & HAS_EXTRAS]:
             return times, None
         return times, [
             run.source.frame(stream.lane.ring, head.index).extras()[entry - head.first_entry]

@@ -79,14 +79,17 @@ class OpenTable:
         self.flat[3 * first : 3 * end] = rows
         self.entries = end
 
-    def find(self, number: int, offset: int, limit: int) -> Uint32s:
+    def find(self, number: int, offset: int, limit: int) -> Uint32s | array[int]:
         """Entry numbers of up to `limit` visible messages from `offset` on; empty if there are none."""
         row = self.rows.get(number)
         if row is None or offset < row[0]:
-            return np.empty(0, np.uint32)
+            return array("I")
         begin = offset - row[0]
-        found = np.frombuffer(row[1][begin : begin + limit], np.uint32)
+        entries = row[1][begin : begin + limit]
         # The builder adds to rows before the columns are there: only the high-water mark can be trusted.
+        if not entries or entries[-1] < self.visible:  # of a lost one, too, the number is above any mark
+            return entries
+        found = np.frombuffer(entries, np.uint32)
         return found[: _shown(found, self.visible)]
 
     def next_offset(self, number: int) -> int | None:
@@ -99,7 +102,7 @@ class OpenTable:
     def places(self, entries: Uint32s | array[int]) -> Places:
         """Where entries lie."""
         if len(entries) <= FEW:  # an array's operations cost more than they save
-            flat, ats = self.flat, [3 * int(entry) for entry in entries]
+            flat, ats = self.flat, [3 * entry for entry in entries.tolist()]
             return [flat[at] for at in ats], [flat[at + 1] for at in ats], [flat[at + 2] for at in ats]
         positions, lengths, checksums = self._columns.take(entries, axis=0).T.tolist()
         return positions, lengths, checksums
