@@ -89,11 +89,8 @@ def _all_runs(stream: Stream, view: View, offset: int, limit: int) -> Iterator[R
         first, count = segment.first_of(number)
         end = first + count
         if offset < end and count:
-            if offset < first:
-                offset = first  # a repair may have left a gap before this segment
-            asked = end - offset
-            if asked > limit or asked > RUN_MESSAGES:
-                asked = min(limit, RUN_MESSAGES)
+            offset = max(offset, first)  # a repair may have left a gap before this segment
+            asked = min(limit, RUN_MESSAGES, end - offset)
             run = segment.run(ring, number, offset, asked)
             offset += asked
             if run.entries:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from store.format import LOST_ENTRY
 from store.streams import Stream
 from store.table import OpenTable, entry_rows
 
@@ -55,6 +56,16 @@ def test_visible_messages_are_a_prefix(book: Book) -> None:
     book.table.visible = 4
     assert book.table.find(1, 100, 10).tolist() == [0, 2, 3]
     assert book.table.next_offset(1) == 103
+
+
+def test_a_lost_entry_is_shown_where_it_is_and_hides_nothing(book: Book) -> None:
+    book.streams[1].entries.append(LOST_ENTRY)  # as a repair leaves it
+    book.add({1: [4]}, [50])
+    book.table.visible = 4
+    assert book.table.find(1, 100, 10).tolist() == [0, 2, 3, LOST_ENTRY]
+    book.table.visible = 5
+    assert book.table.find(1, 100, 10).tolist() == [0, 2, 3, LOST_ENTRY, 4]
+    assert book.table.find(1, 103, 1).tolist() == [LOST_ENTRY]
 
 
 def test_find_keeps_to_the_limit_and_the_bounds(book: Book) -> None:
