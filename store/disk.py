@@ -131,15 +131,18 @@ class OsFile:
         os.fdatasync(self._fd)
 
     def read(self, position: int, size: int) -> bytes:
-        chunks: list[bytes] = []
-        while size > 0:
+        chunk = os.pread(self._fd, size, position)
+        if len(chunk) == size:
+            return chunk
+        chunks: list[bytes] = [chunk]
+        position += len(chunk)
+        size -= len(chunk)
+        while chunk and size > 0:
             chunk = os.pread(self._fd, size, position)
-            if not chunk:
-                break
             chunks.append(chunk)
             position += len(chunk)
             size -= len(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return b"".join(chunks)
 
     def read_into(self, views: Sequence[memoryview], position: int) -> int:
         """Read into `views` from `position`; the number of bytes read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .errors import OffsetOutOfRange
 from .run import Run
@@ -39,26 +39,16 @@ class Finder:
         """Up to `limit` messages from `offset` on, as of now. Raises OffsetOutOfRange below the first."""
         view, number = stream.lane.view, stream.number
         if number < 0 or limit <= 0:
-            return
+            return iter(())
         at = len(view.open)
         while at:  # the newest first: most reads are of what was just written
             at -= 1
             row = view.open[at].table.row(number)
             if row is not None and row[0] <= offset:
-                break
-        else:
-            if offset < first_offset(view, number):
-                raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
-            for run, reached in _sealed_runs(stream, view.sealed, offset, limit):
-                yield run
-                offset, limit = reached, limit - len(run)
-            # A repair may have left a gap behind the sealed ones. Between open ones there is none: what looks
-            # like one is not durable yet.
-            offset = max(offset, _first_open(view, number))
-        for opened in view.open[at:]:
-            for run in _open_runs(opened, number, offset, limit):
-                yield run
-                offset, limit = run.offsets[-1] + 1, limit - len(run)
+                return _open_runs(view.open[at:], number, offset, limit)
+        if offset < first_offset(view, number):
+            raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
+        return _all_runs(stream, view, offset, limit)
 
 
 def first_offset(view: View, number: int) -> int:
@@ -70,43 +60,52 @@ def first_offset(view: View, number: int) -> int:
 
 def _first_open(view: View, number: int) -> int:
     """The stream's first offset in the open segments, 0 if none has messages of it."""
-    rows = (opened.table.row(number) for opened in view.open)
-    return next((row[0] for row in rows if row is not None), 0)
+    for opened in view.open:
+        row = opened.table.row(number)
+        if row is not None:
+            return row[0]
+    return 0
 
 
-def _open_runs(opened: OpenSegment, number: int, offset: int, limit: int) -> Iterator[Run]:
-    segment, table = opened
-    while limit > 0:
-        asked = min(limit, RUN_MESSAGES)
-        entries = table.find(number, offset, asked)
-        count = len(entries)
-        if count:
-            yield Run(segment, table, range(offset, offset + count), entries, table.places(entries))
-        if count < asked:
-            return
-        offset, limit = offset + count, limit - count
+def _open_runs(opened: Iterable[OpenSegment], number: int, offset: int, limit: int) -> Iterator[Run]:
+    for segment, table in opened:
+        while limit > 0:
+            asked = min(limit, RUN_MESSAGES)
+            entries = table.find(number, offset, asked)
+            count = len(entries)
+            if count:
+                yield Run(segment, table, range(offset, offset + count), entries, table.places(entries))
+                offset, limit = offset + count, limit - count
+            if count < asked:
+                break
 
 
-def _sealed_runs(
-    stream: Stream, sealed: tuple[SealedSegment, ...], offset: int, limit: int
-) -> Iterator[tuple[Run, int]]:
-    """Runs with some message, and the offset behind each."""
-    number, ring = stream.number, stream.lane.ring
+def _all_runs(stream: Stream, view: View, offset: int, limit: int) -> Iterator[Run]:
+    """Of the sealed segments, and then of the open ones."""
+    number, ring, sealed = stream.number, stream.lane.ring, view.sealed
     index = _last_from(sealed, number, offset)
     while 0 <= index < len(sealed) and limit > 0:
-        first, count = sealed[index].first_of(number)
-        if count and offset < first + count:
+        segment = sealed[index]
+        first, count = segment.first_of(number)
+        end = first + count
+        if offset < end and count:
             offset = max(offset, first)  # a repair may have left a gap before this segment
-            asked = min(limit, RUN_MESSAGES, first + count - offset)
-            run = sealed[index].run(ring, number, offset, asked)
+            asked = min(limit, RUN_MESSAGES, end - offset)
+            run = segment.run(ring, number, offset, asked)
             offset += asked
-            if len(run):
-                yield run, offset
-                limit -= len(run)
+            if run.entries:
+                yield run
+                limit -= len(run.entries)
+            if offset == end:
+                index += 1
         elif count or index + 1 == len(sealed):
             index += 1
         else:  # of many segments that have nothing of this stream
             index = max(index + 1, _last_from(sealed, number, offset))
+    if limit > 0:
+        # A repair may have left a gap behind the sealed ones. Between open ones there is none: what looks like
+        # one is not durable yet.
+        yield from _open_runs(view.open, number, max(offset, _first_open(view, number)), limit)
 
 
 def _last_from(sealed: tuple[SealedSegment, ...], number: int, offset: int) -> int:

@@ -58,12 +58,16 @@ class Reader(Finder):
 
     def payloads(self, stream: Stream, run: Run) -> list[bytes]:
         """The messages' bytes, checked. Raises StoreCorrupt."""
-        found = self._recent(stream, run)
+        base, found = run.segment.base, None
+        if base is not None and base + run.places[0][0] >= stream.lane.ring.low:
+            found = self._recent(stream, run)
         if found is None:
             found = self._stored(stream, run)
         else:
             self._check(stream, run, found)
-        self._count(run)
+        counters = self.counters
+        counters.messages += len(found)
+        counters.bytes += sum(run.places[1])
         return found
 
     def _count(self, run: Run) -> None:
@@ -103,8 +107,8 @@ class Reader(Finder):
         counters, least = self.counters, min(sizes or lengths)
         counters.device_messages += len(found)
         counters.device_payload_bytes += sum(lengths)
-        known = counters.device_least_bytes
-        counters.device_least_bytes = least if known is None else min(known, least)
+        if counters.device_least_bytes is None or least < counters.device_least_bytes:
+            counters.device_least_bytes = least
         counters.device_bytes += size
         counters.device_reads += calls
         return found
@@ -131,6 +135,9 @@ class Reader(Finder):
         found: dict[int, bytes] = {}
         for run in self.runs(stream, offset, limit):
             datas = self.payloads(stream, run)
+            if len(datas) == 1:  # as in a queue that is spread over the log
+                found[run.offsets[0] - offset] = datas[0]
+                continue
             for at, data in zip(run.offsets, datas, strict=True):
                 found[at - offset] = data
         return found
@@ -235,7 +242,7 @@ class Reader(Finder):
             return self._open_details(stream, run, run.source)
         heads = run.heads or []
         times = [head.time_ms for head in heads]
-        if not any([head.flags & HAS_EXTRAS for head in heads]):
+        if not [head for head in heads if head.flags & HAS_EXTRAS]:
             return times, None
         return times, [
             run.source.frame(stream.lane.ring, head.index).extras()[entry - head.first_entry]

@@ -149,7 +149,8 @@ def _fill_gaps(
 
 
 def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
-    """The table of a segment that is gone on with: its frames, indexed by `data`."""
+    """The table of a segment that is gone on with: its frames, indexed by `data`. Nothing was lost of it."""
+    assert not (data.entries == LOST_ENTRY).any()
     given: dict[int, Row] = {}
     for number in np.flatnonzero(data.counts).tolist():
         part = data.entries[data.start[number] : data.start[number + 1]]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import threading
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from .footer import by_stream
-from .format import LOST_ENTRY
 
 FEW = 256  # messages: below it a loop is quicker than sorting them
 
-# A stream's messages in one segment: the offset of the first, and the entry numbers ("I") in offset order, LOST_ENTRY
-# for those that a repair gave up.
+# A stream's messages in one segment: the offset of the first, and the entry numbers ("I") in offset order.
 Row = tuple[int, "array[int]"]
 Numbers = npt.NDArray[np.unsignedinteger]
 
@@ -25,7 +24,8 @@ class Rows:
 
     Invariants:
         * all entries below `indexed`, and no others, are in the rows, each once;
-        * the entries of a row ascend (LOST_ENTRY apart), and rows only grow at their ends;
+        * the entries of a row ascend without a gap in the offsets (a segment with lost messages is sealed before it is
+          shown), and rows only grow at their ends;
         * what `indexed` says is in place before it says so: whoever finds it high enough needs no lock.
     """
 
@@ -92,9 +92,7 @@ class Rows:
         """Without what was added before an interrupt. In new rows: others may be looking at these."""
         rows: dict[int, Row] = {}
         for number, (first, entries) in self.by_number.items():
-            count = len(entries)
-            while count and self.indexed <= entries[count - 1] < LOST_ENTRY:
-                count -= 1
+            count = bisect_left(entries, self.indexed)
             if count:
                 rows[number] = (first, entries[:count])
         self.by_number = rows

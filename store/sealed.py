@@ -112,19 +112,17 @@ class SealedSegment:
 
     def first_of(self, number: int) -> tuple[int, int]:
         """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
-        index = self.index
-        if number >= index.streams:
-            return 0, 0
-        return index.first[number], index.start[number + 1] - index.start[number]
+        streams, first, start, _, _ = self._index or self.index
+        return (first[number], start[number + 1] - start[number]) if number < streams else (0, 0)
 
     def first_offset(self, number: int) -> int:
         """The first offset of a stream here, or its next one if it has no messages here."""
-        index = self.index
-        return index.first[number] if number < index.streams else 0
+        index = self._index or self.index
+        return index[1][number] if number < index[0] else 0  # by number: thrice as quick as by name
 
     def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
         """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""
-        _, first, start, all_entries, _ = self.index
+        _, first, start, all_entries, _ = self._index or self.index
         begin = start[number] + offset - first[number]
         entries = all_entries[begin : min(start[number + 1], begin + limit)].tolist()
         offsets: Sequence[int] = range(offset, offset + len(entries))
@@ -144,16 +142,16 @@ class SealedSegment:
         checksums: list[int] = []
         heads: list[Head] = []
         first_entry = end_entry = 0  # of the head at hand
-        frame_entry, held = self.index.frame_entry, self._heads
+        frame_entry, held = (self._index or self.index).frame_entry, self._heads
         for offset, entry in zip(offsets, entries, strict=True):
             if not first_entry <= entry < end_entry:
                 frame = bisect_right(frame_entry, entry) - 1
                 head = held.get(frame) or self.head(ring, frame)
                 first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
-            right = first_entry <= entry < end_entry
-            if right:
-                named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
-            if not right or named != number or low != offset & 0xFFFF:
+                if not first_entry <= entry < end_entry:
+                    raise self._wrong_footer()
+            named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
+            if named != number or low != offset & 0xFFFF:
                 raise self._wrong_footer()
             starts.append(start)
             lengths.append(length)

@@ -45,6 +45,7 @@ class Segment:
         self._closed = False
         self._opening = threading.Lock()
         self._windows: set[int] = set()  # those that the kernel was asked for
+        self._is_asked_for = False  # all of them, to the end of a file that nobody writes to
         self._touches = 0
 
     @property
@@ -97,32 +98,41 @@ class Segment:
 
     def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int, int]:
         """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend."""
-        data, windows = self.data, self._windows
+        data, count = self._data or self.data, len(starts)
+        if not (self._is_asked_for or self.reads_alone):
+            self._ask_ahead(data, starts, lengths)
         found: list[bytes] = []
-        index, count, total, calls = 0, len(starts), 0, 0
-        while index < count:
-            begin, last = starts[index], index + 1
-            end = begin + lengths[index]
-            while last < count and 0 <= starts[last] - end <= NEAR_BYTES and end - begin < GROUP_BYTES:
-                end = starts[last] + lengths[last]
-                last += 1
-            for window in (begin // WINDOW_BYTES, (end - 1) // WINDOW_BYTES):
-                if window not in windows and not self.reads_alone:
-                    self._read_ahead(data, window)
-            try:
+        index = total = calls = 0
+        try:
+            while index < count:
+                begin, last = starts[index], index + 1
+                end = begin + lengths[index]
+                while last < count and 0 <= starts[last] - end <= NEAR_BYTES and end - begin < GROUP_BYTES:
+                    end = starts[last] + lengths[last]
+                    last += 1
                 part = data.read(begin, end - begin)
-            except OSError:
-                self.check_open()
-                raise
-            total += end - begin
-            calls += 1
-            if last == index + 1:
-                found.append(part)
-            else:
-                places = zip(starts[index:last], lengths[index:last], strict=True)
-                found += [part[at - begin : at - begin + length] for at, length in places]
-            index = last
+                total += end - begin
+                calls += 1
+                if last == index + 1:
+                    found.append(part)
+                else:
+                    places = zip(starts[index:last], lengths[index:last], strict=True)
+                    found += [part[at - begin : at - begin + length] for at, length in places]
+                index = last
+        except OSError:
+            self.check_open()
+            raise
         return found, total, calls
+
+    def _ask_ahead(self, data: LogFile, starts: Sequence[int], lengths: Sequence[int]) -> None:
+        """Have the kernel asked for all of a call's places before the first is read: the device has them at once."""
+        windows = self._windows
+        for begin, length in zip(starts, lengths, strict=True):
+            window, last = begin // WINDOW_BYTES, (begin + length - 1) // WINDOW_BYTES
+            if window not in windows:
+                self._read_ahead(data, window)
+            if last != window and last not in windows:
+                self._read_ahead(data, last)
 
     def _read_ahead(self, data: LogFile, window: int) -> None:
         """Have the kernel bring in the surroundings of a first touch, the more the more places were touched.
@@ -140,6 +150,8 @@ class Segment:
         while end < limit and end not in windows:
             end += 1
         windows.update(range(begin, end))
+        if self._log is None:
+            self._is_asked_for = windows.issuperset(range(-(-data.size() // WINDOW_BYTES)))
         position, size = begin * WINDOW_BYTES, (end - begin) * WINDOW_BYTES
         if size < POPULATE_BYTES or not populate(data, position, size):
             data.will_need(position, size)

@@ -70,13 +70,13 @@ class OpenTable:
         self.flat[3 * first : 3 * end] = rows
         self.entries = end
 
-    def find(self, number: int, offset: int, limit: int) -> Uint32s:
+    def find(self, number: int, offset: int, limit: int) -> array[int]:
         """Entry numbers of up to `limit` visible messages from `offset` on; empty if there are none."""
         row = self.row(number)
         if row is None or offset < row[0]:
-            return np.empty(0, np.uint32)
+            return array("I")
         begin = offset - row[0]
-        return np.frombuffer(row[1][begin : begin + limit], np.uint32)
+        return row[1][begin : begin + limit]
 
     def row(self, number: int) -> Row | None:
         """The stream's visible messages; None if it has none here. They may become more while it is looked at."""
@@ -99,7 +99,7 @@ class OpenTable:
     def places(self, entries: Uint32s | array[int]) -> Places:
         """Where entries lie."""
         if len(entries) <= FEW:  # an array's operations cost more than they save
-            flat, ats = self.flat, [3 * int(entry) for entry in entries]
+            flat, ats = self.flat, [3 * entry for entry in entries.tolist()]
             return [flat[at] for at in ats], [flat[at + 1] for at in ats], [flat[at + 2] for at in ats]
         positions, lengths, checksums = self._columns.take(entries, axis=0).T.tolist()
         return positions, lengths, checksums

@@ -40,6 +40,17 @@ def test_what_is_written_is_read(tmp_path: Path, direct: bool) -> None:
     reader.close()
 
 
+def test_a_read_that_comes_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_bytes(bytes(range(100)))
+    file = OsFile(tmp_path / "f", create=False, direct=False)
+    whole = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: whole(fd, min(size, 7), at))
+    assert file.read(10, 50) == bytes(range(10, 60))
+    assert file.read(90, 50) == bytes(range(90, 100))
+    assert file.read(100, 5) == b""
+    assert file.read(5, 0) == b""
+
+
 def test_write_that_direct_io_refuses_falls_back(tmp_path: Path) -> None:
     """An unaligned write is EINVAL with O_DIRECT (where the file system has it): then it goes without."""
     file = OsFile(tmp_path / "f", create=True, direct=True)

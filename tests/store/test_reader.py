@@ -154,6 +154,70 @@ def test_read_ahead_grows_with_the_places_that_are_touched(tmp_path: Path) -> No
         assert segment._touches < 30 < len(segment._windows)
 
 
+class Watched:
+    """A file that notes what is asked of it, in order."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.calls: list[tuple[str, int]] = []
+
+    def will_need(self, position: int, size: int) -> None:
+        self.calls.append(("will need", position))
+
+    def read(self, position: int, size: int) -> bytes:
+        self.calls.append(("read", position))
+        return bytes(self.file.read(position, size))
+
+    def size(self) -> int:
+        return int(self.file.size())
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Iterator[Any]:
+    """A sealed segment of which nothing was read yet, with its file watched."""
+    home = tmp_path / "store"
+    with MessageStore.open(home, StoreConfig(segment_bytes=4 << 20, prewrite_bytes=8 << 20)) as store:
+        fill(store, 8000, 1000, queues=1)
+    with MessageStore.open(home) as store:
+        segment = lane_of(store).view.sealed[-1].segment
+        segment._data = Watched(segment.data)
+        yield segment
+
+
+def test_all_places_of_a_call_are_asked_for_before_the_first_is_read(cold: Any) -> None:
+    places = [window * WINDOW_BYTES + 8192 for window in (0, 4, 9, 20)]
+    found, total, reads = cold.read_places(places, [100] * 4)
+    assert [name for name, _ in cold._data.calls] == ["will need"] * 4 + ["read"] * 4
+    assert [position for name, position in cold._data.calls if name == "read"] == places
+    assert (total, reads) == (400, 4)
+    assert [cold.read(place, 100) for place in places] == found
+    assert cold._data.calls[8:] == [("read", place) for place in places]  # nothing is asked for twice
+
+
+def test_a_message_over_the_edge_of_a_window_asks_for_both(cold: Any) -> None:
+    cold.read(7 * WINDOW_BYTES - 10, 20)
+    assert {6, 7} <= cold._windows
+
+
+def test_once_all_of_a_segment_was_asked_for_nobody_looks_any_more(cold: Any) -> None:
+    size = cold.data.size()
+    assert size > 2 << 20
+    for position in range(0, size, WINDOW_BYTES):
+        assert not cold._is_asked_for
+        cold.read(position, 1)
+        if cold._is_asked_for:
+            break
+    assert set(range(-(-size // WINDOW_BYTES))) <= cold._windows
+
+
+def test_a_segment_that_is_written_to_is_never_all_asked_for(store: MessageStore) -> None:
+    fill(store, 100, 300)
+    segment = lane_of(store).segment
+    for position in range(0, segment.data.size(), WINDOW_BYTES):
+        segment.read(position, 10)
+    assert not segment._is_asked_for
+
+
 def test_populate_reads_a_range_or_says_that_it_did_not(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(3 << 20))

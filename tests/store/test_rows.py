@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.format import LOST_ENTRY
 from store.rows import FEW, Numbers, Rows
 
 FIRSTS = np.array([100, 200], np.int64)
@@ -42,12 +41,11 @@ def test_rows_have_each_visible_entry_once(numbers: list[int], steps: list[int],
     assert rows.nbytes() >= 4 * visible
 
 
-def test_rows_of_a_segment_gone_on_with_keep_their_first_offset_and_their_gaps() -> None:
-    given_rows = {0: (7, array("I", [0, LOST_ENTRY, 1, LOST_ENTRY])), 3: (0, array("I", [2]))}
+def test_rows_of_a_segment_gone_on_with_keep_their_first_offset() -> None:
+    given_rows = {0: (7, array("I", [0, 1])), 3: (0, array("I", [2]))}
     rows = Rows(np.array([11, 200, 0, 1]), given_rows, 3)
     rows.index(6, column_of([9, 9, 9, 0, 1, 3]))
-    lost = LOST_ENTRY
-    assert plain(rows) == {0: (7, [0, lost, 1, lost, 3]), 1: (200, [4]), 3: (0, [2, 5])}
+    assert plain(rows) == {0: (7, [0, 1, 3]), 1: (200, [4]), 3: (0, [2, 5])}
 
 
 class Interrupted(BaseException):
@@ -60,7 +58,7 @@ def test_an_interrupt_in_the_middle_loses_nothing_and_doubles_nothing(
     after: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = [0, 1, 0, 2, 1, 1, 4] * many
-    rows = Rows(FIRSTS, {0: (9, array("I", [LOST_ENTRY]))}, 0)
+    rows = Rows(FIRSTS)
     rows.index(2 * many, column_of(numbers))
     calls = iter(range(100))
 
@@ -75,12 +73,11 @@ def test_an_interrupt_in_the_middle_loses_nothing_and_doubles_nothing(
         try:
             rows.index(len(numbers), column_of(numbers))
         except Interrupted:
-            assert after < 2, "streams 2 and 4 are new"
+            assert after < 2, "only streams 2 and 4 are new"
     rows.index(len(numbers), column_of(numbers))
     found = plain(rows)
     for number in set(numbers):
-        lost = [LOST_ENTRY] if number == 0 else []
-        assert found[number][1] == lost + [i for i, one in enumerate(numbers) if one == number]
+        assert found[number][1] == [i for i, one in enumerate(numbers) if one == number]
     assert held.keys() <= rows.by_number.keys()
 
 
