@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from .copying import FEW, Copier, address_of
 from .errors import InvalidCacheConfig
 from .tier import Tier
 
@@ -56,10 +55,6 @@ class BlockSpace:
         self.bounds = [first * block_bytes for first in firsts]
         self.memories: list[mmap.mmap | memoryview] = [tier.memory for tier in self.tiers]
         self._views = [tier.view for tier in self.tiers]
-        places = [address_of(view) for view in self._views]
-        self._copier = Copier()
-        self._copies = None not in places  # else a tier is no memory, such as one of a test
-        self._shifts = np.array([place or 0 for place in places], np.int64) - np.array(self.bounds[:-1], np.int64)
         self._fresh = firsts[:-1]  # per tier: the first block that was never taken
         self._ends = firsts[1:]
         self._given = [array("i") for _ in counts]  # per tier: blocks that came back, the last one taken first
@@ -112,11 +107,6 @@ class BlockSpace:
     def write(self, addresses: Ints, starts: Ints, lengths: Ints, payload: memoryview) -> None:
         """Copy pieces, none of which leaves its block: `payload[start : start + length]` to each address."""
         assert bool((addresses % self.block_bytes + lengths <= self.block_bytes).all())
-        if self._copies and len(lengths) > FEW:
-            # The caller has the cache's lock: nobody lets go of the memory meanwhile.
-            targets = addresses + self._shifts[self.tiers_of(addresses)]
-            if self._copier.copy(targets, starts, lengths, payload):
-                return
         if len(self.tiers) == 1:
             self._write(0, addresses, starts, lengths, payload)
             return
@@ -133,7 +123,7 @@ class BlockSpace:
 
     def close(self) -> None:
         """Let go of all memory. A reader under way finds no bytes, and no error."""
-        self._views, self._copies = [], False
+        self._views = []
         self.memories = [memoryview(b"")] * len(self.tiers)
         for tier in self.tiers:
             tier.close()
