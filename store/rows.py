@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,16 @@ FEW = 256  # messages: below it a loop is quicker than sorting them
 # A stream's messages in one segment: the offset of the first, and the entry numbers ("I") in offset order.
 Row = tuple[int, "array[int]"]
 Numbers = npt.NDArray[np.unsignedinteger]
+
+
+class Source(Protocol):
+    """What rows are made of: the stream numbers of entries in log order."""
+
+    def few_numbers(self, begin: int, end: int) -> Sequence[int]:
+        """Those of begin .. end - 1, of which there is one."""
+
+    def numbers_between(self, begin: int, end: int) -> Numbers:
+        """The same as an array."""
 
 
 class Rows:
@@ -33,12 +44,12 @@ class Rows:
         """`firsts` (streams,): where the streams begin here; those behind begin at 0. `given`: rows to go on with."""
         self.by_number: dict[int, Row] = {} if given is None else given
         self.indexed = indexed
-        self._firsts = firsts
+        self._firsts = firsts.data
         self._indexing = threading.Lock()
         self._halfway = False  # an interrupt came in the middle
 
-    def index(self, visible: int, numbers_between: Callable[[int, int], Numbers]) -> None:
-        """Bring in the entries up to `visible`; `numbers_between` has their streams."""
+    def index(self, visible: int, source: Source) -> None:
+        """Bring in the entries up to `visible`."""
         with self._indexing:
             if self._halfway:
                 self._take_back()
@@ -46,11 +57,10 @@ class Rows:
             if begin >= visible:
                 return  # somebody else did it meanwhile
             self._halfway = True
-            numbers = numbers_between(begin, visible)
-            if len(numbers) < FEW:
-                self._add_each(numbers, begin)
+            if visible - begin < FEW:
+                self._add_each(source.few_numbers(begin, visible), begin)
             else:
-                self._add_runs(numbers, begin)
+                self._add_runs(source.numbers_between(begin, visible), begin)
             self.indexed = visible
             self._halfway = False
 
@@ -58,19 +68,22 @@ class Rows:
         """Memory of the entry numbers, without the objects around them."""
         return sum(entries.buffer_info()[1] * entries.itemsize for _, entries in list(self.by_number.values()))
 
-    def first_of(self, number: int) -> int:
-        """The offset of a stream's first message here, if it has one."""
-        row = self.by_number.get(number)
-        if row is not None:
-            return row[0]
-        return int(self._firsts[number]) if number < len(self._firsts) else 0
+    def _first_of(self, number: int) -> int:
+        """The offset that a new row begins with."""
+        return self._firsts[number] if number < len(self._firsts) else 0
 
-    def _add_each(self, numbers: Numbers, begin: int) -> None:
-        rows = self.by_number
-        for entry, number in enumerate(numbers.tolist(), begin):
+    def _add_each(self, numbers: Sequence[int], begin: int) -> None:
+        rows, first = self.by_number, numbers[0]
+        if numbers.count(first) == len(numbers):  # a batch of one queue, as who reads at once has often written
+            row = rows.get(first)
+            if row is None:
+                row = rows[first] = (self._first_of(first), array("I"))
+            row[1].extend(range(begin, begin + len(numbers)))
+            return
+        for entry, number in enumerate(numbers, begin):
             row = rows.get(number)
             if row is None:
-                rows[number] = (self.first_of(number), array("I", (entry,)))
+                rows[number] = (self._first_of(number), array("I", (entry,)))
             else:
                 row[1].append(entry)
 
@@ -85,7 +98,7 @@ class Rows:
         for number, low, high in zip(ordered[begins].tolist(), starts, [*starts[1:], len(data)], strict=True):
             row = rows.get(number)
             if row is None:
-                row = rows[number] = (self.first_of(number), array("I"))
+                row = rows[number] = (self._first_of(number), array("I"))
             row[1].frombytes(data[low:high])
 
     def _take_back(self) -> None:

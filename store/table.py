@@ -82,19 +82,32 @@ class OpenTable:
         """The stream's visible messages; None if it has none here. They may become more while it is looked at."""
         rows = self.rows
         if rows.indexed < self.visible:
-            rows.index(self.visible, self._numbers_between)
+            rows.index(self.visible, self)
         return rows.by_number.get(number)
 
     def all_rows(self) -> list[Row]:
         """The rows of all streams that have visible messages here."""
-        self.rows.index(self.visible, self._numbers_between)
+        self.rows.index(self.visible, self)
         return list(self.rows.by_number.values())
 
-    def _numbers_between(self, begin: int, end: int) -> npt.NDArray[np.unsignedinteger]:
+    def numbers_between(self, begin: int, end: int) -> npt.NDArray[np.unsignedinteger]:
         """The stream numbers of the entries begin .. end - 1, of which there is one."""
         low = bisect_right(self.frame_entry, begin) - 1
         first = self.frame_entry[low]
         return self.numbers(low, bisect_left(self.frame_entry, end))[begin - first : end - first]
+
+    def few_numbers(self, begin: int, end: int) -> list[int]:
+        """The same as a list, quicker for a few frames, and quickest for the newest one."""
+        frames = self.frame_entry
+        newest = len(frames) - 1
+        if frames[newest] == begin:
+            return _unpacked(self.frame_numbers[newest], self.frame_flags[newest])[: end - begin]
+        low, high = bisect_right(frames, begin) - 1, bisect_left(frames, end)
+        found: list[int] = []
+        for packed, flags in zip(self.frame_numbers[low:high], self.frame_flags[low:high], strict=True):
+            found += _unpacked(packed, flags)
+        first = frames[low]
+        return found[begin - first : end - first]
 
     def places(self, entries: Uint32s | array[int]) -> Places:
         """Where entries lie."""
@@ -143,6 +156,12 @@ class OpenTable:
         numbers = sum(map(len, list(self.frame_numbers)))
         frames = (18 + BYTES_OBJECT) * len(self.frame_entry)
         return self._columns.nbytes + self.rows.nbytes() + numbers + frames
+
+
+def _unpacked(numbers: bytes, flags: int) -> list[int]:
+    """The stream numbers of a frame, as packed in it."""
+    view = memoryview(numbers)
+    return (view.cast("I") if flags & WIDE_NUMBERS else view.cast("H")).tolist()
 
 
 def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]) -> array[int]:

@@ -33,7 +33,7 @@ def test_linter_finds_nothing() -> None:
     run("ruff", "check", *PACKAGES, "tests")
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [*PACKAGES, "tests"])
 def test_types_are_right(package: str) -> None:
     run("mypy", "--strict", "-p", package)
 

@@ -80,7 +80,7 @@ def test_what_is_not_admitted_has_its_edges_kept() -> None:
 
 @pytest.mark.parametrize("off", ["heap", "off_heap", "private_file", "persistent"])
 def test_any_tier_can_be_off(off: str, tmp_path: Path) -> None:
-    sizes = {f"{name}_bytes": 64 << 10 for name in ("heap", "off_heap", "private_file", "persistent")}
+    sizes: dict[str, Any] = {f"{name}_bytes": 64 << 10 for name in ("heap", "off_heap", "private_file", "persistent")}
     sizes[f"{off}_bytes"] = 0
     cache = MessageCache(CacheConfig(**sizes, private_file_folder=tmp_path, persistent_folder=tmp_path))
     assert len(cache.blocks.counters) == 3 and cache.fill(batch_of([(0, 0, b"data")])).all()

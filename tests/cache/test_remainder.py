@@ -134,7 +134,8 @@ def test_the_largest_room_is_what_a_message_finds() -> None:
 
 def lent(free: list[int], sizes: list[int], class_bytes: int) -> list[int]:
     """Which end each message gets."""
-    return lend(np.array(sizes, np.int64), np.array(free, np.int64), class_bytes)[0].tolist()
+    ends, _ = lend(np.array(sizes, np.int64), np.array(free, np.int64), class_bytes)
+    return list(ends)
 
 
 def test_the_smallest_class_that_fits_is_taken_first() -> None:

@@ -12,6 +12,7 @@ import pytest
 from cache import MessageCache
 from store.feed import LaneFeed
 from store.feeder import Feeder
+from store.lane import Lane
 from store.offsets import NextOffsets
 from store.ring import Ring
 from store.segment import Segment
@@ -35,7 +36,7 @@ class Tables:
             durable=1 << 40,
             on_segment=None,
         )
-        self.feed = LaneFeed(self.lane, 1)
+        self.feed = LaneFeed(cast(Lane, self.lane), 1)
         self.tail = 0
 
     def segment(self) -> OpenTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -16,10 +16,17 @@ from store.rows import FEW, Numbers, Rows
 FIRSTS = np.array([100, 200], np.int64)
 
 
-def column_of(numbers: Sequence[int]) -> Callable[[int, int], Numbers]:
-    """What a table gives: the streams of some entries."""
-    column = np.array(numbers, np.uint16)
-    return lambda begin, end: column[begin:end]
+class Column:
+    """What a table has: the streams of some entries."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+
+    def few_numbers(self, begin: int, end: int) -> Sequence[int]:
+        return self.numbers[begin:end]
+
+    def numbers_between(self, begin: int, end: int) -> Numbers:
+        return np.array(self.numbers[begin:end], np.uint16)
 
 
 def plain(rows: Rows) -> dict[int, tuple[int, list[int]]]:
@@ -32,7 +39,7 @@ def test_rows_have_each_visible_entry_once(numbers: list[int], steps: list[int],
     rows, visible = Rows(FIRSTS), 0
     for step in steps:
         visible = min(visible + step * (FEW if many else 1), len(numbers))
-        rows.index(visible, column_of(numbers))
+        rows.index(visible, Column(numbers))
         expected = {
             number: ([100, 200, 0, 0, 0][number], [i for i, one in enumerate(numbers[:visible]) if one == number])
             for number in set(numbers[:visible])
@@ -44,7 +51,7 @@ def test_rows_have_each_visible_entry_once(numbers: list[int], steps: list[int],
 def test_rows_of_a_segment_gone_on_with_keep_their_first_offset() -> None:
     given_rows = {0: (7, array("I", [0, 1])), 3: (0, array("I", [2]))}
     rows = Rows(np.array([11, 200, 0, 1]), given_rows, 3)
-    rows.index(6, column_of([9, 9, 9, 0, 1, 3]))
+    rows.index(6, Column([9, 9, 9, 0, 1, 3]))
     assert plain(rows) == {0: (7, [0, 1, 3]), 1: (200, [4]), 3: (0, [2, 5])}
 
 
@@ -59,7 +66,7 @@ def test_an_interrupt_in_the_middle_loses_nothing_and_doubles_nothing(
 ) -> None:
     numbers = [0, 1, 0, 2, 1, 1, 4] * many
     rows = Rows(FIRSTS)
-    rows.index(2 * many, column_of(numbers))
+    rows.index(2 * many, Column(numbers))
     calls = iter(range(100))
 
     def first_of(self: Rows, number: int) -> int:
@@ -68,13 +75,13 @@ def test_an_interrupt_in_the_middle_loses_nothing_and_doubles_nothing(
         return 50
 
     with monkeypatch.context() as patch:
-        patch.setattr(Rows, "first_of", first_of)
+        patch.setattr(Rows, "_first_of", first_of)
         held = dict(rows.by_number)
         try:
-            rows.index(len(numbers), column_of(numbers))
+            rows.index(len(numbers), Column(numbers))
         except Interrupted:
             assert after < 2, "only streams 2 and 4 are new"
-    rows.index(len(numbers), column_of(numbers))
+    rows.index(len(numbers), Column(numbers))
     found = plain(rows)
     for number in set(numbers):
         assert found[number][1] == [i for i, one in enumerate(numbers) if one == number]
@@ -88,7 +95,7 @@ def test_readers_that_come_together_index_once() -> None:
     def read() -> None:
         gate.wait()
         for visible in range(1000, 20_001, 500):
-            rows.index(visible, column_of(numbers))
+            rows.index(visible, Column(numbers))
 
     threads = [threading.Thread(target=read) for _ in range(4)]
     for thread in threads:
