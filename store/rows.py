@@ -23,6 +23,9 @@ Numbers = npt.NDArray[np.unsignedinteger]
 class Source(Protocol):
     """What rows are made of: the stream numbers of entries in log order."""
 
+    def only_stream(self, begin: int) -> int | None:
+        """The stream of the entry `begin` and of all behind it, where that is seen at once."""
+
     def few_numbers(self, begin: int, end: int) -> Sequence[int]:
         """Those of begin .. end - 1, of which there is one."""
 
@@ -57,7 +60,10 @@ class Rows:
             if begin >= visible:
                 return  # somebody else did it meanwhile
             self._halfway = True
-            if visible - begin < FEW:
+            only = source.only_stream(begin)
+            if only is not None:
+                self._add_run(only, begin, visible)
+            elif visible - begin < FEW:
                 self._add_each(source.few_numbers(begin, visible), begin)
             else:
                 self._add_runs(source.numbers_between(begin, visible), begin)
@@ -72,14 +78,14 @@ class Rows:
         """The offset that a new row begins with."""
         return self._firsts[number] if number < len(self._firsts) else 0
 
+    def _add_run(self, number: int, begin: int, end: int) -> None:
+        row = self.by_number.get(number)
+        if row is None:
+            row = self.by_number[number] = (self._first_of(number), array("I"))
+        row[1].extend(range(begin, end))
+
     def _add_each(self, numbers: Sequence[int], begin: int) -> None:
-        rows, first = self.by_number, numbers[0]
-        if numbers.count(first) == len(numbers):  # a batch of one queue, as who reads at once has often written
-            row = rows.get(first)
-            if row is None:
-                row = rows[first] = (self._first_of(first), array("I"))
-            row[1].extend(range(begin, begin + len(numbers)))
-            return
+        rows = self.by_number
         for entry, number in enumerate(numbers, begin):
             row = rows.get(number)
             if row is None:

@@ -96,16 +96,24 @@ class OpenTable:
         first = self.frame_entry[low]
         return self.numbers(low, bisect_left(self.frame_entry, end))[begin - first : end - first]
 
+    def only_stream(self, begin: int) -> int | None:
+        """The stream of the newest frame, if that begins with the entry `begin` and is a batch of one queue: what who
+        has just written reads."""
+        newest = len(self.frame_entry) - 1
+        if self.frame_entry[newest] != begin:  # nor is one that is still being added: its entries are not visible
+            return None
+        packed, size = self.frame_numbers[newest], 4 if self.frame_flags[newest] & WIDE_NUMBERS else 2
+        number = packed[:size]
+        return int.from_bytes(number, "little") if packed == number * (len(packed) // size) else None
+
     def few_numbers(self, begin: int, end: int) -> list[int]:
-        """The same as a list, quicker for a few frames, and quickest for the newest one."""
+        """The same as a list, quicker for a few frames."""
         frames = self.frame_entry
-        newest = len(frames) - 1
-        if frames[newest] == begin:
-            return _unpacked(self.frame_numbers[newest], self.frame_flags[newest])[: end - begin]
         low, high = bisect_right(frames, begin) - 1, bisect_left(frames, end)
         found: list[int] = []
         for packed, flags in zip(self.frame_numbers[low:high], self.frame_flags[low:high], strict=True):
-            found += _unpacked(packed, flags)
+            view = memoryview(packed)
+            found += view.cast("I") if flags & WIDE_NUMBERS else view.cast("H")
         first = frames[low]
         return found[begin - first : end - first]
 
@@ -156,12 +164,6 @@ class OpenTable:
         numbers = sum(map(len, list(self.frame_numbers)))
         frames = (18 + BYTES_OBJECT) * len(self.frame_entry)
         return self._columns.nbytes + self.rows.nbytes() + numbers + frames
-
-
-def _unpacked(numbers: bytes, flags: int) -> list[int]:
-    """The stream numbers of a frame, as packed in it."""
-    view = memoryview(numbers)
-    return (view.cast("I") if flags & WIDE_NUMBERS else view.cast("H")).tolist()
 
 
 def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]) -> array[int]:

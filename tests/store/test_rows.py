@@ -22,6 +22,10 @@ class Column:
     def __init__(self, numbers: Sequence[int]) -> None:
         self.numbers = numbers
 
+    def only_stream(self, begin: int) -> int | None:
+        rest = set(self.numbers[begin:])
+        return rest.pop() if len(rest) == 1 else None
+
     def few_numbers(self, begin: int, end: int) -> Sequence[int]:
         return self.numbers[begin:end]
 
