@@ -56,6 +56,7 @@ class Batch:
         )
         assert len(batch.streams) == len(batch.offsets) == len(sizes) == len(at) == len(batch.tags)
         if len(sizes):
+            assert int(batch.tags.min()) >= 0 and int(batch.tags.max()) < 1 << 32, "a tag has 32 bits"
             assert int(sizes.min()) >= 0 and int(at.min()) >= 0 and int(batch.streams.min()) >= 0
             assert int((at + sizes).max()) <= len(batch.payload), "a message lies outside of the payload buffer"
         return batch

@@ -17,7 +17,7 @@ from .counters import TierCounters
 from .errors import InvalidCacheConfig
 from .filling import Filler
 from .remainder import CLASS_BYTES
-from .rows import Rows
+from .rows import Columns, Rows
 from .space import BlockSpace
 from .tier import Tier
 
@@ -111,7 +111,7 @@ class BlockCache:
         hit = self._try_copy(chain, offset, limit)
         if hit is None:
             with self._lock:
-                hit = self._copy(chain, offset, limit)
+                hit = self._copy(chain, offset, limit, self.rows.columns)
         if consume and hit.offsets:
             behind = hit.offsets[-1] + 1
             if chain.would_release(behind, self.rows.columns):
@@ -121,20 +121,20 @@ class BlockCache:
     def _try_copy(self, chain: Chain, offset: int, limit: int) -> Hit | None:
         """A copy that nobody disturbed; None if somebody takes rows of this chain away again and again."""
         for _ in range(ATTEMPTS):
-            version = chain.version
+            version, columns = chain.version, self.rows.columns
             if version & 1:
                 return None  # whoever does it has the lock: wait for that
             try:
-                hit = self._copy(chain, offset, limit)
-            except (IndexError, ValueError):  # the columns became shorter while they were searched
+                hit = self._copy(chain, offset, limit, columns)
+            except (IndexError, ValueError):  # rows were taken away, or are in longer columns
                 continue
-            if chain.version == version:
+            # In columns that were replaced meanwhile a leaf may have the rows of the chain that had it before.
+            if chain.version == version and self.rows.columns is columns:
                 return hit
         return None
 
-    def _copy(self, chain: Chain, offset: int, limit: int) -> Hit:
+    def _copy(self, chain: Chain, offset: int, limit: int, columns: Columns) -> Hit:
         """What the columns say now; garbage, IndexError or ValueError if rows are taken away meanwhile."""
-        columns = self.rows.columns
         stretches = chain.find(columns, offset, limit)
         if not stretches:
             return NO_HIT

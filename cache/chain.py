@@ -125,7 +125,7 @@ class Chain:
         return self._drop(self._first_part + 2, columns)
 
     def release_all(self) -> Dropped:
-        """Drop everything."""
+        """Drop everything. `low` stays: whatever comes is above it."""
         dropped = Dropped(self.blocks, self.leaves)
         self.version += 1
         del self._leaves[:], self._parts[:]

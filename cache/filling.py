@@ -12,6 +12,7 @@ from .batch import Batch, Runs
 from .placing import Placing, Room, sizes_of
 from .publishing import FIRST_STREAMS, Publisher
 from .remainder import lend
+from .rows import MOST_BYTES
 
 if TYPE_CHECKING:
     from .block_cache import BlockCache
@@ -38,7 +39,8 @@ class Filler:
         if not len(batch):
             return cached
         self._grow(int(batch.streams.max()))
-        fits = (batch.offsets > self._publisher.newest[batch.streams]) & (batch.lengths <= cache.capacity_bytes)
+        most = min(cache.capacity_bytes, MOST_BYTES)
+        fits = (batch.offsets > self._publisher.newest[batch.streams]) & (batch.lengths <= most)
         which = np.flatnonzero(fits)
         if len(which) < len(batch):
             batch = batch.part(which)

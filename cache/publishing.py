@@ -138,6 +138,7 @@ class Publisher:
         places = leaves[heads[run_of] + at // LEAF_ROWS] * LEAF_ROWS + at % LEAF_ROWS
         rows.write(places, batch.offsets, addresses, batch.lengths, batch.tags)
         number = np.arange(len(leaves)) - heads.repeat(counts)
+        # In this order: parts before any row of them can be released, and a leaf is listed when its count is there.
         self._add_parts(parts)
         rows.show(leaves, np.minimum(filled.repeat(counts) - number * LEAF_ROWS, LEAF_ROWS))
         self._add_leaves(streams.repeat(counts)[is_new], leaves[is_new])

@@ -16,7 +16,7 @@ from .feed import Fed, LaneFeed
 from .lane import Lane
 
 TAKE_MESSAGES = 2048
-STEP_PART = 4  # at most this part of the ring is copied in one go; without the interpreter lock, where it can be
+STEP_PART = 4  # at most this part of the ring is copied in one go
 BEGIN_PART = 2  # when this part of the ring waits, it is fed ..
 END_PART = 8  # .. until only this part does
 QUIET_S = 0.1  # nothing was appended for so long: what still waits is fed now, at nobody's expense

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .footer import by_stream
 
-FEW = 256  # messages: below it a loop is quicker than sorting them
+FEW_TO_SORT = 256  # messages: below it a loop is quicker than sorting them
 
 # A stream's messages in one segment: the offset of the first, and the entry numbers ("I") in offset order.
 Row = tuple[int, "array[int]"]
@@ -41,6 +41,8 @@ class Rows:
         * the entries of a row ascend without a gap in the offsets (a segment with lost messages is sealed before it is
           shown), and rows only grow at their ends;
         * what `indexed` says is in place before it says so: whoever finds it high enough needs no lock.
+
+    Not for signal handlers: one that reads may have interrupted the reader who has the lock.
     """
 
     def __init__(self, firsts: npt.NDArray[np.int64], given: dict[int, Row] | None = None, indexed: int = 0) -> None:
@@ -63,7 +65,7 @@ class Rows:
             only = source.only_stream(begin)
             if only is not None:
                 self._add_run(only, begin, visible)
-            elif visible - begin < FEW:
+            elif visible - begin < FEW_TO_SORT:
                 self._add_each(source.few_numbers(begin, visible), begin)
             else:
                 self._add_runs(source.numbers_between(begin, visible), begin)

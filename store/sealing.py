@@ -60,7 +60,7 @@ def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Foote
     """The footer of a segment.
 
     Made of the stream numbers in log order, by a few long operations that release the interpreter lock; the
-    table's rows say the same, but are an object a stream.
+    table's rows say the same, but are an object a stream, and may never have been made.
 
     Args:
         table: the segment's index; every message is in it, none was lost.
@@ -102,7 +102,7 @@ def seal(
 
 
 def rows_of(table: OpenTable) -> list[list[Row]]:
-    """A table's rows, to be given to `let_go` when the table itself is gone."""
+    """The rows that readers have had made, to be given to `let_go` when the table itself is gone."""
     rows = iter(list(table.rows.by_number.values()))
     parts: list[list[Row]] = []
     while part := list(islice(rows, STEP_STREAMS)):

@@ -61,6 +61,9 @@ class Segment:
     def open_log(self) -> LogFile:
         """Open the writing side. Raises OSError."""
         self._log = self._disk.open(self.path, direct=self._direct)
+        # Where it is gone on with, what was asked for behind its end were zeros.
+        self._is_asked_for = False
+        self._windows.clear()
         return self._log
 
     @property

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from cache.block_cache import BlockCache
+from cache.chain import Chain
+from cache.rows import FIRST_LEAVES, Columns
 from cache.tier import HeapTier, OffHeapTier
 
 from .helpers import batch_of, check_blocks, payload_of, tag_of
@@ -24,6 +26,29 @@ def fast_switches() -> Iterator[None]:
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
+
+
+def test_a_reader_held_up_while_columns_grow_and_leaves_change_hands_gets_its_own_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader has the columns and has not looked at its stream's leaves when all of it happens."""
+    cache = BlockCache([OffHeapTier(600 * 512)], 512)
+    cache.fill(batch_of([(1, offset, payload_of(1, offset, 60)) for offset in range(8)]))
+    cache.fill(batch_of([(2, offset, payload_of(2, offset, 60)) for offset in range(8)]))
+    (leaf,), find = cache.chains[1].leaves, Chain.find
+
+    def held_up(chain: Chain, columns: Columns, offset: int, limit: int) -> list[tuple[int, int]]:
+        if columns is cache.rows.columns and 10 not in cache.chains:
+            cache.fill(batch_of([(stream, 0, payload_of(stream, 0, 60)) for stream in range(10, 10 + FIRST_LEAVES)]))
+            cache.drop(1)
+            cache.fill(batch_of([(2, offset, payload_of(2, offset, 60)) for offset in range(8, 16)]))
+            assert leaf in cache.chains[2].leaves and columns is not cache.rows.columns
+        return find(chain, columns, offset, limit)
+
+    monkeypatch.setattr(Chain, "find", held_up)
+    hit = cache.read(2, 0, 100)
+    assert list(hit.offsets) == list(range(16))
+    assert list(hit.payloads) == [payload_of(2, offset, 60) for offset in range(16)]
 
 
 @pytest.mark.parametrize("evict", [True, False])
