@@ -43,8 +43,8 @@ class Rows:
     Invariants:
         * a leaf is nobody's, or in the list of one chain;
         * rows of a leaf are written once between `take` and `give`, from its first on;
-        * `columns` is replaced as a whole when there are more leaves. The old ones stay as they were, and in them a leaf
-          may have the rows of the chain that had it before: who has looked sees afterwards that they are still in use.
+        * `columns` is replaced as a whole when there are more leaves. The old ones stay as they were, and in them a
+          leaf may have the rows of the chain that had it before: who has looked sees afterwards that they are in use.
     """
 
     def __init__(self) -> None:
