@@ -9,6 +9,7 @@ from cache import CacheConfig, CacheError, MessageCache, OffHeapTier, ReadCache,
 
 from .config import MIB, StoreConfig
 from .errors import StoreError, StoreUnusable
+from .feed import key_of
 from .lane import Lane
 
 RECENT_BYTES = 64 * MIB
@@ -56,7 +57,7 @@ class Caches:
 
     def key(self, lane: Lane, number: int) -> int:
         """A stream's number in the caches: unique over all lanes."""
-        return number * self.lanes + lane.index
+        return key_of(lane, self.lanes, number)
 
     def forget_removed(self, lane: Lane) -> None:
         """Retention has moved the first offsets of a lane's streams: nobody reads what is below them."""

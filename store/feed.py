@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,12 @@ from .table import CHECKSUM, LENGTH, POSITION
 from .write import OpenSegment
 
 Ints = npt.NDArray[np.int64]
+Number = TypeVar("Number", int, Ints)
+
+
+def key_of(lane: Lane, lanes: int, number: Number) -> Number:
+    """The number in the caches of a lane's stream, or of many: unique over all `lanes`."""
+    return number * lanes + lane.index
 
 
 class Fed(NamedTuple):
@@ -39,7 +45,7 @@ class Fed(NamedTuple):
 class LaneFeed:
     """Follows one lane from where it stands now. Not safe for threads.
 
-    A stream's number for the cache is unique over all lanes: see `key`.
+    A stream's number for the cache is unique over all lanes: see `key_of`.
 
     Invariants:
         * messages come in log order, each once, and only when they are durable;
@@ -62,10 +68,6 @@ class LaneFeed:
         self._next = lane.offsets.column()
         lane.on_segment = self._segments.append
 
-    def key(self, numbers: Ints) -> Ints:
-        """The streams' numbers in the cache."""
-        return numbers * self._lanes + self.lane.index
-
     def take(self, most: int) -> list[Fed]:
         """The next whole frames, of `most` messages or one frame; empty if there are none.
 
@@ -83,7 +85,7 @@ class LaneFeed:
         places = positions + opened.segment.base
         ring = self.lane.ring
         batch = Batch(
-            self.key(numbers), self._offsets(numbers), lengths, places % ring.size_bytes,
+            key_of(self.lane, self._lanes, numbers), self._offsets(numbers), lengths, places % ring.size_bytes,
             rows[:, CHECKSUM].astype(np.int64), ring.memory,
         )  # fmt: skip
         return list(self._parts(batch, positions, places))

@@ -146,14 +146,15 @@ CASES: list[tuple[Damage, int]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sequence", [1, 2, 4])
-@pytest.mark.parametrize(("damage", "lost"), CASES, ids=[case[0].__name__ for case in CASES])
+# A missing first segment cannot be told from one that retention has removed.
+TOLD = [(*case, sequence) for case in CASES for sequence in (1, 2, 4) if (case[0], sequence) != (Path.unlink, 1)]
+
+
+@pytest.mark.parametrize(("damage", "lost", "sequence"), TOLD, ids=[f"{case[0].__name__}-{case[2]}" for case in TOLD])
 def test_damage_is_set_aside_and_later_messages_keep_their_offsets(
     long: tuple[Path, Rows], damage: Damage, lost: int, sequence: int
 ) -> None:
     path, expected = long
-    if damage is Path.unlink and sequence == 1:
-        pytest.skip("a missing first segment cannot be told from one that retention removed")
     damage(segment_path(path, sequence))
     with pytest.raises(StoreCorrupt), MessageStore.open(path, TINY) as store:
         check(store, expected, 0)
