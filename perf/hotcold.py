@@ -34,7 +34,7 @@ from perf.reference import (
 from perf.report import Figures
 from perf.served import Mark
 from perf.settings import prewritten
-from perf.threads import on_cpus
+from perf.threads import on_all_cpus, on_cpus
 from perf.tiers import Memory
 from perf.workload import CONTEST_QUEUES, CONTEST_TOPICS, IntArray, Sizes, Workload
 from store import MessageStore, StoreConfig
@@ -45,6 +45,8 @@ PROBE_BYTES_MAX = 128 << 20
 # Frames: columns of 12 to 15 bytes a message and, when padded, up to half a block a write.
 PREWRITE_PART = 1.05
 METADATA_BYTES_MAX = 16
+# On the run's own CPUs; without messages; and, where the run keeps to some CPUs, on all of them.
+FLOORS = ("thread_floor", "thread_floor_bare", "thread_floor_all_cpus")
 COUNT_NAMES = ("lost", "duplicated", "out_of_order", "corrupted", "wrong_offsets")
 
 
@@ -164,7 +166,7 @@ def _mean_write_bytes(before: Figures, after: Figures) -> float:
 
 
 def references(options: Options, folder: Path, write_bytes: float, writers: int) -> Figures:
-    """One measurement of the raw device and, where producers wait one by one, of the floor without an
+    """One measurement of the raw device and, where producers wait one by one, of the floors without an
     engine."""
     seconds, file_bytes = options.reference_s, options.reference_file_bytes
     size = round_up(round(write_bytes))
@@ -176,14 +178,19 @@ def references(options: Options, folder: Path, write_bytes: float, writers: int)
     }
     floor: FloorRate | None = None
     bare: FloorRate | None = None
+    free: FloorRate | None = None
     if options.drive.api == "blocking":
         floor = thread_floor(folder, options.threads, options.sizes, seconds, file_bytes=file_bytes)
         bare = thread_floor(folder, options.threads, options.sizes, seconds, bare=True, file_bytes=file_bytes)
+        if options.cpus is not None:
+            with on_all_cpus():
+                free = thread_floor(folder, options.threads, options.sizes, seconds, file_bytes=file_bytes)
     elif options.drive.api == "asyncio":
         floor = asyncio_floor(folder, options.threads, options.sizes, seconds, file_bytes=file_bytes)
     figures["thread_floor_messages_per_s"] = floor.messages_per_s if floor else None
     figures["thread_floor_mean_batch"] = floor.mean_batch if floor else None
     figures["thread_floor_bare_messages_per_s"] = bare.messages_per_s if bare else None
+    figures["thread_floor_all_cpus_messages_per_s"] = free.messages_per_s if free else None
     return figures
 
 
@@ -195,13 +202,12 @@ def _with_ratios(figures: Figures, before: Figures, after: Figures) -> Figures:
         for name, value in after.items()
     }
     rate, mb_per_s = figures["phase1"]["messages_per_s"], figures["phase1"]["mb_per_s"]
-    floor, bare = merged["thread_floor_messages_per_s"], merged["thread_floor_bare_messages_per_s"]
+    floors = {name: merged[f"{name}_messages_per_s"] for name in FLOORS}
     return {
         **figures,
         **merged,
         "raw_device_ratio": mb_per_s / merged["raw_device_mb_per_s"],
-        "thread_floor_ratio": rate / floor if floor else None,
-        "thread_floor_bare_ratio": rate / bare if bare else None,
+        **{f"{name}_ratio": rate / floor if floor else None for name, floor in floors.items()},
         "references": {"before": before, "after": after},
     }
 

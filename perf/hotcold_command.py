@@ -39,6 +39,8 @@ REFERENCE_NAMES = (
     "thread_floor_ratio",
     "thread_floor_bare_messages_per_s",
     "thread_floor_bare_ratio",
+    "thread_floor_all_cpus_messages_per_s",
+    "thread_floor_all_cpus_ratio",
 )
 
 

@@ -6,7 +6,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+ALL_CPUS = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()  # this process's
 
 
 def run_together(jobs: Sequence[Callable[[], None]], finished: Callable[[], None] | None = None) -> float:
@@ -48,11 +50,22 @@ def on_cpus(count: int | None) -> Iterator[None]:
     Python's threads take turns at one lock, and to wake one on another CPU costs more than to switch to it
     on the same one: on a virtual machine, many blocking producers run faster on a single CPU.
     """
-    if count is None or not hasattr(os, "sched_setaffinity"):
+    with _kept_on(sorted(ALL_CPUS)[:count] if count is not None else ()):
+        yield
+
+
+def on_all_cpus() -> contextlib.AbstractContextManager[None]:
+    """Within `on_cpus`: on all of them for a while."""
+    return _kept_on(ALL_CPUS)
+
+
+@contextlib.contextmanager
+def _kept_on(cpus: Collection[int]) -> Iterator[None]:
+    if not cpus:
         yield
         return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:count])
+    os.sched_setaffinity(0, cpus)
     try:
         yield
     finally:

@@ -31,7 +31,8 @@ class StoreConfig:
         flush_interval_ms: how often "os" forces.
         alignment: what happens to the last, partly filled 4 KiB block of a write (R4 to R6).
         segment_bytes: size of a full segment; the first ones of a new lane are smaller.
-        prewrite_bytes: segments of this many bytes in all stand pre-written (R7) when `open` returns.
+        prewrite_bytes: segments of this many bytes in all stand pre-written (R7) when `open` returns, and as
+            much of the ring was touched: what the first appends would pay for, `open` does.
         publish_buffer_bytes: cap of the bytes accepted and not yet durable, over all lanes (R19); at most the
             plan's, if there is one.
         append_timeout_ms: how long an append waits at that cap before `PublishBufferFull`.

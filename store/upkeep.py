@@ -81,6 +81,8 @@ class Upkeep:
         for lane in lanes:
             while sum(size for _, size in self._spares[lane.index]) < share:
                 self._make_spare(lane, self._config.segment_bytes)
+            if share:
+                lane.ring.warm_up(lane.tail + share)  # the first appends pay for neither disk nor memory
         self._thread.start()
 
     def found_segment(self, lane: int, sequence: int, capacity_bytes: int) -> None:

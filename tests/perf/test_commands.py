@@ -20,7 +20,7 @@ HOTCOLD_KEYS = {
     "lost", "duplicated", "out_of_order", "corrupted", "wrong_offsets", "seed", "config", "total_s", "phase1",
     "phase2", "reads", "write_amplification", "forces", "mean_batch", "cpu_s", "peak_rss_mb",
     "raw_device_mb_per_s", "raw_device_ratio", "thread_floor_messages_per_s", "thread_floor_ratio",
-    "thread_floor_bare_messages_per_s", "prewrite_s", "prewritten_mb", "stats",
+    "thread_floor_bare_messages_per_s", "thread_floor_all_cpus_messages_per_s", "thread_floor_all_cpus_ratio", "prewrite_s", "prewritten_mb", "stats",
 }  # fmt: skip
 PHASE_KEYS = {"seconds", "messages", "bytes", "messages_per_s", "mb_per_s", "latency_us"}
 
@@ -47,6 +47,7 @@ def test_hotcold_loses_nothing_and_gives_every_key(tmp_path: Path, api: str) -> 
     assert [figures[name] for name in hotcold.COUNT_NAMES] == [0] * 5
     assert figures["raw_device_ratio"] > 0
     assert (figures["thread_floor_ratio"] is not None) == (api in ("blocking", "asyncio"))
+    assert (figures["thread_floor_all_cpus_ratio"] is not None) == (api == "blocking")  # the others are on all anyway
     assert figures["config"]["drive"]["api"] == api
     written = figures["phase1"]["messages"] + figures["phase2"]["messages"]
     assert figures["phase2"]["messages"] < figures["reads"]["messages"] < written

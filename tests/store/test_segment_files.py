@@ -59,3 +59,9 @@ def test_lost_begin_of_a_segment_is_reported_when_the_one_before_was_closed_earl
     with pytest.raises(StoreCorrupt) as caught:
         MessageStore.open(crashed, small())
     assert caught.value.file == str(used[-1])
+
+
+def test_as_much_of_the_ring_as_is_prewritten_is_touched(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", small(prewrite_bytes=4 << 20, lanes=2)) as store:
+        for lane in store._lanes:
+            assert min(lane.ring.size_bytes, 2 << 20) <= lane.ring.warm <= lane.ring.size_bytes
