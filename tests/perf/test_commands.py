@@ -20,7 +20,8 @@ HOTCOLD_KEYS = {
     "lost", "duplicated", "out_of_order", "corrupted", "wrong_offsets", "seed", "config", "total_s", "phase1",
     "phase2", "reads", "write_amplification", "forces", "mean_batch", "cpu_s", "peak_rss_mb",
     "raw_device_mb_per_s", "raw_device_ratio", "thread_floor_messages_per_s", "thread_floor_ratio",
-    "thread_floor_bare_messages_per_s", "thread_floor_all_cpus_messages_per_s", "thread_floor_all_cpus_ratio", "prewrite_s", "prewritten_mb", "stats",
+    "thread_floor_bare_messages_per_s", "thread_floor_all_cpus_messages_per_s", "thread_floor_all_cpus_ratio",
+    "prewrite_s", "prewritten_mb", "stats",
 }  # fmt: skip
 PHASE_KEYS = {"seconds", "messages", "bytes", "messages_per_s", "mb_per_s", "latency_us"}
 
