@@ -106,7 +106,16 @@ class RequestQueue:
             unusual = self._refusal is not None or self._overflow or self.used_bytes + cost > self.cap_bytes
             if unusual and not self._admit(request, cost, wait):
                 return False
-            self._accept(request, cost)
+            if request.count != 1:
+                self._accept(request, cost)
+                return True
+            # As `_accept` does it, without its calls: every message comes by here, mostly while a write is in flight.
+            self.used_bytes += cost
+            self._items.append(request)
+            if self._sleepers and not self._looking:
+                worth_it = self.used_bytes - self._taken_bytes >= self.sizer.overlap_bytes
+                if (worth_it or not self._in_flight) and self._is_ready():
+                    self._wake_builder()
         return True
 
     def _admit(self, request: Ticket, cost: int, wait: bool) -> bool:
