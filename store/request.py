@@ -90,7 +90,7 @@ class Ticket:
         """Set the outcome and wake who waits."""
         self._error = error
         self._done = True
-        self.data = b""  # the ring has it now
+        self.data, self.extras = b"", None  # the ring has it now
         if self._waiters is not None:
             for lock in self._waiters[:]:
                 lock.release()
@@ -241,10 +241,11 @@ def _answer_loop(
 ) -> None:
     try:
         loop.call_soon_threadsafe(_resolve, requests, error)
-    except RuntimeError:
-        # The loop was closed with appends in flight: nobody is left to be told of what is durable now.
+    except Exception:
+        # The loop was closed with appends in flight, or is broken: nobody is left to be told of what is durable now.
+        # Whatever it raises is its own affair; the others of the batch must be told.
         for request in requests:
-            with contextlib.suppress(RuntimeError):  # nor can its callbacks be called
+            with contextlib.suppress(Exception):  # nor can its callbacks be called
                 request.future.cancel()
 
 
