@@ -78,12 +78,14 @@ class Ticket:
     def _wait(self, timeout: float | None) -> None:
         lock = threading.Lock()
         lock.acquire()
+        fresh: list[threading.Lock] = []
         if self._waiters is None:
-            self._waiters = []
+            self._waiters = fresh
         self._waiters.append(lock)
         if self._done:
             return
         if not lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout)) and not self._done:
+            self._waiters.remove(lock)
             raise TimeoutError("the message is not durable yet; it stays queued, ask again")
 
     def answer(self, error: StoreError | None = None) -> None:
@@ -108,6 +110,7 @@ class BlockingRequest(Ticket):
 
     def __init__(self) -> None:
         """Of one thread, for all its messages: the thread sets stream, data, size_bytes and extras."""
+        self.stream = NOBODY  # as long as it is not in use
         self.lock = threading.Lock()
         self.lock.acquire()
         self.chain: list[BlockingRequest] | None = None
@@ -119,7 +122,7 @@ class BlockingRequest(Ticket):
         self.lock.acquire()
         if self.chain:
             pass_on(self.chain)
-        self.data, self.extras = b"", None  # the ring has it now
+        self.data, self.extras, self.stream = b"", None, NOBODY  # the ring has it now
         if self._error is not None:
             error, self._error = self._error, None
             raise again(error)
