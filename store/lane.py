@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from array import array
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from .alignment import Unissued, should_pad
 from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
 from .config import StoreConfig
 from .disk import Disk
-from .errors import StorePoisoned
+from .errors import StoreFull, StorePoisoned
 from .format import (
     DATA_START,
     FRAME_HEADER_BYTES,
@@ -195,7 +196,8 @@ class Lane:
             answer_all(requests)  # nothing was ever written: nothing to wait for
             return len(requests)
         if any(type(request) is Mark for request in requests) and self.wants_mark():
-            self.build_mark()
+            with contextlib.suppress(StoreFull):  # no room for it: what the others wait for is durable all the same
+                self.build_mark()
         self.under_way.add_frame(Pending(requests, [], self.tail, self.table.entries, self.table, 0, None))
         return 0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore
+from store import MessageStore, StoreFull
 from store.config import Durability
 
 from .helpers import frames_of, segment_path, small, until
@@ -47,3 +47,17 @@ def test_quiet_lane_writes_one_mark_and_then_nothing(tmp_path: Path, durability:
         store._upkeep._mark_quiet()
         store.flush()
         assert store.stats()["log"]["frames"] == 0  # the close has said all
+
+
+def test_mark_without_room_does_not_fail_the_flush_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore.open(tmp_path / "store", small()) as store:
+        store.append("t", 0, b"x")
+        lane = store._lanes[0]
+
+        def no_room(*_given: object) -> None:
+            raise StoreFull("no space for another segment")
+
+        monkeypatch.setattr(lane, "build_mark", no_room)
+        monkeypatch.setattr(lane, "wants_mark", lambda: True)
+        store._mark(lane)
+        store.flush()
