@@ -67,7 +67,9 @@ def run(
     parts: Parts,
 ) -> Figures:
     """Medians of `repeat` rounds over all cells."""
-    rows = median_table(base, cells(seconds, producers, seed, queues), repeat, parts)
+    measured = cells(seconds, producers, seed, queues)
+    parts.expect(repeat * len(measured))
+    rows = median_table(base, measured, repeat, parts)
     return {"seed": seed, "repeat": repeat, "rows": rows, "adaptive": compare(rows)}
 
 

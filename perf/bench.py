@@ -24,7 +24,6 @@ from perf.catchup import Load
 from perf.folders import run_folder
 from perf.options import (
     SHORT_QUEUES,
-    SPACE_PART,
     WRONG,
     Json,
     Repeat,
@@ -37,6 +36,7 @@ from perf.options import (
 )
 from perf.progress import Parts
 from perf.report import messages_console
+from perf.settings import space_bytes
 from perf.workload import CONTEST_QUEUES
 
 app = typer.Typer(
@@ -89,7 +89,7 @@ def prewrite_command(
 ) -> None:
     """Pre-written against new files: the device alone and the store."""
     size_bytes = bytes_option(size, either(short, 4 << 20, 512 << 20))
-    with run_folder(where, SPACE_PART * size_bytes) as base:
+    with run_folder(where, space_bytes(size_bytes)) as base:
         figures = prewrite.run(
             base,
             size_bytes=size_bytes,
@@ -116,7 +116,7 @@ def lanes_command(
 ) -> None:
     """1, 2 and 4 append lanes, beside the raw device with as many writers."""
     size_bytes = bytes_option(size, either(short, 4 << 20, 1 << 30))
-    with run_folder(where, SPACE_PART * size_bytes) as base:
+    with run_folder(where, space_bytes(size_bytes)) as base:
         figures = lanes.run(
             base,
             size_bytes=size_bytes,
@@ -144,7 +144,7 @@ def recovery_command(
     """Opening time against unsealed bytes and against the store's size, cold page cache."""
     top = bytes_option(unsealed, either(short, 4 << 20, 1 << 30))
     whole = bytes_option(size, either(short, 8 << 20, 4 << 30))
-    with run_folder(where, SPACE_PART * max(top, whole)) as base:
+    with run_folder(where, space_bytes(max(top, whole))) as base:
         figures = recovery.run(
             base,
             unsealed_bytes=[top] if short else [top // 16, top // 4, top],
@@ -172,7 +172,7 @@ def batch_command(
 ) -> None:
     """append_batch and submit of small messages, beside RocksDB's forced write batches."""
     messages = messages or either(short, 5_000, 1_000_000)
-    with run_folder(where, SPACE_PART * messages * size) as base:
+    with run_folder(where, space_bytes(messages * size)) as base:
         figures = batch.run(
             base,
             messages=messages,
@@ -198,7 +198,7 @@ def reads_command(
 ) -> None:
     """Reads right after the write, in columns and from a cold page cache, beside LMDB and the raw device."""
     cold_bytes = bytes_option(size, either(short, 4 << 20, 1 << 30))
-    with run_folder(where, SPACE_PART * cold_bytes) as base:
+    with run_folder(where, space_bytes(cold_bytes)) as base:
         figures = reads.run(
             base,
             tail_bytes=either(short, 2, 256) << 20,
@@ -223,7 +223,7 @@ def memory_command(
 ) -> None:
     """Metadata a message, on disk and in memory."""
     messages = messages or either(short, 20_000, 10_000_000)
-    with run_folder(where, SPACE_PART * messages * size) as base:
+    with run_folder(where, space_bytes(messages * size)) as base:
         figures = memory.run(
             base,
             messages=messages,
@@ -263,7 +263,7 @@ def tail_catchup_command(
         seed=seed,
         read_cache_bytes=bytes_option(read_cache, either(short, 4, 64) << 20),
     )
-    with run_folder(where, SPACE_PART * load.backlog_bytes) as base:
+    with run_folder(where, space_bytes(load.backlog_bytes)) as base:
         figures = tail_catchup.run(
             base,
             load,

@@ -17,6 +17,7 @@ from perf.folders import run_folder
 from perf.options import Json, Repeat, Seed, Short, Where
 from perf.progress import Parts
 from perf.report import Figures
+from perf.settings import space_bytes
 from perf.tiers import BLOCK_BYTES
 from perf.workload import CONTEST_QUEUES, CONTEST_TOPICS
 
@@ -53,7 +54,7 @@ def measure(run: Run, sections: Iterable[Section]) -> Figures:
     figures: Figures = {"seed": run.seed, "repeat": run.repeat}
     for section in sections:
         parts = Parts(section)
-        with run_folder(run.where, opts.SPACE_PART * run.size_bytes) as base:
+        with run_folder(run.where, space_bytes(run.size_bytes)) as base:
             figures[section] = MEASURES[section](run, base, parts)
     return figures
 

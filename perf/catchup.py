@@ -155,7 +155,6 @@ def measure(base: Path, load: Load, repeat: int, parts: Parts) -> list[Figures]:
             ends = load.fill(store, content)
         places = {name: [0] * load.queues for name in READERS}
         rounds: list[list[Figures]] = []
-        parts.expect(repeat * len(READERS))
         for number in range(repeat):
             names = list(READERS) if number % 2 == 0 else list(READERS)[::-1]
             found = {}

@@ -22,7 +22,7 @@ def check_space(folder: Path, need_bytes: float) -> None:
     if free_bytes < need_bytes:
         raise TooLittleSpace(
             f"{folder} has {human_bytes(free_bytes)} free, and the run needs about {human_bytes(need_bytes)}; "
-            f"make the run smaller, or give another --dir"
+            f"make the run smaller, or give another folder"
         )
 
 

@@ -54,12 +54,15 @@ def run(
     parts: Parts,
 ) -> Figures:
     """Medians of `repeat` rounds; then the device at each row's own mean write size, with a writer a lane."""
-    rows = median_table(base, cells(size_bytes, threads, seconds, seed, queues), repeat, parts)
+    measured = cells(size_bytes, threads, seconds, seed, queues)
+    parts.expect((repeat + 1) * len(measured))
+    rows = median_table(base, measured, repeat, parts)
     for row in rows:
         with sub_folder(base, "raw") as folder:
             rate = raw_device(folder, round(row["mean_write_kib"] * 1024), row["lanes"], seconds / 2)
         row["raw_device_mb_per_s"] = rate.mb_per_s
         row["raw_device_ratio"] = row["mb_per_s"] / rate.mb_per_s
+        parts.one_done()
     return {"seed": seed, "repeat": repeat, "rows": rows}
 
 

@@ -19,7 +19,6 @@ from perf.workload import Sizes, parse_bytes
 from store import StoreError
 
 SHORT_QUEUES = 200
-SPACE_PART = 1.5  # of the disk, by a store of that payload: columns, footers, padding, a segment made ahead
 WRONG, FAILED, INTERRUPTED, TERMINATED = 1, 3, 130, 143
 
 
@@ -99,10 +98,10 @@ def run_app(app: typer.Typer, name: str) -> None:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         _end(f"the system refused: {error.strerror or error}{where}", FAILED)
-    except SystemExit as ended:
-        if ended.code == INTERRUPTED:
-            _end("interrupted", INTERRUPTED)
-        raise
+    except (KeyboardInterrupt, SystemExit) as ended:
+        if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
+            raise
+        _end("interrupted", INTERRUPTED)
     finally:
         signal.signal(signal.SIGTERM, before)
 

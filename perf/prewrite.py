@@ -71,8 +71,14 @@ def run(
     parts: Parts,
 ) -> Figures:
     """Medians of `repeat` rounds."""
-    raw = report.median_rows([raw_rows(base, seconds, size_bytes) for _ in range(repeat)])
-    rows = median_table(base, store_cells(size_bytes, threads, seed, queues), repeat, parts)
+    measured = store_cells(size_bytes, threads, seed, queues)
+    parts.expect(repeat * (1 + len(measured)))
+    rounds = []
+    for _ in range(repeat):
+        rounds.append(raw_rows(base, seconds, size_bytes))
+        parts.one_done()
+    raw = report.median_rows(rounds)
+    rows = median_table(base, measured, repeat, parts)
     return {"seed": seed, "repeat": repeat, "raw": raw, "store": rows}
 
 

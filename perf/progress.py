@@ -70,8 +70,8 @@ class Parts:
         self._done = self._total = 0
 
     def expect(self, parts: int) -> None:
-        """So many parts come, beside those that were expected before."""
-        self._total += parts
+        """So many parts come; the first one begins."""
+        self._total = parts
         self._say()
 
     def one_done(self) -> None:

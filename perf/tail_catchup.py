@@ -18,7 +18,7 @@ def run(base: Path, load: Load, *, tail_cache_bytes: int, repeat: int, parts: Pa
     """Medians of `repeat` windows each."""
     memory = Memory(limit_bytes=0, off_heap_bytes=tail_cache_bytes, read_cache_bytes=load.read_cache_bytes)
     tails = []
-    parts.expect(repeat)
+    parts.expect(repeat * (1 + len(catchup.READERS)))
     for _ in range(repeat):
         tails.append(tail.measure(base, load, memory))
         parts.one_done()
