@@ -19,7 +19,8 @@ QUEUES_SHOWN = 20
 
 def show(folder: Path, figures: Figures, console: Console, *, everything: bool) -> None:
     """All of it; without `everything` only the first queues."""
-    console.print(report.pairs(str(folder), head(figures)))
+    console.print(plain(str(folder)), highlight=False, soft_wrap=True)
+    console.print(report.pairs("store", head(figures)))
     for lane in figures["lanes"]:
         rows = [segment_row(segment) for segment in lane["segments"]]
         console.print(report.table(f"lane {lane['lane']}", rows) if rows else f"lane {lane['lane']}: no segments")
@@ -35,7 +36,7 @@ def head(figures: Figures) -> Figures:
     """The store in a few figures."""
     states = Counter(segment["state"] for lane in figures["lanes"] for segment in lane["segments"])
     return {
-        "store": figures["store_id"],
+        "id": figures["store_id"],
         "format": figures["format_version"],
         "lanes": len(figures["lanes"]),
         "segments": ", ".join(f"{count:,} {state}" for state, count in sorted(states.items())) or "none",
