@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from perf import report
 from perf.folders import run_folder
 from perf.hotcold import PHASE_1_PART, Options, clean, run_once
 from perf.phases import Drive
+from perf.progress import Parts
 from perf.report import Figures, WrongResult
 from perf.tiers import BLOCK_BYTES, Memory, whole_blocks
 from perf.workload import CONTEST_QUEUES, CONTEST_TOPICS
@@ -97,14 +97,15 @@ def one_row(shape: Shape, name: str, memory: Memory) -> Figures:
     }
 
 
-def measure(shape: Shape, repeat: int, tick: Callable[[], None]) -> Figures:
+def measure(shape: Shape, repeat: int, parts: Parts) -> Figures:
     """Medians a row; the rounds go over all rows in turn."""
-    rounds = []
+    rounds, memories = [], shape.memories()
+    parts.expect(repeat * len(memories))
     for _ in range(repeat):
         rows = []
-        for name, memory in shape.memories().items():
+        for name, memory in memories.items():
             rows.append(one_row(shape, name, memory))
-            tick()
+            parts.one_done()
         rounds.append(rows)
     tiers = shape.tiers()
     return {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
 from perf import report
 from perf.cells import Cell, blocking_bytes, median_table
+from perf.progress import Parts
 from perf.report import Figures
 from perf.workload import Sizes
 
@@ -64,10 +64,12 @@ def run(
     producers: tuple[int, ...] = PRODUCERS,
     seed: int = 2021,
     queues: int = 20_000,
-    tick: Callable[[], None] = lambda: None,
+    parts: Parts,
 ) -> Figures:
     """Medians of `repeat` rounds over all cells."""
-    rows = median_table(base, cells(seconds, producers, seed, queues), repeat, tick)
+    measured = cells(seconds, producers, seed, queues)
+    parts.expect(repeat * len(measured))
+    rows = median_table(base, measured, repeat, parts)
     return {"seed": seed, "repeat": repeat, "rows": rows, "adaptive": compare(rows)}
 
 
@@ -85,5 +87,6 @@ def show(figures: Figures, console: Console) -> None:
         "p50_us",
         "p99_us",
     )
-    console.print(report.table("alignment", [{name: row[name] for name in names} for row in figures["rows"]]))
-    console.print(report.table("adaptive beside the pure policies", figures["adaptive"]))
+    rows = [{name: row[name] for name in names} for row in figures["rows"]]
+    console.print(report.table("alignment", rows, labels=3))
+    console.print(report.table("adaptive beside the pure policies", figures["adaptive"], labels=2))

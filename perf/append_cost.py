@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from perf import report, served
 from perf.folders import sub_folder
 from perf.hotcold import PHASE_1_PART
 from perf.phases import Drive, append_phase, make_tracks
+from perf.progress import Parts
 from perf.report import Figures, WrongResult
 from perf.settings import prewritten
 from perf.threads import on_cpus
@@ -95,11 +95,12 @@ def measure(
     queues: int,
     repeat: int,
     seed: int,
-    tick: Callable[[], None],
+    parts: Parts,
 ) -> Figures:
     """Medians of the rates, and of the ratio of the two runs of a round (who goes first changes each round)."""
-    rows = []
-    for case in cases(size_bytes, threads, queues):
+    rows, all_cases = [], cases(size_bytes, threads, queues)
+    parts.expect(repeat * len(all_cases))
+    for case in all_cases:
         rounds = []
         for number in range(repeat):
             order = [("off", Memory(limit_bytes=0)), ("on", case.memory())]
@@ -119,7 +120,7 @@ def measure(
                 "missed_part": on["missed_part"],
                 "behind_messages": on["behind_messages"],
             })  # fmt: skip
-            tick()
+            parts.one_done()
         rows.append(report.median_of(rounds))
     return {"rows": rows}
 
@@ -132,4 +133,4 @@ def show(figures: Figures, console: Console) -> None:
          "on/off": row["ratio"], "off CPU us": row["off_cpu_us"], "on CPU us": row["on_cpu_us"],
          "missed %": 100 * row["missed_part"], "behind at the end": row["behind_messages"]}
         for row in figures["rows"]
-    ]))  # fmt: skip
+    ], labels=2))  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from perf import report
 from perf.folders import sub_folder
 from perf.peers import KEY, PeerMissing, RocksDb
 from perf.producers import TicketLike
+from perf.progress import Parts
 from perf.report import Figures, WrongResult
 from perf.settings import prewritten
 from perf.workload import IntArray, Sizes, Workload
@@ -123,10 +123,11 @@ def run(
     queues: int,
     repeat: int,
     seed: int = 2021,
-    tick: Callable[[], None] = lambda: None,
+    parts: Parts,
 ) -> Figures:
     """Medians of `repeat` rounds."""
     rounds = []
+    parts.expect(repeat)
     for _ in range(repeat):
         rounds.append(
             one_round(
@@ -138,7 +139,7 @@ def run(
                 seed=seed,
             )
         )
-        tick()
+        parts.one_done()
     figures: Figures = report.median_of(rounds)
     peer = figures["rocksdb_messages_per_s"]
     return {
@@ -162,4 +163,4 @@ def show(figures: Figures, console: Console) -> None:
         )
     )
     if "rocksdb_missing" in figures:
-        console.print(figures["rocksdb_missing"], style="yellow")
+        console.print(figures["rocksdb_missing"], style="yellow", markup=False)

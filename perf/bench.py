@@ -6,7 +6,6 @@ import random
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from perf import (
     alignment,
@@ -34,8 +33,10 @@ from perf.options import (
     bytes_option,
     either,
     finish,
-    per_part,
 )
+from perf.progress import Parts
+from perf.report import messages_console
+from perf.settings import space_bytes
 from perf.workload import CONTEST_QUEUES
 
 app = typer.Typer(
@@ -70,7 +71,7 @@ def alignment_command(
             producers=(1, 4) if short else alignment.PRODUCERS,
             seed=seed,
             queues=_queues(short),
-            tick=per_part("alignment"),
+            parts=Parts("alignment"),
         )
     finish(figures, json, alignment.show)
 
@@ -87,16 +88,17 @@ def prewrite_command(
     short: Short = False,
 ) -> None:
     """Pre-written against new files: the device alone and the store."""
-    with run_folder(where) as base:
+    size_bytes = bytes_option(size, either(short, 4 << 20, 512 << 20))
+    with run_folder(where, space_bytes(size_bytes)) as base:
         figures = prewrite.run(
             base,
-            size_bytes=bytes_option(size, either(short, 4 << 20, 512 << 20)),
+            size_bytes=size_bytes,
             threads=min(threads, 4) if short else threads,
             seconds=0.05 if short else 1.5,
             repeat=repeat or either(short, 1, 3),
             seed=seed,
             queues=_queues(short),
-            tick=per_part("prewrite"),
+            parts=Parts("prewrite"),
         )
     finish(figures, json, prewrite.show)
 
@@ -113,16 +115,17 @@ def lanes_command(
     short: Short = False,
 ) -> None:
     """1, 2 and 4 append lanes, beside the raw device with as many writers."""
-    with run_folder(where) as base:
+    size_bytes = bytes_option(size, either(short, 4 << 20, 1 << 30))
+    with run_folder(where, space_bytes(size_bytes)) as base:
         figures = lanes.run(
             base,
-            size_bytes=bytes_option(size, either(short, 4 << 20, 1 << 30)),
+            size_bytes=size_bytes,
             threads=min(threads, 4) if short else threads,
             seconds=0.05 if short else 2.0,
             repeat=repeat or either(short, 1, 3),
             seed=seed,
             queues=_queues(short),
-            tick=per_part("lanes"),
+            parts=Parts("lanes"),
         )
     finish(figures, json, lanes.show)
 
@@ -141,7 +144,7 @@ def recovery_command(
     """Opening time against unsealed bytes and against the store's size, cold page cache."""
     top = bytes_option(unsealed, either(short, 4 << 20, 1 << 30))
     whole = bytes_option(size, either(short, 8 << 20, 4 << 30))
-    with run_folder(where) as base:
+    with run_folder(where, space_bytes(max(top, whole))) as base:
         figures = recovery.run(
             base,
             unsealed_bytes=[top] if short else [top // 16, top // 4, top],
@@ -149,7 +152,7 @@ def recovery_command(
             repeat=repeat or either(short, 1, 3),
             seed=seed,
             queues=_queues(short),
-            tick=per_part("recovery"),
+            parts=Parts("recovery"),
         )
     finish(figures, json, recovery.show)
 
@@ -168,16 +171,17 @@ def batch_command(
     short: Short = False,
 ) -> None:
     """append_batch and submit of small messages, beside RocksDB's forced write batches."""
-    with run_folder(where) as base:
+    messages = messages or either(short, 5_000, 1_000_000)
+    with run_folder(where, space_bytes(messages * size)) as base:
         figures = batch.run(
             base,
-            messages=messages or either(short, 5_000, 1_000_000),
+            messages=messages,
             size_bytes=size,
             batch_messages=batch_messages,
             queues=queues,
             repeat=repeat or either(short, 1, 3),
             seed=seed,
-            tick=per_part("batch"),
+            parts=Parts("batch"),
         )
     finish(figures, json, batch.show)
 
@@ -193,15 +197,16 @@ def reads_command(
     short: Short = False,
 ) -> None:
     """Reads right after the write, in columns and from a cold page cache, beside LMDB and the raw device."""
-    with run_folder(where) as base:
+    cold_bytes = bytes_option(size, either(short, 4 << 20, 1 << 30))
+    with run_folder(where, space_bytes(cold_bytes)) as base:
         figures = reads.run(
             base,
             tail_bytes=either(short, 2, 256) << 20,
-            cold_bytes=bytes_option(size, either(short, 4 << 20, 1 << 30)),
+            cold_bytes=cold_bytes,
             queues=_queues(short),
             repeat=repeat or either(short, 1, 3),
             seed=seed,
-            tick=per_part("reads"),
+            parts=Parts("reads"),
         )
     finish(figures, json, reads.show)
 
@@ -217,14 +222,15 @@ def memory_command(
     short: Short = False,
 ) -> None:
     """Metadata a message, on disk and in memory."""
-    with run_folder(where) as base:
+    messages = messages or either(short, 20_000, 10_000_000)
+    with run_folder(where, space_bytes(messages * size)) as base:
         figures = memory.run(
             base,
-            messages=messages or either(short, 20_000, 10_000_000),
+            messages=messages,
             size_bytes=size,
             queues=_queues(short),
             seed=seed,
-            tick=per_part("memory"),
+            parts=Parts("memory"),
         )
     finish(figures, json, memory.show)
 
@@ -257,13 +263,13 @@ def tail_catchup_command(
         seed=seed,
         read_cache_bytes=bytes_option(read_cache, either(short, 4, 64) << 20),
     )
-    with run_folder(where) as base:
+    with run_folder(where, space_bytes(load.backlog_bytes)) as base:
         figures = tail_catchup.run(
             base,
             load,
             tail_cache_bytes=either(short, 4, 64) << 20,
             repeat=repeat or either(short, 1, 3),
-            tick=per_part("tail_catchup"),
+            parts=Parts("tail_catchup"),
         )
     finish(figures, json, tail_catchup.show)
 
@@ -274,12 +280,12 @@ def soak_command(
     minutes: Annotated[float, typer.Option(min=0, help="for so long, and at least one life of each kind")] = 10,
     where: Where = None,
     json: Json = None,
-    seed: Annotated[int | None, typer.Option(help="of what is tried (default: a new one, printed)")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="of what is tried (default: a new one, printed)")] = None,
     short: Short = False,
 ) -> None:
     """Random workload, kills and faults; everything acknowledged is checked after each. Exit code 1 on a violation."""
     seed = random.SystemRandom().getrandbits(32) if seed is None else seed
-    progress = Console(stderr=True)
+    progress = messages_console()
     progress.print(f"seed {seed}", highlight=False)
     with run_folder(where) as base, progress.status("soak") as status:
         tally = soak.run(

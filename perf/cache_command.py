@@ -15,7 +15,9 @@ from perf import ablation, append_cost, capacity, hit_cost
 from perf import options as opts
 from perf.folders import run_folder
 from perf.options import Json, Repeat, Seed, Short, Where
+from perf.progress import Parts
 from perf.report import Figures
+from perf.settings import space_bytes
 from perf.tiers import BLOCK_BYTES
 from perf.workload import CONTEST_QUEUES, CONTEST_TOPICS
 
@@ -51,13 +53,13 @@ def measure(run: Run, sections: Iterable[Section]) -> Figures:
     """The figures of each section asked for."""
     figures: Figures = {"seed": run.seed, "repeat": run.repeat}
     for section in sections:
-        tick = opts.per_part(section)
-        with run_folder(run.where) as base:
-            figures[section] = MEASURES[section](run, base, tick)
+        parts = Parts(section)
+        with run_folder(run.where, space_bytes(run.size_bytes)) as base:
+            figures[section] = MEASURES[section](run, base, parts)
     return figures
 
 
-def _ablation(run: Run, _base: Path, tick: Callable[[], None]) -> Figures:
+def _ablation(run: Run, _base: Path, parts: Parts) -> Figures:
     shape = ablation.Shape(
         run.size_bytes,
         run.threads,
@@ -67,10 +69,10 @@ def _ablation(run: Run, _base: Path, tick: Callable[[], None]) -> Figures:
         run.seed,
         run.where,
     )
-    return ablation.measure(shape, run.repeat, tick)
+    return ablation.measure(shape, run.repeat, parts)
 
 
-def _appends(run: Run, base: Path, tick: Callable[[], None]) -> Figures:
+def _appends(run: Run, base: Path, parts: Parts) -> Figures:
     return append_cost.measure(
         base,
         size_bytes=opts.either(run.short, 1 << 20, 256 << 20),
@@ -78,32 +80,32 @@ def _appends(run: Run, base: Path, tick: Callable[[], None]) -> Figures:
         queues=run.queues,
         repeat=run.repeat,
         seed=run.seed,
-        tick=tick,
+        parts=parts,
     )
 
 
-def _hits(run: Run, base: Path, tick: Callable[[], None]) -> Figures:
+def _hits(run: Run, base: Path, parts: Parts) -> Figures:
     rounds = opts.either(run.short, 8, 32)
-    return hit_cost.measure(base, rounds=rounds, passes=opts.either(run.short, 2, 9), seed=run.seed, tick=tick)
+    return hit_cost.measure(base, rounds=rounds, passes=opts.either(run.short, 2, 9), seed=run.seed, parts=parts)
 
 
-def _admission(run: Run, base: Path, tick: Callable[[], None]) -> Figures:
+def _admission(run: Run, base: Path, parts: Parts) -> Figures:
     rows = capacity.admission(
         base,
         messages=opts.either(run.short, 2_000, 40_000),
         queues=opts.either(run.short, 8, ADMISSION_QUEUES),
         block_bytes=opts.either(run.short, SHORT_BLOCK_BYTES, BLOCK_BYTES),
         seed=run.seed,
-        tick=tick,
+        parts=parts,
     )
     return {"rows": rows}
 
 
-def _remainder(run: Run, base: Path, tick: Callable[[], None]) -> Figures:
-    return capacity.remainder(base, queues=run.queues, seed=run.seed, tick=tick)
+def _remainder(run: Run, base: Path, parts: Parts) -> Figures:
+    return capacity.remainder(base, queues=run.queues, seed=run.seed, parts=parts)
 
 
-MEASURES: dict[Section, Callable[[Run, Path, Callable[[], None]], Figures]] = {
+MEASURES: dict[Section, Callable[[Run, Path, Parts], Figures]] = {
     Section.ABLATION: _ablation,
     Section.APPENDS: _appends,
     Section.HITS: _hits,

@@ -3,7 +3,6 @@ lending the ends of last blocks where there are many queues."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from perf import report, served
 from perf.folders import sub_folder
+from perf.progress import Parts
 from perf.report import Figures
 from perf.tiers import SMALL_MESSAGE_BYTES, Memory, whole_blocks
 from perf.workload import IntArray, running_serials
@@ -76,15 +76,16 @@ class Job:
 
 
 def admission(
-    base: Path, *, messages: int, queues: int, block_bytes: int, seed: int, tick: Callable[[], None]
+    base: Path, *, messages: int, queues: int, block_bytes: int, seed: int, parts: Parts
 ) -> list[Figures]:
     """A row a distribution: a cache of 40 % of the bytes, the threshold computed."""
     rng = np.random.default_rng([seed, 5])
-    rows = []
-    for name, sizes in draws(rng, messages).items():
+    rows, drawn = [], draws(rng, messages)
+    parts.expect(len(drawn))
+    for name, sizes in drawn.items():
         job = Job(rng.integers(0, queues, messages), sizes, rng.bytes(POOL_BYTES))
         rows.append({"sizes": name, **_admitted(base, job, block_bytes)})
-        tick()
+        parts.one_done()
     return rows
 
 
@@ -118,7 +119,7 @@ def _admitted(base: Path, job: Job, block_bytes: int) -> Figures:
         }
 
 
-def remainder(base: Path, *, queues: int, seed: int, tick: Callable[[], None]) -> Figures:
+def remainder(base: Path, *, queues: int, seed: int, parts: Parts) -> Figures:
     """Many queues, blocks of 32 KiB, first come: the capacity lost without lent blocks, and what of it is recovered."""
     rng = np.random.default_rng([seed, 6])
     capacity = queues * REMAINDER_BLOCK_BYTES
@@ -129,11 +130,12 @@ def remainder(base: Path, *, queues: int, seed: int, tick: Callable[[], None]) -
         largest_message_bytes=SMALL_MESSAGE_BYTES, recent_bytes=4 * STEP_BYTES,
     )  # fmt: skip
     job, found = Job(numbers, sizes, rng.bytes(POOL_BYTES)), {}
+    parts.expect(2)
     for name, memory in (("off", plain), ("on", replace(plain, remainders=True))):
         config = StoreConfig(**memory.settings(base))
         with sub_folder(base, "capacity") as folder, MessageStore.open(folder, config) as store:
             found[name], _ = job.fill(store)
-        tick()
+        parts.one_done()
     lost = capacity - found["off"]["used_bytes"]
     recovered = found["on"]["used_bytes"] - found["off"]["used_bytes"]
     return {

@@ -18,6 +18,7 @@ import numpy as np
 
 from perf import report, served
 from perf.folders import drop_page_cache, sub_folder
+from perf.progress import Parts
 from perf.report import Figures, WrongResult
 from perf.served import Mark
 from perf.settings import prewritten
@@ -145,7 +146,7 @@ class Reader:
         self.messages += count
 
 
-def measure(base: Path, load: Load, repeat: int, tick: Callable[[], None]) -> list[Figures]:
+def measure(base: Path, load: Load, repeat: int, parts: Parts) -> list[Figures]:
     """A row a way to read: medians over the rounds. Every window reads on where the last one of its kind stopped."""
     content = Content(load.seed, load.message_bytes)
     with sub_folder(base, "catchup") as folder:
@@ -160,7 +161,7 @@ def measure(base: Path, load: Load, repeat: int, tick: Callable[[], None]) -> li
             for name in names:
                 drop_page_cache(home)
                 found[name] = _window(home, content, load, ends, places[name], name)
-                tick()
+                parts.one_done()
             rounds.append([{"reader": name, **_beside(found[name], found["no reader"])} for name in READERS])
     return report.median_rows(rounds)
 

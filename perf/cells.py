@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from perf.folders import sub_folder
 from perf.phases import Api, Drive, append_phase, make_tracks
+from perf.progress import Parts
 from perf.report import Figures, WrongResult, median_rows
 from perf.settings import prewritten
 from perf.workload import CONTEST_QUEUES, CONTEST_TOPICS, Sizes, Workload
@@ -79,9 +80,7 @@ def run_cell(base: Path, cell: Cell) -> Figures:
     }
 
 
-def median_table(
-    base: Path, cells: list[Cell], repeat: int, tick: Callable[[], None] = lambda: None
-) -> list[Figures]:
+def median_table(base: Path, cells: list[Cell], repeat: int, parts: Parts) -> list[Figures]:
     """Each cell's medians. The rounds go over all cells in turn, so that the machine's moods fall on all
     alike."""
     rounds = []
@@ -89,6 +88,6 @@ def median_table(
         rows = []
         for cell in cells:
             rows.append(run_cell(base, cell))
-            tick()
+            parts.one_done()
         rounds.append(rows)
     return median_rows(rounds)

@@ -37,7 +37,12 @@ def fill_and_die(folder: Path, work: Workload, size_bytes: int, settings: Mappin
     arguments = (folder, shape, size_bytes, dict(settings))
     child = context.Process(target=_child, args=arguments)
     child.start()
-    child.join()
+    try:
+        child.join()
+    except BaseException:
+        child.kill()  # it would go on writing to a folder that is being removed
+        child.join()
+        raise
     if child.exitcode != 0:
         raise RuntimeError(f"the filling process ended with {child.exitcode}")
     work.plan(size_bytes)

@@ -9,13 +9,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from perf.report import human_bytes
+
+
+class TooLittleSpace(Exception):
+    """A run would fill the disk; it was not begun."""
+
+
+def check_space(folder: Path, need_bytes: float) -> None:
+    """Raises TooLittleSpace if the folder's file system has less than that free."""
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < need_bytes:
+        raise TooLittleSpace(
+            f"{folder} has {human_bytes(free_bytes)} free, and the run needs about {human_bytes(need_bytes)}; "
+            f"make the run smaller, or give another folder"
+        )
+
 
 @contextmanager
-def run_folder(where: Path | None) -> Iterator[Path]:
+def run_folder(where: Path | None, need_bytes: float = 0) -> Iterator[Path]:
     """A fresh folder below `where` (default: the current directory, since /tmp is often memory); removed
-    after."""
+    after. Raises TooLittleSpace, before anything is written, if `need_bytes` are not free."""
     base = where if where is not None else Path.cwd()
     base.mkdir(parents=True, exist_ok=True)
+    check_space(base, need_bytes)
     made = Path(tempfile.mkdtemp(prefix="stratalog-perf-", dir=base))
     try:
         yield made

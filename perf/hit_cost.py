@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from perf import report, served
 from perf.folders import sub_folder
+from perf.progress import Parts
 from perf.report import Figures, WrongResult
 from perf.served import Mark
 from perf.tiers import SMALL_MESSAGE_BYTES, Memory
@@ -55,13 +55,14 @@ def _pass(store: MessageStore, content: Content, plan: list[tuple[int, int]]) ->
     return seconds / len(plan) * 1e6
 
 
-def measure(base: Path, *, rounds: int, passes: int, seed: int, tick: Callable[[], None]) -> Figures:
+def measure(base: Path, *, rounds: int, passes: int, seed: int, parts: Parts) -> Figures:
     """Medians over `passes`, in which the stores take turns; a row for each order of writing."""
     content = Content(seed, MESSAGE_BYTES)
     rows = []
+    parts.expect(2)
     for together in (True, False):
         rows.append(_one_order(base, content, rounds, passes, seed, together=together))
-        tick()
+        parts.one_done()
     return {"fetch_messages": FETCH, "message_bytes": MESSAGE_BYTES, "rows": rows}
 
 

@@ -18,10 +18,10 @@ from rich.console import Console
 
 from perf import report, served
 from perf.checker import Counts
-from perf.folders import run_folder, sub_folder
+from perf.folders import check_space, run_folder, sub_folder
 from perf.phases import Drive, ReadSide, append_phase, make_tracks, mixed_phase, reader_queues
 from perf.producers import Track
-from perf.progress import watched
+from perf.progress import Count, watched
 from perf.rawfile import round_up
 from perf.reference import (
     FLOOR_FILE_BYTES,
@@ -45,6 +45,8 @@ PROBE_BYTES_MAX = 128 << 20
 # Frames: columns of 12 to 15 bytes a message and, when padded, up to half a block a write.
 PREWRITE_PART = 1.05
 METADATA_BYTES_MAX = 16
+# A lane's first segments, and one that is made ahead.
+SPARE_SEGMENTS = 2
 # On the run's own CPUs; without messages; and, where the run keeps to some CPUs, on all of them.
 FLOORS = ("thread_floor", "thread_floor_bare", "thread_floor_all_cpus")
 COUNT_NAMES = ("lost", "duplicated", "out_of_order", "corrupted", "wrong_offsets")
@@ -73,8 +75,20 @@ class Options:
         settings = {**self.memory.settings(folder), **self.settings}
         if not self.prewrite:
             return StoreConfig(**settings)
-        overhead = 1 + METADATA_BYTES_MAX / self.sizes.mean
-        return StoreConfig(**prewritten(self.size_bytes * PREWRITE_PART * overhead, settings))
+        return StoreConfig(**prewritten(self.log_bytes, settings))
+
+    @property
+    def log_bytes(self) -> float:
+        """What the log takes at most."""
+        return self.size_bytes * PREWRITE_PART * (1 + METADATA_BYTES_MAX / self.sizes.mean)
+
+    def need_bytes(self) -> int:
+        """Free space that a run takes at most: the segments with those made ahead, or the references' files, which are
+        gone before and come after."""
+        config = self.config(Path())
+        store_bytes = int(self.log_bytes) + config.lanes * SPARE_SEGMENTS * config.segment_bytes
+        raw_bytes = config.lanes * min(self.reference_file_bytes, RAW_FILE_BYTES)
+        return max(store_bytes + self.memory.private_file_bytes, raw_bytes, self.reference_file_bytes)
 
     def as_dict(self, config: StoreConfig) -> Figures:
         """JSON-ready: the run's settings and the store's."""
@@ -105,7 +119,9 @@ def run_store(options: Options, folder: Path, console: Console) -> Figures:
     job = Job.of(options)
     config = options.config(folder.parent)
     began = time.perf_counter()
-    with MessageStore.open(folder, config=config) as store:
+    with watched(console, Count("writing segments ahead" if options.prewrite else "opening the store")):
+        store = MessageStore.open(folder, config=config)
+    with store:
         prewrite_s = time.perf_counter() - began
         return {"prewrite_s": prewrite_s, **_run_phases(store, options, job, console)}
 
@@ -114,11 +130,14 @@ def _run_phases(store: MessageStore, options: Options, job: Job, console: Consol
     hot = job.work.choose_hot()
     reads = ReadSide(store, job.work, job.written, hot, reader_queues(job.work, options.drive))
     stats_0, cpu_0 = store.stats(), report.cpu_seconds()
-    with watched(console, "phase 1: append", _planned(job.first), _done(job.first)):
+    with watched(console, Count("phase 1: append", _planned(job.first), _done(job.first))):
         phase_1 = append_phase(store, job.work, job.first, options.drive)
     stats_1 = store.stats()
     held, mark = served.cached_all(store), Mark.now(store)
-    with watched(console, "phase 2: append + read", _planned(job.second), _done(job.second)):
+    appended = Count("phase 2: append", _planned(job.second), _done(job.second))
+    # Cold queues are read from their beginning; it goes on after the last append, until nothing is left.
+    to_read = int(job.written[~hot].sum()) + _planned(job.second)
+    with watched(console, appended, Count("         read", to_read, lambda: reads.messages)):
         phase_2 = mixed_phase(store, job.work, job.second, options.drive, reads)
     stats, cpu_s, from_layers = store.stats(), report.cpu_seconds() - cpu_0, served.served(mark, Mark.now(store))
     counts = reads.finish()
@@ -219,14 +238,16 @@ def run_once(options: Options, base: Path, console: Console, reference: bool = T
             return run_store(options, folder, console)
     # A small run first: it warms everything up and tells the write size at which to measure the device.
     probe_bytes = min(PROBE_BYTES_MAX, int(options.size_bytes * PROBE_PART))
-    with sub_folder(base, "probe") as folder:
-        probe = run_store(replace(options, size_bytes=probe_bytes, memory=Memory()), folder, Console(quiet=True))
+    small, quiet = replace(options, size_bytes=probe_bytes, memory=Memory()), Console(force_terminal=False, quiet=True)
+    with watched(console, Count("warming up")), sub_folder(base, "probe") as folder:
+        probe = run_store(small, folder, quiet)
     lanes = probe["stats"]["lanes"]
-    with sub_folder(base, "reference") as folder:
+    measuring = Count("measuring the device and the floor")
+    with watched(console, measuring), sub_folder(base, "reference") as folder:
         before = references(options, folder, probe["mean_write_bytes"], lanes)
     with sub_folder(base, "store") as folder:
         figures = run_store(options, folder, console)
-    with sub_folder(base, "reference") as folder:
+    with watched(console, measuring), sub_folder(base, "reference") as folder:
         after = references(options, folder, figures["mean_write_bytes"], lanes)
     return _with_ratios(figures, before, after)
 
@@ -237,8 +258,10 @@ def run(
     """Medians over `repeat` fresh runs (broken promises are summed); `runs` has each run when there are
     several."""
     runs = []
+    if options.memory.persistent_bytes:
+        check_space(options.memory.persistent_folder, options.memory.persistent_bytes)
     for _ in range(repeat):
-        with run_folder(where) as base, on_cpus(options.cpus):
+        with run_folder(where, options.need_bytes()) as base, on_cpus(options.cpus):
             runs.append(run_once(options, base, console, reference))
     figures: Figures = report.median_of(runs)
     return {**figures, "runs": runs} if repeat > 1 else figures

@@ -71,7 +71,7 @@ def show(figures: Figures, console: Console) -> None:
     console.print(report.pairs("whole run", {**whole, "device_read_mb": figures["reads"]["device_mb"]}))
     show_memory(figures, console)
     if "raw_device_ratio" in figures:
-        compared = {name: figures[name] for name in REFERENCE_NAMES}
+        compared = {name: figures[name] for name in REFERENCE_NAMES if figures[name] is not None}
         console.print(report.pairs("references of this run", compared))
     style = "green" if clean(figures) else "bold red"
     console.print("  ".join(f"{name} {figures[name]}" for name in COUNT_NAMES), style=style, highlight=False)
@@ -158,7 +158,7 @@ def command(
         sizes=opts.sizes_option(sizes),
         drive=drive,
         seed=seed,
-        topics=opts.either(short, 10, CONTEST_TOPICS),
+        topics=min(opts.either(short, 10, CONTEST_TOPICS), queues or CONTEST_QUEUES),
         queues=queues or opts.either(short, opts.SHORT_QUEUES, CONTEST_QUEUES),
         prewrite=prewrite,
         cpus=(cpus if cpus is not None else int(api == "blocking")) or None,
@@ -167,7 +167,7 @@ def command(
         memory=memory_option(size_bytes, memory, dram, pmem, contest=contest_memory, expected=expected),
         settings={name: value for name, value in given.items() if value is not None},
     )
-    figures = run(chosen, where, Console(stderr=True), repeat or 1, reference)
+    figures = run(chosen, where, report.messages_console(), repeat or 1, reference)
     opts.finish(figures, json, show)
     if not clean(figures):
         raise typer.Exit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +10,7 @@ from perf import report
 from perf.cells import Cell, blocking_bytes, median_table
 from perf.folders import sub_folder
 from perf.phases import Api
+from perf.progress import Parts
 from perf.reference import raw_device
 from perf.report import Figures
 from perf.workload import Sizes
@@ -51,15 +51,18 @@ def run(
     repeat: int,
     seed: int = 2021,
     queues: int = 20_000,
-    tick: Callable[[], None] = lambda: None,
+    parts: Parts,
 ) -> Figures:
     """Medians of `repeat` rounds; then the device at each row's own mean write size, with a writer a lane."""
-    rows = median_table(base, cells(size_bytes, threads, seconds, seed, queues), repeat, tick)
+    measured = cells(size_bytes, threads, seconds, seed, queues)
+    parts.expect((repeat + 1) * len(measured))
+    rows = median_table(base, measured, repeat, parts)
     for row in rows:
         with sub_folder(base, "raw") as folder:
             rate = raw_device(folder, round(row["mean_write_kib"] * 1024), row["lanes"], seconds / 2)
         row["raw_device_mb_per_s"] = rate.mb_per_s
         row["raw_device_ratio"] = row["mb_per_s"] / rate.mb_per_s
+        parts.one_done()
     return {"seed": seed, "repeat": repeat, "rows": rows}
 
 
@@ -77,4 +80,5 @@ def show(figures: Figures, console: Console) -> None:
         "raw_device_mb_per_s",
         "raw_device_ratio",
     )
-    console.print(report.table("lanes", [{name: row[name] for name in names} for row in figures["rows"]]))
+    rows = [{name: row[name] for name in names} for row in figures["rows"]]
+    console.print(report.table("lanes", rows, labels=2))

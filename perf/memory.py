@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from rich.console import Console
 
 from perf import report
 from perf.folders import bytes_of, sub_folder
+from perf.progress import Parts
 from perf.report import Figures
 from perf.workload import Sizes, Workload
 from store import MessageStore, StoreConfig, inspect_folder
@@ -26,7 +27,7 @@ def run(
     size_bytes: int,
     queues: int,
     seed: int = 2021,
-    tick: Callable[[], None] = lambda: None,
+    parts: Parts,
 ) -> Figures:
     """Bytes a message. The open tables are sampled during the run, when they hold most."""
     work = Workload(seed, Sizes(size_bytes, size_bytes), 1, min(100, queues), queues)
@@ -39,13 +40,14 @@ def run(
     began = time.perf_counter()
     with sub_folder(base, "memory") as folder:
         with MessageStore.open(folder, config=StoreConfig()) as store:
+            parts.expect(math.ceil(messages / BATCH_MESSAGES))
             rss_before = report.resident_bytes()
             for index, first in enumerate(range(0, messages, BATCH_MESSAGES)):
                 store.append_batch(items[: messages - first])
                 if index % SAMPLE_BATCHES == 0:
                     tables = store.stats()["queue_tables"]
                     fullest = max(fullest, tables, key=lambda sample: int(sample["open_messages"]))
-                tick()
+                parts.one_done()
             stats, rss_after = store.stats(), report.resident_bytes()
         append_s = time.perf_counter() - began
         disk = _on_disk(inspect_folder(folder), stats["log"]["padding_bytes"], messages, messages * size_bytes)

@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from perf import report
+from perf.folders import TooLittleSpace
+from perf.tables import plain
 from perf.workload import Sizes, parse_bytes
 from store import StoreError
 
 SHORT_QUEUES = 200
-WRONG, FAILED = 1, 3
+WRONG, FAILED, INTERRUPTED, TERMINATED = 1, 3, 130, 143
+
+
+def writable(path: Path | None) -> Path | None:
+    """The --json option's file; a usage error when it cannot be written, said before the work and not after it."""
+    try:
+        # To open a pipe and close it again would end it for its reader.
+        if path is not None and str(path) != "-" and (path.is_file() or path.is_dir() or not path.exists()):
+            new = not path.exists()
+            path.open("a").close()
+            if new:
+                path.unlink()
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be written: {error.strerror}") from error
+    return path
+
+
 Where = Annotated[
     Path | None, typer.Option("--dir", help="make the run's folder here (default: the current directory)")
 ]
 Json = Annotated[
-    Path | None, typer.Option("--json", help='write the figures to this file ("-": standard output)')
+    Path | None,
+    typer.Option("--json", callback=writable, help='write the figures to this file ("-": standard output)'),
 ]
-Seed = Annotated[int, typer.Option(help="the same seed gives the same messages")]
+Seed = Annotated[int, typer.Option(min=0, help="the same seed gives the same messages")]
 Short = Annotated[bool, typer.Option("--short", help="a tiny run, to see that everything works")]
 Repeat = Annotated[int | None, typer.Option(min=1, help="medians over so many rounds")]
 
@@ -64,23 +85,33 @@ def finish(
     report.write_json(json, figures)
 
 
-def per_part(label: str) -> Callable[[], None]:
-    """To be called after each part of a long measurement: a line on a terminal, nothing elsewhere."""
-    console, parts = Console(stderr=True), [0]
-
-    def tick() -> None:
-        parts[0] += 1
-        if console.is_terminal:
-            console.print(f"{label}: part {parts[0]} done", end="\r")
-
-    return tick
-
-
 def run_app(app: typer.Typer, name: str) -> None:
-    """Runs the command line. What the store refuses is said in its own sentence, with exit code 3; wrong
-    results with 1."""
+    """Runs the command line. What the store or the system refuses is said in a sentence, with exit code 3; wrong
+    results with 1. SIGTERM ends it as Ctrl-C does, so that folders are removed."""
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         app(prog_name=name)
-    except (StoreError, report.WrongResult) as error:
-        Console(stderr=True).print(f"{type(error).__name__}: {error}", style="red", markup=False)
-        sys.exit(WRONG if isinstance(error, report.WrongResult) else FAILED)
+    except report.WrongResult as error:
+        _end(f"{type(error).__name__}: {error}", WRONG)
+    except (StoreError, TooLittleSpace) as error:
+        _end(f"{type(error).__name__}: {error}", FAILED)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        _end(f"the system refused: {error.strerror or error}{where}", FAILED)
+    except (KeyboardInterrupt, SystemExit) as ended:
+        if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
+            raise
+        _end("interrupted", INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    """Once: a second one would interrupt the removal of the folders."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(TERMINATED)
+
+
+def _end(sentence: str, code: int) -> None:
+    report.messages_console().print(plain(sentence), style="red", highlight=False, soft_wrap=True)
+    sys.exit(code)

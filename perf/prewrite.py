@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from perf import report
 from perf.cells import Cell, median_table
 from perf.folders import sub_folder
+from perf.progress import Parts
 from perf.rawfile import Preparation
 from perf.reference import raw_device
 from perf.report import Figures
@@ -68,11 +68,17 @@ def run(
     repeat: int,
     seed: int = 2021,
     queues: int = 20_000,
-    tick: Callable[[], None] = lambda: None,
+    parts: Parts,
 ) -> Figures:
     """Medians of `repeat` rounds."""
-    raw = report.median_rows([raw_rows(base, seconds, size_bytes) for _ in range(repeat)])
-    rows = median_table(base, store_cells(size_bytes, threads, seed, queues), repeat, tick)
+    measured = store_cells(size_bytes, threads, seed, queues)
+    parts.expect(repeat * (1 + len(measured)))
+    rounds = []
+    for _ in range(repeat):
+        rounds.append(raw_rows(base, seconds, size_bytes))
+        parts.one_done()
+    raw = report.median_rows(rounds)
+    rows = median_table(base, measured, repeat, parts)
     return {"seed": seed, "repeat": repeat, "raw": raw, "store": rows}
 
 
@@ -80,6 +86,5 @@ def show(figures: Figures, console: Console) -> None:
     """Both tables."""
     console.print(report.table("the device alone: write + fdatasync, one writer", figures["raw"]))
     names = ("api", "segments", "mb_per_s", "messages_per_s", "p50_us", "p99_us", "mean_write_kib", "open_s")
-    console.print(
-        report.table("the store", [{name: row[name] for name in names} for row in figures["store"]])
-    )
+    rows = [{name: row[name] for name in names} for row in figures["store"]]
+    console.print(report.table("the store", rows, labels=2))

@@ -1,33 +1,52 @@
-"""A progress bar that costs the measured threads nothing: one thread looks at their counters five times a
-second."""
+"""Progress on a terminal that costs the measured threads next to nothing: one thread looks at their counters five
+times a second, or a line is written between two parts."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from perf import report
+
 INTERVAL_S = 0.2
+LINE_LETTERS = 40  # so that a shorter line hides the one before
+
+
+class Count(NamedTuple):
+    """What a bar shows: `done()` of `total`; without a total, only that something goes on."""
+
+    label: str
+    total: int | None = None
+    done: Callable[[], int] = lambda: 0
 
 
 @contextmanager
-def watched(console: Console, label: str, total: int, done: Callable[[], int]) -> Iterator[None]:
-    """Shows `done()` of `total` while the body runs; nothing at all without a terminal."""
+def watched(console: Console, *counts: Count) -> Iterator[None]:
+    """Shows a bar a count while the body runs; nothing at all without a terminal."""
     if not console.is_terminal:
         yield
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # auto_refresh off: the bar is drawn by the thread below and by no other.
-    with Progress(*columns, console=console, auto_refresh=False) as bar:
-        task = bar.add_task(label, total=total)
+    numbers = [MofNCompleteColumn()] if all(count.total is not None for count in counts) else []
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *numbers, TimeElapsedColumn())
+    # auto_refresh off: the bars are drawn by the thread below and by no other.
+    with Progress(*columns, console=console, auto_refresh=False) as bars:
+        tasks = [bars.add_task(count.label, total=count.total) for count in counts]
         ended = threading.Event()
+
+        def draw() -> None:
+            for task, count in zip(tasks, counts, strict=True):
+                if count.total is not None:
+                    bars.update(task, completed=count.done())
+            bars.refresh()
 
         def watch() -> None:
             while not ended.wait(INTERVAL_S):
-                bar.update(task, completed=done(), refresh=True)
+                draw()
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -36,4 +55,32 @@ def watched(console: Console, label: str, total: int, done: Callable[[], int]) -
         finally:
             ended.set()
             watcher.join()
-            bar.update(task, completed=done(), refresh=True)
+            for task, count in zip(tasks, counts, strict=True):
+                if count.total is None:
+                    bars.update(task, total=1, completed=1)
+            draw()
+
+
+class Parts:
+    """Says "NAME: part N of M" on a terminal, nothing elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._console = report.messages_console()
+        self._done = self._total = 0
+
+    def expect(self, parts: int) -> None:
+        """So many parts come; the first one begins."""
+        self._total = parts
+        self._say()
+
+    def one_done(self) -> None:
+        """The next one begins."""
+        self._done += 1
+        self._say()
+
+    def _say(self) -> None:
+        if self._console.is_terminal:
+            over = self._done >= self._total
+            line = f"{self._name}: part {min(self._done + 1, self._total)} of {self._total}{' done' if over else ''}"
+            self._console.print(line.ljust(LINE_LETTERS), end="\n" if over else "\r", highlight=False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
 from perf import coldreads, report, tailreads
+from perf.progress import Parts
 from perf.report import Figures
 from perf.workload import Sizes
 
@@ -28,13 +28,14 @@ def run(
     queues: int,
     repeat: int,
     seed: int = 2021,
-    tick: Callable[[], None] = lambda: None,
+    parts: Parts,
 ) -> Figures:
     """Medians of `repeat` rounds, and the ratios that the issue asks for."""
     rounds = []
+    parts.expect(repeat)
     for _ in range(repeat):
         rounds.append(one_round(base, tail_bytes, cold_bytes, queues, seed))
-        tick()
+        parts.one_done()
     figures: Figures = report.median_of(rounds)
     tail, small, cold = figures["tail"], figures["small"], figures["cold"]
     ratios = {
@@ -68,4 +69,4 @@ def show(figures: Figures, console: Console) -> None:
             report.pairs(title, {key: value for key, value in figures[name].items() if key != "missing"})
         )
     if missing := figures["tail"].get("missing"):
-        console.print(missing, style="yellow")
+        console.print(missing, style="yellow", markup=False)

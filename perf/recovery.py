@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.console import Console
 from perf import report
 from perf.fill import check_store, fill, fill_and_die
 from perf.folders import drop_page_cache, files_of, sub_folder
+from perf.progress import Parts
 from perf.rawfile import read_sequential, round_up
 from perf.report import Figures
 from perf.workload import Sizes, Workload
@@ -155,21 +156,22 @@ def run(
     repeat: int,
     seed: int = 2021,
     queues: int = 20_000,
-    tick: Callable[[], None] = lambda: None,
+    parts: Parts,
 ) -> Figures:
     """Both tables, medians of `repeat` openings, contest sizes; the scan of 100-byte messages at the smallest size
     as well: making so many takes longer than all of the rest."""
     cells = [("contest", size) for size in unsealed_bytes] + [("100", unsealed_bytes[0])]
     unsealed = []
+    parts.expect(len(cells) + 1)
     for name, size in cells:
         unsealed.append({"sizes": name, **unsealed_row(base, size, Sizes.parse(name), seed, queues, repeat)})
-        tick()
+        parts.one_done()
     sealed = sealed_rows(base, store_bytes, Sizes.parse("contest"), seed, queues, repeat)
-    tick()
+    parts.one_done()
     return {"seed": seed, "repeat": repeat, "unsealed": unsealed, "sealed": sealed}
 
 
 def show(figures: Figures, console: Console) -> None:
     """Both tables."""
-    console.print(report.table("opening after the process died, cold page cache", figures["unsealed"]))
+    console.print(report.table("opening after the process died, cold page cache", figures["unsealed"], labels=2))
     console.print(report.table("opening after a clean close, cold page cache", figures["sealed"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+
+from perf.tables import Sheet
 
 Figures = dict[str, Any]
 SUMMED = frozenset({"lost", "duplicated", "out_of_order", "corrupted", "wrong_offsets"})
@@ -23,8 +25,15 @@ class WrongResult(Exception):
 
 
 def console() -> Console:
-    """The console of the results: as wide as the terminal, or wide enough for a table when there is none."""
-    return Console() if sys.stdout.isatty() else Console(width=WIDTH_WITHOUT_TERMINAL)
+    """The console of the results: as wide as the terminal, or wide enough for a table when there is none and COLUMNS
+    says nothing. Brackets and colons in what is printed, as in names of topics, are letters like others."""
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if known else WIDTH_WITHOUT_TERMINAL, markup=False, emoji=False)
+
+
+def messages_console() -> Console:
+    """The console of everything that is no result: standard error."""
+    return Console(stderr=True, markup=False, emoji=False)
 
 
 def human_bytes(size_bytes: float) -> str:
@@ -36,32 +45,19 @@ def human_bytes(size_bytes: float) -> str:
     return f"{size_bytes:,.2f} GiB"
 
 
-def figure(value: object) -> str:
-    """A cell's text: thousands grouped, three or four digits that matter."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    if isinstance(value, int) or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3f}" if abs(value) < 10 else f"{value:.2f}"
+def table(title: str, rows: Sequence[Mapping[str, object]], labels: int = 1) -> Sheet:
+    """A table with a column a key, numbers to the right; the first `labels` columns say which row it is."""
+    return Sheet(title, rows, labels)
 
 
-def table(title: str, rows: Sequence[Mapping[str, object]]) -> Table:
-    """A table with a column a key; numbers to the right."""
-    made = Table(title=title, title_justify="left")
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    for column in columns:
-        numeric = all(not isinstance(row.get(column), str) for row in rows)
-        made.add_column(column, justify="right" if numeric else "left")
-    for row in rows:
-        made.add_row(*(figure(row.get(column)) for column in columns))
-    return made
-
-
-def pairs(title: str, figures: Mapping[str, object]) -> Table:
+def pairs(title: str, figures: Mapping[str, object]) -> Sheet:
     """A table of one figure a line."""
-    return table(title, [{"figure": name, "value": figure(value)} for name, value in figures.items()])
+    return Sheet(title, [{"figure": name, "value": value} for name, value in figures.items()])
+
+
+def counted(count: int, what: str) -> str:
+    """ "1 message", "2 messages"."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def median_of(runs: Sequence[Any], key: str = "") -> Any:

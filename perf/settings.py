@@ -9,6 +9,12 @@ from perf.rawfile import round_up
 from store import StoreConfig
 
 SEGMENT_BYTES_MIN = 1 << 20
+SPACE_PART = 1.5
+
+
+def space_bytes(payload_bytes: float) -> float:
+    """Free space that a store of that payload takes at most: with columns, footers, padding, and segments ahead."""
+    return SPACE_PART * payload_bytes + 2 * min(payload_bytes, StoreConfig().segment_bytes)
 
 
 def prewritten(size_bytes: float, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:

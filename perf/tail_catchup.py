@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,24 +9,24 @@ from rich.console import Console
 
 from perf import catchup, report, served, tail
 from perf.catchup import Load
+from perf.progress import Parts
 from perf.report import Figures
 from perf.tiers import Memory
 
 
-def run(
-    base: Path, load: Load, *, tail_cache_bytes: int, repeat: int, tick: Callable[[], None] = lambda: None
-) -> Figures:
+def run(base: Path, load: Load, *, tail_cache_bytes: int, repeat: int, parts: Parts) -> Figures:
     """Medians of `repeat` windows each."""
     memory = Memory(limit_bytes=0, off_heap_bytes=tail_cache_bytes, read_cache_bytes=load.read_cache_bytes)
     tails = []
+    parts.expect(repeat * (1 + len(catchup.READERS)))
     for _ in range(repeat):
         tails.append(tail.measure(base, load, memory))
-        tick()
+        parts.one_done()
     return {
         **asdict(load),
         "repeat": repeat,
         "tail": report.median_of(tails),
-        "catchup": catchup.measure(base, load, repeat, tick),
+        "catchup": catchup.measure(base, load, repeat, parts),
     }
 
 

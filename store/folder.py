@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -19,14 +20,23 @@ _OURS = frozenset({STORE_FILE, STORE_FILE + ".new", LOCK_FILE, QUARANTINE})
 
 
 class FolderLock:
-    """The lock of a folder, held until `release`. It ends with the process, however that ends."""
+    """The lock of a folder, held until `release`. It ends with the process, however that ends.
 
-    def __init__(self, folder: Path) -> None:
-        self._pid = os.getpid()
-        self._fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    Who only looks at the folder need not be allowed to write the file: to be locked it only has to be open. The
+    process's number is then not noted in it.
+    """
+
+    def __init__(self, folder: Path, *, only_look: bool = False) -> None:
+        path, self._pid = folder / LOCK_FILE, os.getpid()
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if not only_look or error.errno not in (errno.EROFS, errno.EACCES) or not path.exists():
+                raise
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with suppress(OSError):  # only a note for who finds it locked: a full disk can be opened all the same
+            with suppress(OSError):  # a note for who finds it locked, which a full or read-only disk need not take
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, f"{self._pid}\n".encode(), 0)
         except BlockingIOError:
@@ -56,7 +66,7 @@ class FolderLock:
 
 
 def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock:
-    """Make the folder if need be, and lock it.
+    """Make the folder if need be, and lock it. Without `create`, the folder is only looked at.
 
     Raises StoreUnusable if it cannot be a store's folder, StoreLocked if it is open.
     """
@@ -68,13 +78,13 @@ def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock
         if not folder.is_dir():
             raise StoreUnusable(f"{folder} is not a folder; give the path of a folder")
         # Whoever has the lock may be making the store just now: then its names are not judged by halves.
-        lock = FolderLock(folder) if (folder / LOCK_FILE).exists() else None
+        lock = FolderLock(folder, only_look=not create) if (folder / LOCK_FILE).exists() else None
         with ExitStack() as undo:
             if lock is not None:
                 undo.callback(lock.release)
             _check_names(disk, folder, create=create)
             undo.pop_all()
-        return lock or FolderLock(folder)
+        return lock or FolderLock(folder, only_look=not create)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StoreUnusable(f"{folder} cannot be used as a store: {reason}") from error
@@ -85,11 +95,12 @@ def _check_names(disk: Disk, folder: Path, *, create: bool) -> None:
     names = disk.list(folder)
     if STORE_FILE in names:
         return
+    if not create:
+        raise StoreUnusable(f"{folder} is no store: it has no {STORE_FILE} file; give the folder of a store")
     foreign = [name for name in names if name not in _OURS and not _is_empty_lane(disk, folder / name)]
-    if foreign or not create:
+    if foreign:
         raise StoreUnusable(
-            f"{folder} is no store and is not empty (it has {', '.join(foreign[:3]) or 'no STORE file'}); "
-            f"give an empty or a new folder"
+            f"{folder} is no store and is not empty (it has {', '.join(foreign[:3])}); give an empty or a new folder"
         )
 
 

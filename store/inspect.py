@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +17,7 @@ import numpy as np
 
 from cache import plan_memory
 
-from .disk import Disk, LogFile, OsDisk
+from .disk import Disk, LogFile, ReadingDisk
 from .errors import StoreCorrupt
 from .folder import enter_folder, read_header
 from .footer import Footer
@@ -30,12 +33,14 @@ from .format import (
     align_up,
     lane_name,
     read_frame_header,
+    segment_name,
 )
 from .frame import Frame
 from .scanner import ChunkReader, FrameScanner
+from .verify_report import Damage
 
 TOPICS_SHOWN = 20
-_Names = dict[int, tuple[str, int]]  # the streams of a lane by number
+_Row = dict[str, Any]
 _SEGMENT_FILE = re.compile(r"([0-9]{12})\.seg")
 
 
@@ -91,6 +96,15 @@ def list_segments(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -
     return [file._replace(is_spare=file.is_blank and file.sequence > last) for file in files]
 
 
+def missing_segments(files: Sequence[SegmentFile], *, used: bool) -> Iterator[str]:
+    """Names of the files that are missing between those of a lane; before its first one, retention may have taken
+    some if it is in use."""
+    sequences = [file.sequence for file in files]
+    for before, after in pairwise(sequences if used else [0, *sequences]):
+        if after != before + 1:
+            yield segment_name(before + 1)
+
+
 def _read_head(disk: Disk, path: Path, sequence: int, lane: int, store_id: bytes | None) -> SegmentFile:
     file = disk.open(path)
     try:
@@ -123,22 +137,64 @@ class _HeadReader(ChunkReader):
         return memoryview(self.file.read(position, max(0, min(size, self.size_bytes - position))))
 
 
+class _LaneQueues:
+    """The queues of a lane and their bounds, as its segments tell them one after the other.
+
+    `known`: the bounds are right. They are not when a part is damaged, or when nothing says where the queues of the
+    oldest segment begin.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[int, tuple[str, int]] = {}  # by stream number
+        self.known = True
+        self._first: dict[int, int] = {}
+        self._next: dict[int, int] = {}
+
+    def seal(self, footer: Footer) -> None:
+        """A sealed segment: its footer has every queue of the lane so far."""
+        self.names.update(enumerate(stream_names(footer)))
+        first = footer.first.astype(np.int64)
+        self._next.update(enumerate((first + np.diff(footer.start.astype(np.int64))).tolist()))
+        for number, offset in enumerate(first.tolist()):
+            self._first.setdefault(number, offset)
+
+    def append(self, messages: Counter[int], sequence: int) -> None:
+        """A segment without a footer: so many messages by stream number."""
+        self.known = self.known and (bool(self._next) or sequence == 1)
+        for number, count in messages.items():
+            self._first.setdefault(number, 0)
+            self._next[number] = self._next.get(number, 0) + count
+
+    def rows(self) -> list[_Row]:
+        """JSON-ready; None for what can't be known."""
+        return [
+            {
+                "topic": topic,
+                "queue": queue_id,
+                "first": self._first.get(number) if self.known else None,
+                "next_offset": self._next.get(number) if self.known else None,
+            }
+            for number, (topic, queue_id) in self.names.items()
+        ]
+
+
 def inspect_folder(path: str | Path) -> dict[str, Any]:
     """Describe a closed store, ready for JSON. Changes no file but LOCK, and checks no payload.
 
     Returns `store_id` (hex), `format_version`, `lanes`: for each its `lane` number and `segments` (`file`,
     `sequence`, `state`, `capacity_bytes`, `data_end`, `entries`, `frames`, `streams` with messages in it,
     `time_min_ms` and `time_max_ms` since the epoch, `footer_bytes`, `problem`), `totals` (`messages`,
-    `payload_bytes`, `disk_bytes`), the number of `streams` and the first 20 `topics`; and `memory_plan`, the sizes
-    that this store would have with default settings if it were opened now (R24). What can't be known, because a
-    part is damaged, is None, and `problem` says what was found; `verify_folder` says all. Messages that a repair
+    `payload_bytes`, `disk_bytes`), the number of `streams`, the first 20 `topics`, all `queues` (`topic`, `queue`,
+    `first`, `next_offset`), all `problems` (`what`, `file`, `position`); and `memory_plan`, the sizes that a store
+    with default settings would have if it were opened on this machine now (R24). What can't be known, because a
+    part is damaged, is None, and `problems` says what was found; `verify_folder` says all. Messages that a repair
     gave up are not counted. Of a crashed store's unsealed segments everything is shown that the frames' heads
     tell, a torn tail included.
 
     Raises StoreUnusable if the folder is no store, StoreLocked if it is open, StoreCorrupt if the STORE
     file is damaged.
     """
-    folder, disk = Path(path), OsDisk()
+    folder, disk = Path(path), ReadingDisk()
     lock = enter_folder(disk, folder, create=False)
     try:
         header = read_header(disk, folder)
@@ -149,39 +205,53 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
 
 
 def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
-    lanes: list[dict[str, Any]] = []
-    totals: dict[str, int | None] = {"messages": 0, "payload_bytes": 0, "disk_bytes": 0}
-    streams = 0
+    lanes: list[_Row] = []
+    queues: list[_Row] = []
     topics: dict[str, None] = {}
-    for lane in range(header.lanes):
-        files = list_segments(disk, folder / lane_name(lane), lane, header.store_id)
-        names: _Names = {}
-        segments = []
-        for file in files:
-            row, payload_bytes, messages = _segment(disk, file, names)
-            segments.append(row)
-            figures = {"messages": messages, "payload_bytes": payload_bytes, "disk_bytes": file.size_bytes}
-            for key, value in figures.items():
-                before = totals[key]
-                totals[key] = None if before is None or value is None else before + value
-        lanes.append({"lane": lane, "segments": segments})
-        streams += len(names)
-        topics.update(dict.fromkeys(topic for _, (topic, _) in sorted(names.items())))
+    totals: dict[str, int | None] = {"messages": 0, "payload_bytes": 0, "disk_bytes": 0}
+    files = [list_segments(disk, folder / lane_name(lane), lane, header.store_id) for lane in range(header.lanes)]
+    problems: list[Damage] = []
+    for lane, segments in enumerate(files):
+        found = _LaneQueues()
+        missing = list(_missing(disk, folder / lane_name(lane), segments, begun=any(files)))
+        if missing:
+            totals["messages"] = totals["payload_bytes"] = None
+        rows = [_segment(disk, file, segments, found, totals) for file in segments]
+        damages = [*missing, *(row["problem"] for row in rows if row["problem"] is not None)]
+        found.known = found.known and not damages
+        problems += damages
+        for row in rows:
+            row["problem"] = str(row["problem"]) if row["problem"] is not None else None
+        lanes.append({"lane": lane, "segments": rows})
+        queues += found.rows()
+        topics.update(dict.fromkeys(topic for _, (topic, _) in sorted(found.names.items())))
     return {
         "store_id": header.store_id.hex(),
         "format_version": FORMAT_VERSION,
         "lanes": lanes,
         "totals": totals,
-        "streams": streams,
+        "streams": len(queues),
         "topics": list(topics)[:TOPICS_SHOWN],
+        "queues": sorted(queues, key=lambda row: (row["topic"], row["queue"])),
+        "problems": [asdict(problem) for problem in problems],
         "memory_plan": plan_memory().as_dict(),
     }
 
 
-def _segment(disk: Disk, file: SegmentFile, names: _Names) -> tuple[dict[str, Any], int | None, int | None]:
-    """A segment's row, its payload bytes and its messages; None for what can't be known."""
+def _missing(disk: Disk, lane: Path, segments: Sequence[SegmentFile], *, begun: bool) -> Iterator[Damage]:
+    """What of a lane is not there: all of it, or segments. All lanes are made before the first segment of any."""
+    if begun and lane.name not in disk.list(lane.parent):
+        yield Damage("a lane is missing", str(lane), 0)
+    for name in missing_segments(segments, used=any(file.state != "spare" for file in segments)):
+        yield Damage("a segment is missing", str(lane / name), 0)
+
+
+def _segment(
+    disk: Disk, file: SegmentFile, lane: Sequence[SegmentFile], queues: _LaneQueues, totals: dict[str, int | None]
+) -> _Row:
+    """A segment's row, its `problem` still a Damage; what it holds is added to `totals` and `queues`."""
     header, record = file.header, file.record
-    row: dict[str, Any] = {
+    row: _Row = {
         "file": str(Path(file.path.parent.name) / file.path.name),
         "sequence": file.sequence,
         "state": file.state,
@@ -195,30 +265,45 @@ def _segment(disk: Disk, file: SegmentFile, names: _Names) -> tuple[dict[str, An
         "footer_bytes": record.footer_bytes if header is not None and record is not None else 0,
         "problem": None,
     }
-    if header is None:
-        if not file.is_spare:
-            row["problem"] = f"the segment's header is damaged in {file.path} at byte 0"
-        unknown = 0 if file.is_spare else None
-        return row, unknown, unknown
+    payload_bytes: int | None = 0
+    messages: int | None = 0
+    if header is not None:
+        payload_bytes, messages = _content(disk, file, header, row, queues)
+        # Segments are sealed in order, so a later record vouches for this one's.
+        if record is None and any(later.record is not None for later in lane if later.sequence > file.sequence):
+            row["problem"] = Damage("the segment's seal record is damaged", str(file.path), BLOCK_BYTES)
+    elif not file.is_spare:
+        row["problem"] = Damage("the segment's header is damaged", str(file.path), 0)
+        payload_bytes = messages = None
+    for name, value in (("messages", messages), ("payload_bytes", payload_bytes), ("disk_bytes", file.size_bytes)):
+        before = totals[name]
+        totals[name] = None if before is None or value is None else before + value
+    return row
+
+
+def _content(
+    disk: Disk, file: SegmentFile, header: SegmentHeader, row: _Row, queues: _LaneQueues
+) -> tuple[int | None, int | None]:
+    """Payload bytes and messages of a segment in use; None for what can't be known."""
     data = disk.open(file.path)
     try:
-        if record is None or record.state != SEALED:
-            return _walked(data, file, header, row, names)
-        return _sealed(data, file, record, row, names)
+        if file.record is None or file.record.state != SEALED:
+            return _walked(data, file, header, row, queues)
+        return _sealed(data, file, file.record, row, queues)
     except StoreCorrupt as error:
-        row["problem"] = f"{error.what} in {error.file} at byte {error.position}"
-        return row, None, None
+        row["problem"] = Damage(error.what, error.file, error.position)
+        return None, None
     finally:
         data.close()
 
 
 def _sealed(
-    data: LogFile, file: SegmentFile, record: SealRecord, row: dict[str, Any], names: _Names
-) -> tuple[dict[str, Any], int | None, int | None]:
+    data: LogFile, file: SegmentFile, record: SealRecord, row: _Row, queues: _LaneQueues
+) -> tuple[int | None, int | None]:
     """A sealed segment by its footer; the payload bytes by the frames' fixed headers."""
     footer = Footer(data, str(file.path), record)
     footer.check_entries()
-    names.update(enumerate(stream_names(footer)))
+    queues.seal(footer)
     row["frames"] = len(footer.frame_position)
     row["streams"] = int(np.count_nonzero(np.diff(footer.start.astype(np.int64))))
     if len(footer.frame_position):
@@ -228,38 +313,39 @@ def _sealed(
         frame = read_frame_header(data.read(position, 128), 0)
         if frame is None or frame.position != position or payload_bytes is None:
             payload_bytes = None
-            row["problem"] = f"a frame's header is damaged in {file.path} at byte {position}"
+            row["problem"] = row["problem"] or Damage("a frame's header is damaged", str(file.path), position)
         else:
             payload_bytes += min(frame.end, record.data_end) - position - frame.header_bytes
-    return row, payload_bytes, int(np.count_nonzero(footer.entries != LOST_ENTRY))
+    return payload_bytes, int(np.count_nonzero(footer.entries != LOST_ENTRY))
 
 
 def _walked(
-    data: LogFile, file: SegmentFile, header: SegmentHeader, row: dict[str, Any], names: _Names
-) -> tuple[dict[str, Any], int | None, int | None]:
+    data: LogFile, file: SegmentFile, header: SegmentHeader, row: _Row, queues: _LaneQueues
+) -> tuple[int | None, int | None]:
     """An open or closed segment by its frames' heads, along their chain."""
     reader = _HeadReader(data, file.log_bytes)
     scanner = FrameScanner(reader, file.sequence, DATA_START, header.chain)
     times: list[int] = []
-    numbers: set[int] = set()
+    messages: Counter[int] = Counter()
     payload_bytes = entries = 0
     for frame in _heads(scanner):
         for number, topic, queue_id in frame.definitions():
-            names[number] = (topic, queue_id)
+            queues.names[number] = (topic, queue_id)
         times.append(frame.header.time_ms)
-        numbers.update(frame.numbers.tolist())
+        messages.update(frame.numbers.tolist())
         payload_bytes += frame.header.payload_bytes
         entries += frame.header.count
     reader.close()
     if file.record is None:
         row["data_end"], row["entries"] = scanner.position, entries
     elif align_up(scanner.position) < file.record.data_end or entries != file.record.entries:
-        row["problem"] = f"a frame is damaged or missing in {file.path} at byte {scanner.position}"
-        return row, None, None
-    row["frames"], row["streams"] = len(times), len(numbers)
+        row["problem"] = Damage("a frame is damaged or missing", str(file.path), scanner.position)
+        return None, None
+    queues.append(messages, file.sequence)
+    row["frames"], row["streams"] = len(times), len(messages)
     if times:
         row["time_min_ms"], row["time_max_ms"] = min(times), max(times)
-    return row, payload_bytes, entries
+    return payload_bytes, entries
 
 
 def _heads(scanner: FrameScanner) -> Iterator[Frame]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .disk import OsDisk
+from .disk import OsDisk, ReadingDisk
 from .folder import STORE_FILE, enter_folder
 from .format import StoreHeader, lane_name
 from .verify_lane import LaneCheck
@@ -26,7 +26,7 @@ def verify_folder(path: str | Path, progress: Progress | None = None) -> VerifyR
     `progress` is called with the bytes that are done and the bytes in all.
     Raises StoreUnusable if the folder is no store, StoreLocked if it is open.
     """
-    folder, disk = Path(path), OsDisk()
+    folder, disk = Path(path), ReadingDisk()
     lock = enter_folder(disk, folder, create=False)
     try:
         findings = Findings(progress)

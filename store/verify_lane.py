@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from .disk import Disk
-from .format import BLOCK_BYTES, SealRecord, align_up, segment_name
-from .inspect import SegmentFile, stream_names
+from .format import BLOCK_BYTES, SealRecord, align_up
+from .inspect import SegmentFile, missing_segments, stream_names
 from .scanner import ChunkReader
 from .verify_footer import disagreements, sound_footer
 from .verify_marks import LaneFrames
@@ -40,10 +39,8 @@ class LaneCheck:
     def run(self) -> None:
         """Check the segments in order, up to the end of the log."""
         frames, findings = self._frames, self._findings
-        sequences = [file.sequence for file in self.files]
-        for before, after in pairwise(sequences if self.used else [0, *sequences]):
-            if after != before + 1:
-                findings.damage("a segment is missing", frames.folder / segment_name(before + 1), 0)
+        for name in missing_segments(self.files, used=bool(self.used)):
+            findings.damage("a segment is missing", frames.folder / name, 0)
         for index, file in enumerate(self.used):
             if index and file.sequence != self.used[index - 1].sequence + 1:
                 self.chain = self.names = None

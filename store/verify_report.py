@@ -9,6 +9,18 @@ from pathlib import Path
 Progress = Callable[[int, int], None]
 
 
+@dataclass(frozen=True)
+class Damage:
+    """What is damaged, in which file, at which byte; in the words of `StoreCorrupt`."""
+
+    what: str
+    file: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.what} in {self.file} at byte {self.position}"
+
+
 @dataclass
 class VerifyReport:
     """What a check of a whole store found.
@@ -19,7 +31,7 @@ class VerifyReport:
         bytes: bytes of the log and its footers, blocks of headers included.
         segments: segments in use; pre-written spares are not.
         torn_bytes: bytes of frames behind the end of a crashed store's log, which nobody acknowledged.
-        damages: what is damaged, each with its file and byte position.
+        places: what is damaged, with its file and byte position.
         remarks: bytes that are not as they were written and belong to no message; a repair leaves them.
     """
 
@@ -28,13 +40,18 @@ class VerifyReport:
     bytes: int = 0
     segments: int = 0
     torn_bytes: int = 0
-    damages: list[str] = field(default_factory=list)
+    places: list[Damage] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
         """Nothing is damaged."""
-        return not self.damages
+        return not self.places
+
+    @property
+    def damages(self) -> list[str]:
+        """The damaged places, each as a sentence."""
+        return [str(place) for place in self.places]
 
 
 class Findings:
@@ -46,8 +63,8 @@ class Findings:
         self._progress = progress
 
     def damage(self, what: str, path: Path, position: int) -> None:
-        """Note a damage, in the words of `StoreCorrupt`."""
-        self.report.damages.append(f"{what} in {path} at byte {position}")
+        """Note a damage."""
+        self.report.places.append(Damage(what, str(path), position))
 
     def remark(self, what: str, path: Path, position: int) -> None:
         """Note what harms no message."""

@@ -83,6 +83,23 @@ def test_hotcold_exits_with_1_when_a_message_is_lost(tmp_path: Path, monkeypatch
     assert figures["lost"] == 1
 
 
+@pytest.mark.parametrize(("counts", "code"), [(Counts(), 0), (Counts(lost=1, corrupted=2), 1)], ids=["clean", "not"])
+def test_last_line_of_hotcold_has_the_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: Counts, code: int
+) -> None:
+    monkeypatch.setattr(ReadSide, "finish", lambda self: counts)
+    done = CliRunner().invoke(app, ["hotcold", "--short", "--size", "1MiB", "--no-reference", "--dir", str(tmp_path)])
+    assert done.exit_code == code
+    lost, corrupted = counts.lost, counts.corrupted
+    expected = f"lost {lost}  duplicated 0  out_of_order 0  corrupted {corrupted}  wrong_offsets 0"
+    assert done.output.splitlines()[-1] == expected
+
+
+def test_fewer_queues_than_topics_are_no_error(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "hotcold", "--short", "--size", "1MiB", "--no-reference", "--queues", "3")
+    assert figures["config"]["topics"] == 3
+
+
 def test_hotcold_refuses_what_is_no_size() -> None:
     assert CliRunner().invoke(app, ["hotcold", "--size", "much"]).exit_code == 2
     assert CliRunner().invoke(app, ["hotcold", "--sizes", "odd"]).exit_code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,60 @@ def test_states_of_a_store_that_was_closed_crashed_and_never_used(original: Path
     assert {row["state"] for row in found["lanes"][0]["segments"]} == {"spare"}
     assert (found["totals"]["messages"], found["streams"], found["topics"]) == (0, 0, [])
     assert found["totals"]["disk_bytes"] > 0
+
+
+def bounds_of(found: dict[str, Any]) -> dict[tuple[str, int], Any]:
+    return {(row["topic"], row["queue"]): (row["first"], row["next_offset"]) for row in found["queues"]}
+
+
+def test_every_queue_has_the_bounds_that_the_store_gives(original: Path, folder: Path) -> None:
+    closed, crashed = bounds_of(inspect_folder(folder)), bounds_of(inspect_folder(original / "crashed"))
+    with MessageStore.open(folder, CONFIG) as store:
+        assert closed == {key: store.queue_bounds(*key) for key in closed}
+    assert len(closed) == 2 * TOPICS
+    assert crashed == closed
+
+
+def test_bounds_begin_where_retention_has_left_off(tmp_path: Path) -> None:
+    config = replace(CONFIG, lanes=1, retention_bytes=300_000)
+    with MessageStore.open(tmp_path / "store", config) as store:
+        store.append("gone", 0, b"x")
+        for _ in range(3):
+            fill(store)
+    found = bounds_of(inspect_folder(tmp_path / "store"))
+    assert found["gone", 0] == (1, 1)
+    with MessageStore.open(tmp_path / "store", replace(config, retention_bytes=None)) as store:
+        assert found == {key: store.queue_bounds(*key) for key in found}
+
+
+def test_bounds_of_a_damaged_lane_are_none_and_of_the_others_right(folder: Path) -> None:
+    before = bounds_of(inspect_folder(folder))
+    path = folder / "lane-00" / "000000000002.seg"
+    path.unlink()
+    found = inspect_folder(folder)
+    assert found["problems"] == [{"what": "a segment is missing", "file": str(path), "position": 0}]
+    assert (found["totals"]["messages"], found["totals"]["payload_bytes"]) == (None, None)
+    after = bounds_of(found)
+    assert after.keys() == before.keys()
+    known = {key: bounds for key, bounds in after.items() if bounds != (None, None)}
+    assert 0 < len(known) < len(after)
+    assert known.items() <= before.items()
+
+
+def test_missing_lane_is_a_problem(folder: Path) -> None:
+    shutil.rmtree(folder / "lane-01")
+    found = inspect_folder(folder)
+    assert found["problems"] == [{"what": "a lane is missing", "file": str(folder / "lane-01"), "position": 0}]
+    assert found["totals"]["messages"] is None
+
+
+def test_damaged_seal_record_before_a_sealed_segment_is_a_problem(folder: Path) -> None:
+    path = folder / "lane-00" / "000000000001.seg"
+    raw = bytearray(path.read_bytes())
+    raw[BLOCK_BYTES + 9] ^= 1
+    path.write_bytes(raw)
+    (problem,) = inspect_folder(folder)["problems"]
+    assert problem == {"what": "the segment's seal record is damaged", "file": str(path), "position": BLOCK_BYTES}
 
 
 def test_nothing_on_disk_is_changed(folder: Path) -> None:

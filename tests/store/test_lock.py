@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from store import InvalidConfig, MessageStore, StoreConfig, StoreCorrupt, StoreError, StoreLocked, StoreUnusable
+from store import (
+    InvalidConfig,
+    MessageStore,
+    StoreConfig,
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreUnusable,
+    inspect_folder,
+    verify_folder,
+)
 from store.disk import OsDisk, OsFile
 from store.folder import FolderLock
 from store.format import DATA_START
@@ -111,6 +121,50 @@ def test_failed_open_leaves_no_file_open(tmp_path: Path) -> None:
         with pytest.raises(StoreCorrupt):
             MessageStore.open(tmp_path, tiny())
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+
+
+# -- who only looks -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[errno.EROFS, errno.EACCES], ids=errno.errorcode.__getitem__)
+def read_only(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A closed store of three messages; from then on the system lets no file be opened for writing, as on a read-only
+    disk or in another user's folder."""
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        for _ in range(3):
+            store.append("t", 0, b"x")
+    really_open = os.open
+
+    def refuse(path: Any, flags: int, *rest: int, **options: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(request.param, os.strerror(request.param), str(path))
+        return really_open(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    return tmp_path / "store"
+
+
+def test_store_that_may_not_be_written_can_be_looked_at(read_only: Path) -> None:
+    assert inspect_folder(read_only)["totals"]["messages"] == 3
+    report = verify_folder(read_only)
+    assert (report.messages, report.damages) == (3, [])
+    with pytest.raises(StoreUnusable):
+        MessageStore.open(read_only, tiny())
+
+
+def test_who_may_not_write_is_locked_out_and_locks_too(read_only: Path) -> None:
+    lock = FolderLock(read_only, only_look=True)
+    for look in (inspect_folder, verify_folder):
+        with pytest.raises(StoreLocked):
+            look(read_only)
+    lock.release()
+    inspect_folder(read_only)
+
+
+def test_store_without_a_lock_file_that_may_not_be_written_is_refused(read_only: Path) -> None:
+    (read_only / "LOCK").unlink()
+    with pytest.raises(StoreUnusable, match=r"Read-only|denied"):
+        verify_folder(read_only)
 
 
 # -- what is no store ---------------------------------------------------------------------------------
