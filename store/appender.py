@@ -58,7 +58,7 @@ class Appender(OpenStore):
         """
         # As `_accept` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
         if type(queue_id) is not int:
-            check_name(topic, queue_id)  # True and 1.0 would be found as 1
+            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1
         try:
             stream = self._topics[topic][queue_id]
         except (KeyError, TypeError):
@@ -190,7 +190,7 @@ class Appender(OpenStore):
     ) -> tuple[Stream, bytes, Extras | None]:
         """Check one message: (stream, data, extras)."""
         if type(queue_id) is not int:
-            check_name(topic, queue_id)  # True and 1.0 would be found as 1
+            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1
         try:
             stream = self._topics[topic][queue_id]
         except (KeyError, TypeError):
@@ -239,11 +239,9 @@ class Appender(OpenStore):
             names = [(topic, queue_id) for topic, queue_id, _ in rows]
         except (TypeError, ValueError):
             raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
-        found = [self._found(*name) for name in names]
-        for stream, name in zip(found, names, strict=True):
-            if stream is None:
-                check_name(*name)  # all of them before the first is made
-        return [stream or self._stream(*name) for stream, name in zip(found, names, strict=True)]
+        # All of them before the first is made.
+        names = [name if self._found(*name) is not None else check_name(*name) for name in names]
+        return [self._streams.get(*name) or self._stream(*name) for name in names]
 
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -44,7 +44,8 @@ from .request import Barrier, Mark, Ticket, answer_all
 from .ring import Ring
 from .streams import Stream
 from .upkeep import Upkeep
-from .write import FullSegment
+from .waiting import WaitingReaders
+from .write import FullSegment, Shown
 
 OVERLAP_BYTES = 1 << 20
 RESUME_BELOW_BYTES = 16 << 20
@@ -168,8 +169,8 @@ class MessageStore(Appender, Fetcher):
         for lane in self._lanes:
             lane.close()
 
-    def _arrived(self) -> None:
-        super()._arrived()
+    def _arrived(self, lane: Lane, shown: Sequence[Shown]) -> None:
+        self._waiting.tell(lane, shown)
         if self._feeder is not None:
             self._feeder.look()
 
@@ -225,8 +226,7 @@ class MessageStore(Appender, Fetcher):
             answer_all(queue.close(closed), closed)
         for flusher in self._flushers:
             flusher.join()
-        with self._arrivals:
-            self._arrivals.notify_all()
+        self._waiting.wake_all()
         self._upkeep.close()
         try:
             for lane in self._lanes:
@@ -247,7 +247,7 @@ class MessageStore(Appender, Fetcher):
         """In a forked child: this copy has no threads, and its files are its parent's. It counts as closed."""
         self._why_closed = f"the store {self.path} was opened before a fork; open it in the process that uses it"
         self._closed = self._ended = True
-        self._naming, self._arrivals = threading.Lock(), threading.Condition()  # a lost thread may hold them
+        self._naming, self._waiting = threading.Lock(), WaitingReaders(self._streams)  # a lost thread may hold a lock
         error = StoreClosed(self._why_closed)
         for lane, queue, flusher in zip(self._lanes, self._queues, self._flushers, strict=True):
             waiting = [*queue.after_fork(error), *flusher.building, *lane.under_way.after_fork()]
@@ -280,6 +280,7 @@ class MessageStore(Appender, Fetcher):
     def _poisoned(self, error: StoreError) -> None:
         """One lane failed: none takes anything any more."""
         self._poison = error
+        self._waiting.wake_all()  # for what the step that failed has shown before
         sound = [queue for lane, queue in zip(self._lanes, self._queues, strict=True) if lane.poison is None]
         answer_all([request for queue in sound for request in queue.refuse(error)], error)
 
