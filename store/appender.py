@@ -17,7 +17,7 @@ from .config import StoreConfig
 from .errors import InvalidMessage, StoreError
 from .format import MAX_FRAME_MESSAGES
 from .queue import RequestQueue
-from .request import AsyncRequest, Barrier, BlockingRequest, Extras, Group, Ticket
+from .request import NOBODY, AsyncRequest, Barrier, BlockingRequest, Extras, Group, Ticket
 from .streams import Stream, check_name, lane_of
 
 _DATA = itemgetter(2)  # of a row
@@ -60,10 +60,11 @@ class Appender(OpenStore):
         # As `_accept` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
         if type(queue_id) is not int:
             topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1
+        stream: Stream | None
         try:
             stream = self._topics[topic][queue_id]
         except (KeyError, TypeError):
-            stream = self._stream(topic, queue_id)
+            stream = None  # to be made, once nothing can be wrong with the message
         if type(data) is not bytes:
             data = as_bytes(data, self._max_message_bytes)
         size_bytes = len(data)
@@ -72,19 +73,25 @@ class Appender(OpenStore):
             extras = check_extras(deliver_at_ms, key, properties)
         if size_bytes > self._max_message_bytes or extras is not None:
             self._check_size(size_bytes, extras)
+        if stream is None:
+            stream = self._stream(topic, queue_id)
         request: BlockingRequest
         try:
             request = self._local.request  # a thread waits for one message at a time, so one is enough
         except AttributeError:
             request = self._local.request = BlockingRequest()
+        if request.stream is not NOBODY:
+            request = BlockingRequest()  # an append within one of this thread: of a finalizer that the interpreter ran
         request.stream, request.data, request.size_bytes, request.extras = stream, data, size_bytes, extras
         try:
             stream.queue.put(request)
             return request.wait()
         except StoreError:
+            request.stream = NOBODY
             raise
         except BaseException:
-            del self._local.request  # a wake-up may still come: the next append must not hear it
+            if self._local.request is request:
+                del self._local.request  # a wake-up may still come: the next append must not hear it
             request.leave()
             raise
 
@@ -142,7 +149,7 @@ class Appender(OpenStore):
         if not stream.queue.put(request, wait=False):
             timeout_s = self.config.append_timeout_ms / 1000
             timer = loop.call_later(timeout_s, _give_up, stream.queue, request)
-            request.future.add_done_callback(lambda _: timer.cancel())
+            request.future.add_done_callback(lambda future: _leave_line(stream.queue, request, timer))
         return request.future
 
     def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> npt.NDArray[np.int64]:
@@ -159,9 +166,10 @@ class Appender(OpenStore):
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some may be stored.
         """
         try:
-            rows = messages if isinstance(messages, list) else list(messages)
+            each = iter(messages)
         except TypeError:
             raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
+        rows = list(each)  # a copy: another thread may change the caller's list
         if not rows:
             return np.empty(0, np.int64)
         streams, datas, sizes = self._accept_batch(rows)
@@ -213,17 +221,18 @@ class Appender(OpenStore):
         """Check one message: (stream, data, extras)."""
         if type(queue_id) is not int:
             topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1
+        stream: Stream | None
         try:
             stream = self._topics[topic][queue_id]
         except (KeyError, TypeError):
-            stream = self._stream(topic, queue_id)
+            stream = None  # to be made, once nothing can be wrong with the message
         if type(data) is not bytes:
             data = as_bytes(data, self._max_message_bytes)
         extras = None
         if deliver_at_ms is not None or key is not None or properties is not None:
             extras = check_extras(deliver_at_ms, key, properties)
         self._check_size(len(data), extras)
-        return stream, data, extras
+        return stream or self._stream(topic, queue_id), data, extras
 
     def _check_size(self, size_bytes: int, extras: Extras | None) -> None:
         total = size_bytes + (extras.size_bytes if extras is not None else 0)
@@ -239,11 +248,9 @@ class Appender(OpenStore):
             streams = [topics[topic][queue_id] for topic, queue_id, _ in rows if type(queue_id) is int]
         except (KeyError, TypeError, ValueError):
             streams = []
-        if len(streams) < len(rows):
-            streams = self._name_all(rows)
         try:
             given = list(map(_DATA, rows))
-        except (TypeError, LookupError):  # three things in no order
+        except (TypeError, LookupError, ValueError):  # three things in no order, or a view that was released
             raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
         if set(map(type, given)) == {bytes}:
             datas: list[bytes] = given
@@ -253,7 +260,7 @@ class Appender(OpenStore):
         sizes = list(map(len, datas))
         if max(sizes) > self._max_message_bytes:
             raise too_large(max(sizes), self._max_message_bytes)
-        return streams, datas, sizes
+        return streams if len(streams) == len(rows) else self._name_all(rows), datas, sizes
 
     def _name_all(self, rows: list[tuple[str, int, Payload]]) -> list[Stream]:
         """The streams of a batch, some of which are new or have names that cannot be."""
@@ -299,6 +306,13 @@ def _give_up(queue: RequestQueue, request: AsyncRequest) -> None:
     error = queue.withdraw(request)
     if error is not None and not request.future.done():
         request.future.set_exception(error)
+
+
+def _leave_line(queue: RequestQueue, request: AsyncRequest, timer: asyncio.TimerHandle) -> None:
+    """The append has its outcome; if that is a cancellation, nobody waits for space for it any more."""
+    timer.cancel()
+    if request.future.cancelled():
+        queue.withdraw(request)
 
 
 def _collect(groups: list[Group]) -> npt.NDArray[np.int64]:

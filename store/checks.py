@@ -26,10 +26,13 @@ def too_large(size_bytes: int, limit_bytes: int) -> MessageTooLarge:
 def as_bytes(data: object, limit_bytes: int) -> bytes:
     """A copy of what may change in the caller's hands, unless it is too large anyway."""
     if isinstance(data, bytes | bytearray | memoryview):
-        size_bytes = data.nbytes if isinstance(data, memoryview) else len(data)
-        if size_bytes > limit_bytes:
-            raise too_large(size_bytes, limit_bytes)
-        return bytes(data)
+        try:
+            view = memoryview(data)
+            if view.nbytes > limit_bytes:
+                raise too_large(view.nbytes, limit_bytes)
+            return view.tobytes()  # not `bytes(data)`, which a subclass may answer as it likes
+        except ValueError:
+            raise InvalidMessage("data is a memoryview that was released") from None
     raise InvalidMessage(f"data is bytes, a bytearray or a memoryview, not {type(data).__name__}")
 
 
@@ -43,6 +46,8 @@ def check_extras(
         raise InvalidMessage(f"deliver_at_ms is ms since the epoch, an int of at least 0, not {deliver_at_ms!r}")
     if key is not None and not isinstance(key, bytes):
         raise InvalidMessage(f"key is bytes, not {type(key).__name__}")
+    if key is not None and type(key) is not bytes:
+        key = memoryview(key).tobytes()  # a subclass may have another length than it has bytes
     packed = None
     if properties is not None:
         if not isinstance(properties, Mapping) or not all(

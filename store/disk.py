@@ -112,10 +112,11 @@ class OsFile:
         total = sum(map(len, parts))
         # One system call in place of two: each return from the kernel waits for the interpreter lock.
         flags = RWF_DSYNC if force else 0
+        direct = self.direct  # as of now: another thread may leave it during the call
         try:
             done = os.pwritev(self._fd, parts, position, flags)
         except OSError as error:
-            if error.errno != errno.EINVAL or not self.direct:
+            if error.errno != errno.EINVAL or not direct:
                 raise
             # Some file systems take the flag at open and refuse it at the first write; nothing was written.
             self._leave_direct()
@@ -130,14 +131,15 @@ class OsFile:
     def _write_rest(self, parts: Sequence[Buffer], position: int, done: int) -> int:
         """Write on after a short write; the kernel then says why it was short, if there is a reason."""
         rest = memoryview(b"".join(parts))[done:]
-        if self.direct:
-            self._leave_direct()  # the rest need not be aligned
+        self._leave_direct()  # the rest need not be aligned
         count = os.pwrite(self._fd, rest, position + done)
         if count == 0:
             raise OSError(errno.EIO, "the device took no more bytes", str(self.path))
         return count
 
     def _leave_direct(self) -> None:
+        if not self.direct:
+            return
         fd = os.open(f"/proc/self/fd/{self._fd}", fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_ACCMODE | os.O_CLOEXEC)
         os.dup2(fd, self._fd, inheritable=False)
         os.close(fd)
@@ -162,10 +164,11 @@ class OsFile:
 
     def read_into(self, views: Sequence[memoryview], position: int) -> int:
         """Read into `views` from `position`; the number of bytes read."""
+        direct = self.direct
         try:
             return os.preadv(self._fd, views, position)
         except OSError as error:
-            if error.errno != errno.EINVAL or not self.direct:
+            if error.errno != errno.EINVAL or not direct:
                 raise
             self._leave_direct()  # unaligned, or refused by the file system
             return os.preadv(self._fd, views, position)

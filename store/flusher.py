@@ -42,7 +42,6 @@ class Flusher:
         self._on_durable = on_durable
         self._building = threading.Lock()
         self.ended = False
-        self.building: Sequence[Ticket] = ()  # neither in the queue nor in the lane
         self._threads = [
             threading.Thread(target=self._run, name=f"stratalog-lane-{lane.index}-{i}", daemon=True)
             for i in range(threads)
@@ -85,14 +84,15 @@ class Flusher:
             self._build(batch)
         elif not late and not batch.closing:
             return []
-        self.ended = batch.closing
+        self.ended = self.ended or batch.closing
         active = queue.sizer.active
         return lane.plan(follows=not late and active > 1, barrier=batch.barrier, active=int(active))
 
     def _build(self, batch: Batch) -> None:
-        self.building = batch.requests
         try:
-            self.lane.build(batch.requests)
+            answered = self.lane.build(batch.requests)
+            if answered:
+                self.queue.release(0, answered)
         except StoreFull as error:
             answer_all(batch.requests, error)
             self.queue.release(batch.cost_bytes, len(batch.requests))
@@ -101,7 +101,7 @@ class Flusher:
             self.fail(error, batch.requests)
             raise
         finally:
-            self.building = ()
+            self.queue.taken = ()
 
     def perform(self, writes: Sequence[Write]) -> None:
         """Do the writes, and answer what became durable by them. Raises OSError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from .disk import Disk
@@ -22,9 +22,13 @@ class FolderLock:
     """The lock of a folder, held until `release`. It ends with the process, however that ends."""
 
     def __init__(self, folder: Path) -> None:
+        self._pid = os.getpid()
         self._fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(OSError):  # only a note for who finds it locked: a full disk can be opened all the same
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, f"{self._pid}\n".encode(), 0)
         except BlockingIOError:
             holder = os.pread(self._fd, 64, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._fd)
@@ -32,14 +36,23 @@ class FolderLock:
                 f"{folder} is open already (by process {holder}); one process and one store object at a time. "
                 f"Close that one first."
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def release(self) -> None:
-        """Let others open the folder."""
+        """Let others open the folder.
+
+        The lock itself is given back, and not only our descriptor: a child that was forked meanwhile has a copy of it.
+        In such a child it is the parent's, and only the copy goes.
+        """
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            try:
+                if os.getpid() == self._pid:
+                    fcntl.flock(fd, fcntl.LOCK_UN)
+            finally:
+                os.close(fd)
 
 
 def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock:

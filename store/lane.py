@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from array import array
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from .alignment import Unissued, should_pad
 from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
 from .config import StoreConfig
 from .disk import Disk
-from .errors import StorePoisoned
+from .errors import StoreFull, StorePoisoned
 from .format import (
     DATA_START,
     FRAME_HEADER_BYTES,
@@ -95,23 +96,23 @@ class Lane:
         self.tail = 0
         self.issued = 0
         self.chain = 0
-        self.marked = 0  # the lane position that the newest frame's mark vouches for
+        self.marked = (0, 0)  # the mark of the newest frame: what it vouches for (see `UnderWay.forced_mark`)
         self._planned: list[Write] = []
         self._unissued = Unissued()
         self.under_way = UnderWay(self.counters)
 
     # -- building -------------------------------------------------------------------------------------
 
-    def build(self, requests: Sequence[Ticket]) -> None:
+    def build(self, requests: Sequence[Ticket]) -> int:
         """Make one frame of the requests' messages, in their order. Gives offsets and entry numbers.
 
+        Returns how many requests were answered at once: barriers of a lane that nothing was ever written to.
         Raises StoreFull when no segment could be had; then nothing has changed.
         """
         plain = PLAIN.issuperset(map(type, requests))
         streams, datas, sizes = columns_of(requests, plain)
         if not streams:
-            self._add_barriers(requests)
-            return
+            return self._add_barriers(requests)
         given = [request.extras for request in requests if request.extras is not None]
         extras = extras_of(requests) if given else None
         numbers = [stream.number for stream in streams]
@@ -134,6 +135,7 @@ class Lane:
         self.under_way.add_frame(Pending(requests, ends, self.tail, first_entry, self.table, cost, simple))
         self.counters.messages += len(streams)
         self.counters.payload_bytes += payload_bytes
+        return 0
 
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""
@@ -171,7 +173,7 @@ class Lane:
         )  # fmt: skip
         head, self.chain = header.seal(columns.packed)
         self.ring.fill(start, [head, *datas], end - start)
-        self.marked = self.durable
+        self.marked = self.under_way.forced_mark
         starts = accumulate(sizes[:-1], initial=payload - base) if count else ()
         rows = entry_rows(starts, columns.lengths, columns.checksums)
         numbers = columns.packed[: (4 if flags & WIDE_NUMBERS else 2) * count]
@@ -185,15 +187,19 @@ class Lane:
 
     def wants_mark(self) -> bool:
         """True if the lane is quiet and its newest frames are vouched for by no mark on disk."""
-        return self.segment is not None and self.marked < self.durable == self.tail and self.under_way.is_idle
+        # Marks are compared, not positions: a mark's own block is vouched for by nobody, and needs it not.
+        idle = self.durable == self.tail and self.under_way.is_idle
+        return self.segment is not None and idle and self.marked != self.under_way.forced_mark
 
-    def _add_barriers(self, requests: Sequence[Ticket]) -> None:
+    def _add_barriers(self, requests: Sequence[Ticket]) -> int:
         if self.segment is None:
             answer_all(requests)  # nothing was ever written: nothing to wait for
-            return
+            return len(requests)
         if any(type(request) is Mark for request in requests) and self.wants_mark():
-            self.build_mark()
+            with contextlib.suppress(StoreFull):  # no room for it: what the others wait for is durable all the same
+                self.build_mark()
         self.under_way.add_frame(Pending(requests, [], self.tail, self.table.entries, self.table, 0, None))
+        return 0
 
     # -- segments -------------------------------------------------------------------------------------
 
@@ -264,8 +270,9 @@ class Lane:
         segment, self.table = opened
         segment.base = 0
         self.segment, self.chain = segment, chain
-        self.tail = self.issued = self.ring.low = self.marked = align_up(data_end)
-        self.under_way.resume(self.tail, (segment.sequence, data_end))
+        self.tail = self.issued = self.ring.low = align_up(data_end)
+        self.marked = (segment.sequence, data_end)
+        self.under_way.resume(self.tail, self.marked)
         self.view = View(self.view.sealed, (opened,))
 
     def close(self) -> None:

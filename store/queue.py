@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .errors import PublishBufferFull, StoreError, again
@@ -87,6 +87,8 @@ class RequestQueue:
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self._waiting_for_space = 0
+        self.taken: Sequence[Ticket] = ()  # what a builder took and the lane may not have yet
+        self._left: list[Ticket] = []  # of the overflow, when the queue was closed
         self._sleepers: list[threading.Lock] = []
         self._looking = builders  # those who are awake and not with the device
 
@@ -106,16 +108,7 @@ class RequestQueue:
             unusual = self._refusal is not None or self._overflow or self.used_bytes + cost > self.cap_bytes
             if unusual and not self._admit(request, cost, wait):
                 return False
-            if request.count != 1:
-                self._accept(request, cost)
-                return True
-            # As `_accept` does it, without its calls: every message comes by here, mostly while a write is in flight.
-            self.used_bytes += cost
-            self._items.append(request)
-            if self._sleepers and not self._looking:
-                worth_it = self.used_bytes - self._taken_bytes >= self.sizer.overlap_bytes
-                if (worth_it or not self._in_flight) and self._is_ready():
-                    self._wake_builder()
+            self._accept(request, cost)
         return True
 
     def _admit(self, request: Ticket, cost: int, wait: bool) -> bool:
@@ -126,19 +119,23 @@ class RequestQueue:
             if wait:
                 self._wait_for_space(cost)
                 return True
-        elif wait or not self._overflow or not request.count:
+        elif not self._overflow or (wait and request.count):  # a barrier is for all that came before it: it lines up
             return True
         self._overflow.append(request)
         return False
 
     def _accept(self, request: Ticket, cost: int) -> None:
+        # First the builder is woken, who then waits for our lock: an interrupt finds it looking and nothing queued, or
+        # all done. Woken for nothing it goes back to sleep.
+        if self._sleepers and not self._looking:
+            queued = self.used_bytes - self._taken_bytes + cost
+            if not self._in_flight or queued >= self.sizer.overlap_bytes or not request.count:
+                self._wake_builder()
         self.used_bytes += cost
         if request.count != 1:
             self._more += request.count - 1
             self._barriers += request.count == 0
         self._items.append(request)
-        if self._sleepers and not self._looking and self._is_ready():
-            self._wake_builder()
 
     def _wait_for_space(self, cost: int) -> None:
         deadline = self._clock() + self._timeout_ms / 1000
@@ -189,19 +186,19 @@ class RequestQueue:
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self._refusal = error
-        return [*self._items, *self._overflow]
+        return [*self._items, *self._overflow, *self.taken]
 
     def close(self, error: StoreError) -> list[Ticket]:
         """Accept nothing more; builders take what is there, and are then told that it was the last.
 
-        Returns the requests that were still waiting to be accepted.
+        Returns the requests that were still waiting to be accepted: the same ones again when it is called again.
         """
         with self._lock:
             self._refusal = self._refusal or error
-            left = list(self._overflow)
+            self._left.extend(self._overflow)
             self._overflow.clear()
             self._close()
-        return left
+        return self._left
 
     def withdraw(self, request: Ticket) -> PublishBufferFull | None:
         """Take a request out of the line at the cap: the error for it, or None if it was accepted since."""
@@ -267,6 +264,7 @@ class RequestQueue:
     def _pop(self) -> Batch:
         items = self._items
         taken: list[Ticket] = []
+        self.taken = taken
         self.sizer.observe(self._under_way + len(items))
         size, count = self.used_bytes - self._taken_bytes, len(items) + self._more
         if size <= self._frame_bytes and count <= MAX_FRAME_MESSAGES:
@@ -274,11 +272,12 @@ class RequestQueue:
             items.clear()
         else:
             size = count = 0
-            while items and (not taken or size + items[0].size_bytes <= self._frame_bytes):
+            while items and (not taken or size + cost_bytes(items[0]) <= self._frame_bytes):
                 if taken and count + items[0].count > MAX_FRAME_MESSAGES:
                     break
-                request = items.popleft()
+                request = items[0]
                 taken.append(request)
+                items.popleft()  # now: a forked child must find each request somewhere
                 size += cost_bytes(request)
                 count += request.count
         self._taken_bytes += size

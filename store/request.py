@@ -89,19 +89,21 @@ class Ticket:
         patience_s = -1.0 if timeout is None else _seconds(timeout)
         lock = threading.Lock()
         lock.acquire()
+        fresh: list[threading.Lock] = []
         if self._waiters is None:
-            self._waiters = []
+            self._waiters = fresh
         self._waiters.append(lock)
         if self._done:
             return
         if not lock.acquire(timeout=patience_s) and not self._done:
+            self._waiters.remove(lock)
             raise TimeoutError("the message is not durable yet; it stays queued, ask again")
 
     def answer(self, error: StoreError | None = None) -> None:
         """Set the outcome and wake who waits."""
         self._error = error
         self._done = True
-        self.data = b""  # the ring has it now
+        self.data, self.extras = b"", None  # the ring has it now
         if self._waiters is not None:
             for lock in self._waiters[:]:
                 lock.release()
@@ -119,6 +121,7 @@ class BlockingRequest(Ticket):
 
     def __init__(self) -> None:
         """Of one thread, for all its messages: the thread sets stream, data, size_bytes and extras."""
+        self.stream = NOBODY  # as long as it is not in use
         self.lock = threading.Lock()
         self.lock.acquire()
         self.chain: list[BlockingRequest] | None = None
@@ -130,7 +133,7 @@ class BlockingRequest(Ticket):
         self.lock.acquire()
         if self.chain:
             pass_on(self.chain)
-        self.data, self.extras = b"", None  # the ring has it now
+        self.data, self.extras, self.stream = b"", None, NOBODY  # the ring has it now
         if self._error is not None:
             error, self._error = self._error, None
             raise again(error)
@@ -261,10 +264,11 @@ def _answer_loop(
 ) -> None:
     try:
         loop.call_soon_threadsafe(_resolve, requests, error)
-    except RuntimeError:
-        # The loop was closed with appends in flight: nobody is left to be told of what is durable now.
+    except Exception:
+        # The loop was closed with appends in flight, or is broken: nobody is left to be told of what is durable now.
+        # Whatever it raises is its own affair; the others of the batch must be told.
         for request in requests:
-            with contextlib.suppress(RuntimeError):  # nor can its callbacks be called
+            with contextlib.suppress(Exception):  # nor can its callbacks be called
                 request.future.cancel()
 
 

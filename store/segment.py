@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import threading
 from collections.abc import Sequence
@@ -210,6 +211,10 @@ def prewrite(disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin
         for position in range(begin, capacity_bytes, len(aligned)):
             file.write([aligned[: capacity_bytes - position]], position)
         file.force()
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.truncate(begin)  # on a full disk what was reserved would be missing elsewhere
+        raise
     finally:
         file.close()
     assert capacity_bytes >= DATA_START

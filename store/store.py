@@ -224,17 +224,21 @@ class MessageStore(Appender, Fetcher):
     def close(self) -> None:
         """Make everything durable, note where the log ends, and let the folder go. Twice is fine.
 
-        If it is interrupted, call it again: it goes on where it was.
+        If it is interrupted, call it again: it goes on where it was, unless the folder was let go already.
         """
         with self._naming:
             self._closed = True
-            forget(self)
         with self._ending:
-            if not self._ended:
-                self._end()
-                self._ended = True
+            try:
+                if not self._ended:
+                    self._end()
+            finally:
+                if self._ended:
+                    self._lock.release()
+                    forget(self)
 
     def _end(self) -> None:
+        """Invariant: once `_ended` is set nothing of the folder is touched any more: it may be somebody else's."""
         closed = StoreClosed(self._why_closed)
         for queue in self._queues:
             answer_all(queue.close(closed), closed)
@@ -255,19 +259,20 @@ class MessageStore(Appender, Fetcher):
                 lane.close()
             self._caches.close()
             self._reader.buffers.clear()
-            self._lock.release()
+            self._ended = True
 
     def _after_fork(self) -> None:
         """In a forked child: this copy has no threads, and its files are its parent's. It counts as closed."""
         self._why_closed = f"the store {self.path} was opened before a fork; open it in the process that uses it"
         self._closed = self._ended = True
-        self._naming, self._waiting = threading.Lock(), WaitingReaders(self._streams)  # a lost thread may hold a lock
-        error = StoreClosed(self._why_closed)
-        for lane, queue, flusher in zip(self._lanes, self._queues, self._flushers, strict=True):
-            waiting = [*queue.after_fork(error), *flusher.building, *lane.under_way.after_fork()]
-            # Of the others nobody is here: their threads and loops stayed with the parent.
-            answer_all([request for request in waiting if type(request) is Ticket], error)
         self._lock.release()
+        # A lost thread may hold these, or a lock of theirs.
+        self._naming, self._ending, self._waiting = threading.Lock(), threading.RLock(), WaitingReaders(self._streams)
+        error = StoreClosed(self._why_closed)
+        for lane, queue in zip(self._lanes, self._queues, strict=True):
+            waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
+            # Of the others nobody is here: their threads and loops stayed with the parent.
+            answer_all([one for one in waiting.values() if type(one) is Ticket and not one.done()], error)
 
     def _finish_lane(self, lane: Lane) -> None:
         """A small open segment gets a note of where it ends; a large one is sealed."""

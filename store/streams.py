@@ -68,6 +68,7 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
     """
     if not isinstance(topic, str):
         raise InvalidTopic(f"a topic is a str, not {type(topic).__name__}")
+    topic = str.__str__(topic)  # of a subclass, which may compare and encode in its own way, the plain name
     if isinstance(queue_id, bool) or not isinstance(queue_id, int | np.integer):
         raise InvalidTopic(f"a queue id is an int, not {type(queue_id).__name__}")
     if not 0 <= queue_id <= MAX_QUEUE_ID:

@@ -78,12 +78,20 @@ class Upkeep:
         """Take on the lanes; their folders' spares were reported with `found_spare` before."""
         self._lanes = lanes
         share = self._config.prewrite_bytes // max(1, len(lanes))
-        for lane in lanes:
-            while sum(size for _, size in self._spares[lane.index]) < share:
-                self._make_spare(lane, self._config.segment_bytes)
-            if share:
-                lane.ring.warm_up(lane.tail + share)  # the first appends pay for neither disk nor memory
+        with contextlib.ExitStack() as undo:  # newest first: a crash in between leaves no gap in the numbers
+            for lane in lanes:
+                while sum(size for _, size in self._spares[lane.index]) < share:
+                    self._make_spare(lane, self._config.segment_bytes)
+                    undo.callback(self._remove_spare, lane, self._last[lane.index][0])
+                if share:
+                    lane.ring.warm_up(lane.tail + share)  # the first appends pay for neither disk nor memory
+            undo.pop_all()
         self._thread.start()
+
+    def _remove_spare(self, lane: Lane, sequence: int) -> None:
+        """Where there is no space for all that was asked for, none of it is kept."""
+        with contextlib.suppress(OSError):
+            self._disk.remove(lane.folder / segment_name(sequence))
 
     def found_segment(self, lane: int, sequence: int, capacity_bytes: int) -> None:
         """A segment in use, found when the folder was opened."""
@@ -151,7 +159,8 @@ class Upkeep:
         files = self._recyclable[lane.index]
         if not files:
             return False
-        self._disk.rename(files.popleft(), path)
+        self._disk.rename(files[0], path)
+        files.popleft()
         file = self._disk.open(path)
         try:
             size = file.size()
@@ -191,15 +200,15 @@ class Upkeep:
                 self._warm, self._drop_pages, self._seal_full, self._retire, self._clear_away, self._keep_ahead
             ):  # fmt: skip
                 self._try(task)
-            self._mark_quiet()
+            self._try(self._mark_quiet)
 
     def _try(self, task: Callable[[], None]) -> None:
         try:
             task()
         except StoreFull as error:
             self.last_error = str(error)  # the lane that needs the segment reports it to its producers
-        except (OSError, StoreCorrupt) as error:
-            self.last_error = f"background work failed, and is tried again: {error}"
+        except Exception as error:  # also a bug, or no memory: without this thread nothing would be sealed any more
+            self.last_error = f"background work failed, and is tried again: {str(error) or type(error).__name__}"
 
     def _warm(self) -> None:
         for lane in self._lanes:

@@ -58,3 +58,30 @@ def test_appends_of_a_closed_loop_do_not_keep_a_failure_from_the_other_lanes(
         for queue in QUEUES:
             with pytest.raises(StorePoisoned, match="the test's disk"):
                 store.append("t", queue, b"refused")
+
+
+class BrokenLoop(asyncio.SelectorEventLoop):
+    """A loop that takes no call from other threads any more, and says so in its own way."""
+
+    def call_soon_threadsafe(self, *_given: object, **_how: object) -> asyncio.Handle:
+        raise OSError(errno.EBADF, "the test's loop is broken")
+
+
+def test_loop_that_fails_in_its_own_way_harms_no_other_request_of_the_batch(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+        store.append("t", 0, b"first")
+        disk.gate.clear()
+        before = store.submit("t", 0, b"before")
+        assert disk.waiting.acquire(timeout=60)  # what follows is one batch
+
+        async def hand_over() -> None:
+            store.append_async("t", 0, b"of the broken loop")
+
+        loop = BrokenLoop()
+        loop.run_until_complete(hand_over())
+        behind = store.submit("t", 0, b"behind")
+        disk.gate.set()
+        assert (before.result(60), behind.result(60)) == (1, 3)
+        assert store.stats()["poisoned"] is None
+        loop.close()

@@ -7,7 +7,6 @@ Every seed is a run of its own; one in four meets an error of the device. A viol
 from __future__ import annotations
 
 import argparse
-import gc
 import multiprocessing
 import os
 import random
@@ -19,25 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .check import BrokenPromise
-from .explore import Effort, Tally, draw_fault, explore
+from .explore import Tally
 from .flips import flip_everything
+from .seeds import try_seed
 
-FAULTY = 4  # one seed in so many meets an error
 MOST_SHOWN = 20
-
-
-def try_seed(seed: int) -> Tally:
-    """One run; a violation is in the tally."""
-    gc.set_threshold(20_000, 50)  # stores come and go by the thousand, and few of their objects are in cycles
-    chance = random.Random(f"fault {seed}")
-    faults = [draw_fault(chance)] if seed % FAULTY == FAULTY - 1 else []
-    try:
-        return explore(seed, effort=Effort(subsets=5, again=0.1), faults=faults)
-    except BrokenPromise as error:
-        return Tally(seeds=1, violations=[str(error)])
-    except Exception as error:
-        return Tally(seeds=1, violations=[f"seed {seed}: {type(error).__name__}: {error}"])
 
 
 def tallies(first: int, seeds: int, jobs: int) -> Iterator[Tally]:

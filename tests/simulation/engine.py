@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from os import PathLike
 from pathlib import Path, PosixPath
@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from store import MessageStore, StoreConfig, StoreUnusable, sealed
+from store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreUnusable, sealed
 from store.disk import Disk
 from store.flusher import Flusher
 from store.folder import QUARANTINE, read_header
@@ -251,11 +251,17 @@ def upkeep_step(store: MessageStore, task: int) -> None:
     """One of the things that the background does; the caller has them all come again and again."""
     upkeep = store._upkeep
     if task < len(TASKS):
-        upkeep._try(getattr(upkeep, TASKS[task]))
+        _tried(getattr(upkeep, TASKS[task]))
     elif task == len(TASKS):
         upkeep._mark_quiet()
     elif store.config.durability == "os":
-        upkeep._try(upkeep._force)
+        _tried(upkeep._force)
+
+
+def _tried(task: Callable[[], None]) -> None:
+    """As `Upkeep._try` does it, but for what nobody expects: that would only be noted there."""
+    with suppress(StoreFull, OSError, StoreCorrupt):
+        task()
 
 
 def close_store(store: MessageStore, drain: Callable[[], None]) -> None:

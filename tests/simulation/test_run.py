@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 
 from store.testing import Operation
+from tests.store.helpers import ROOT
 
 from .engine import KIB, deterministic
 from .explore import Effort, Explorer, Tally, draw_fault, explore
@@ -89,3 +92,10 @@ def test_no_error_of_the_device_loses_what_was_acknowledged(part: int) -> None:
         fault = draw_fault(random.Random(f"fault {seed}"))
         tally.add(explore(seed, effort=Effort(moments=0.1), faults=[fault]))
     print(tally)
+
+
+def test_long_form_runs_in_several_processes() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "2", "--first", "7", "--jobs", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "violations │ 0" in " ".join(done.stdout.split())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from store import MessageStore, StoreUnusable
 from store.disk import Buffer, OsDisk, OsFile
 from store.segment import prewrite
 
-from .helpers import SHM, memory_folder, run_child, tiny
+from .helpers import SHM, memory_folder, run_child, start, tiny, until
 
 BLOCK = 4096
 
@@ -59,6 +61,30 @@ def test_write_that_direct_io_refuses_falls_back(tmp_path: Path) -> None:
     assert OsFile(tmp_path / "f", create=False, direct=False).read(0, 20) == b"\0\0\0unaligned"
     file.write([aligned(b"x" * BLOCK)], BLOCK)
     assert file.size() == 2 * BLOCK
+
+
+def test_two_writes_at_once_that_direct_io_refuses_both_fall_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some file systems do at the first write: the second finds that the first has left direct I/O already."""
+    file = OsFile(tmp_path / "f", create=True, direct=True)
+    file.direct = True  # also where this file system refused it at once
+    write, inside, refused = os.pwritev, threading.Barrier(2), list[int]()
+
+    def pwritev(fd: int, parts: list[bytes], position: int, flags: int) -> int:
+        if threading.get_ident() in refused:
+            return write(fd, parts, position, flags)
+        refused.append(threading.get_ident())
+        if inside.wait(60) == 1:
+            until(lambda: not file.direct)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    workers = [start(file.write, [bytes([at + 1]) * BLOCK], at * BLOCK) for at in range(2)]
+    for worker in workers:
+        worker.join()
+    assert (tmp_path / "f").read_bytes() == b"\1" * BLOCK + b"\2" * BLOCK
+    file.close()
 
 
 @pytest.mark.skipif(not SHM.is_dir(), reason="needs a tmpfs at /dev/shm")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -272,3 +273,23 @@ def test_crash_while_the_store_is_made_does_not_spoil_the_folder(tmp_path: Path)
         with MessageStore.open(left, tiny(lanes=2)) as store:
             assert store.append("t", 0, b"x") == 0
     pytest.fail("the store was never made")
+
+
+def test_folder_on_a_full_disk_can_be_opened_and_a_failed_open_leaves_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MessageStore.open(tmp_path).close()
+
+    def refused(*_given: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("store.folder.os.pwrite", refused)  # the note of who has it
+        MessageStore.open(tmp_path).close()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr("store.folder.fcntl.flock", refused)
+        with pytest.raises(StoreUnusable, match="No space"):
+            MessageStore.open(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    MessageStore.open(tmp_path).close()

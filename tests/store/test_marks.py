@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore
+from store import MessageStore, StoreFull
+from store.config import Durability
 
-from .helpers import frames_of, segment_path, small
+from .helpers import frames_of, segment_path, small, until
 
 
 @pytest.mark.parametrize("settings", [{"alignment": "pad"}, {"alignment": "trim"}, {"durability": "os"}])
@@ -28,3 +29,35 @@ def test_marks_end_with_a_frame_or_within_one(tmp_path: Path, settings: dict[str
     marks = [later.durable_position for _, later in pairwise(frames)]
     assert all(mark <= earlier.end for mark, (earlier, _) in zip(marks, pairwise(frames), strict=True))
     assert marks[-1] > 8192
+
+
+@pytest.mark.parametrize("durability", ["force", "os"])
+def test_quiet_lane_writes_one_mark_and_then_nothing(tmp_path: Path, durability: Durability) -> None:
+    """One that vouched for itself, too, would follow for ever, and retention would in the end make room for them."""
+    with MessageStore.open(tmp_path / "store", small(durability=durability)) as store:
+        store.append("t", 0, b"x")
+        store.flush()
+        lane = store._lanes[0]
+        until(lambda: not lane.wants_mark() and lane.marked == lane.under_way.forced_mark)
+        for _ in range(5):
+            store._upkeep._mark_quiet()
+            store.flush()
+        assert store.stats()["log"]["frames"] == 2
+    with MessageStore.open(tmp_path / "store", small(durability=durability)) as store:
+        store._upkeep._mark_quiet()
+        store.flush()
+        assert store.stats()["log"]["frames"] == 0  # the close has said all
+
+
+def test_mark_without_room_does_not_fail_the_flush_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore.open(tmp_path / "store", small()) as store:
+        store.append("t", 0, b"x")
+        lane = store._lanes[0]
+
+        def no_room(*_given: object) -> None:
+            raise StoreFull("no space for another segment")
+
+        monkeypatch.setattr(lane, "build_mark", no_room)
+        monkeypatch.setattr(lane, "wants_mark", lambda: True)
+        store._mark(lane)
+        store.flush()

@@ -19,6 +19,10 @@ CAP = 4096
 KILO = bytes(1000)
 
 
+class Interrupted(BaseException):
+    """As KeyboardInterrupt comes."""
+
+
 class Stage:
     """A store whose disk has a gate, with one durable message in queue ("t", 0)."""
 
@@ -197,3 +201,36 @@ def test_producers_are_answered_though_nobody_follows(patient: Stage) -> None:
     for worker in workers:
         worker.join()
     assert patient.store.queue_bounds("t", 1) == (0, 261)
+
+
+def test_flush_of_a_lane_that_has_nothing_leaves_nobody_under_way(tmp_path: Path) -> None:
+    """The sizer would take each for a producer that is about to come, and hold tails back for it."""
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(5):
+            store.flush()
+        store.append("t", 0, b"x")
+        until(lambda: store._queues[0]._under_way == 0)
+
+
+@pytest.mark.parametrize("woken", [False, True])
+def test_interrupt_of_a_wake_up_leaves_no_message_that_nobody_looks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, woken: bool
+) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"first")
+        queue = store._queues[0]
+        until(lambda: len(queue._sleepers) == 2)
+        wake = queue._wake_builder
+
+        def interrupted() -> None:
+            if woken:
+                wake()
+            raise Interrupted
+
+        with monkeypatch.context() as patched:
+            patched.setattr(queue, "_wake_builder", interrupted)
+            with pytest.raises(Interrupted):
+                store.submit("t", 0, b"never handed over")
+        until(lambda: len(queue._sleepers) == 2)
+        assert (len(queue._items), queue.used_bytes) == (0, 0)
+        assert store.append("t", 0, b"next") == 1

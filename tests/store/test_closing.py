@@ -1,0 +1,205 @@
+"""Closing in odd moments: interrupted, again, or while the process forks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import MessageStore, StoreClosed, StoreConfig
+from store.segment import Segment
+
+from .disks import GatedDisk
+from .helpers import crash_copy, run_child, seal_of, segment_path, start, tiny, until
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt comes."""
+
+
+def interrupted_after(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, with an interrupt at its end."""
+
+    def run(*given: Any, **how: Any) -> None:
+        work(*given, **how)
+        raise Interrupted
+
+    return run
+
+
+def test_second_close_touches_no_folder_that_the_first_has_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would write its note of where the log ends into a segment that somebody else goes on with."""
+    first = MessageStore.open(tmp_path / "store")
+    first.append("t", 0, b"first")
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "write_seal", interrupted_after(Segment.write_seal))
+        with pytest.raises(Interrupted):
+            first.close()
+    with MessageStore.open(tmp_path / "store") as second:
+        assert [second.append("t", 0, b"acknowledged") for _ in range(5)] == [1, 2, 3, 4, 5]
+        first.close()
+        crashed = crash_copy(tmp_path / "store", tmp_path / "crashed")
+    with MessageStore.open(crashed) as third:
+        assert third.queue_bounds("t", 0) == (0, 6)
+
+
+def test_close_that_was_interrupted_early_is_finished_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MessageStore.open(tmp_path)
+    store.append("t", 0, b"x")
+    with monkeypatch.context() as patched:
+        patched.setattr(store._upkeep, "close", interrupted_after(lambda: None))
+        with pytest.raises(Interrupted):
+            store.close()
+    store.close()
+    assert seal_of(segment_path(tmp_path, 1)) is not None  # the note of where its log ends
+    with MessageStore.open(tmp_path) as again:
+        assert again.queue_bounds("t", 0) == (0, 1)
+
+
+def test_coroutines_in_the_line_at_the_cap_are_told_after_an_interrupted_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = GatedDisk()
+    store = MessageStore.open(tmp_path, tiny(publish_buffer_bytes=64 << 10), disk=disk)
+    store.append("t", 0, b"x")
+    disk.gate.clear()
+    outcomes: list[object] = []
+    lined_up = threading.Event()
+
+    async def produce() -> None:
+        futures = [store.append_async("t", 0, bytes(30_000)) for _ in range(6)]
+        lined_up.set()
+        outcomes.extend(await asyncio.gather(*futures, return_exceptions=True))
+
+    loop = start(lambda: asyncio.run(produce()))
+    assert lined_up.wait(60)
+    with monkeypatch.context() as patched:
+        patched.setattr("store.store.answer_all", interrupted_after(lambda requests, error: None))
+        with pytest.raises(Interrupted):
+            store.close()
+    disk.gate.set()
+    store.close()
+    loop.join()
+    assert {type(outcome) for outcome in outcomes} == {int, StoreClosed}
+
+
+def test_flush_waits_for_coroutines_in_the_line_at_the_cap(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    with MessageStore.open(tmp_path, StoreConfig(publish_buffer_bytes=64 << 10), disk=disk) as store:
+        store.append("t", 0, b"x")
+        disk.gate.clear()
+        durable: list[int] = []
+
+        def flush() -> None:
+            store.flush()
+            durable.append(store.queue_bounds("t", 0)[1])
+
+        async def produce() -> None:
+            futures = [store.append_async("t", 0, bytes(30_000)) for _ in range(12)]
+            flushing = start(flush)
+            queue = store._queues[0]
+            until(lambda: any(request.count == 0 for request in list(queue._overflow)))
+            disk.gate.set()
+            await asyncio.gather(*futures)
+            flushing.join()
+
+        asyncio.run(produce())
+        assert durable == [13]
+
+
+FORK_WHILE = """
+import os, signal, sys, threading
+import store.store
+from store import MessageStore
+path, where = sys.argv[1:]
+inside, go = threading.Event(), threading.Event()
+def held_up(*given):
+    inside.set(), go.wait()
+    return work(*given)
+if where == "close":
+    opened = MessageStore.open(path)
+    opened.append("t", 0, b"x")
+    name, step = "_finish_lane", opened.close
+else:
+    opened = None
+    name, step = "_open", lambda: MessageStore.open(path).close()
+work = getattr(MessageStore, name)
+setattr(MessageStore, name, held_up)
+thread = threading.Thread(target=step)
+thread.start()
+inside.wait()
+alive, ends = os.pipe()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # one that hangs is killed
+    os.close(ends)
+    if opened is not None:
+        opened.close()
+    os.read(alive, 1)  # until the parent has seen that the folder is free
+    os._exit(0)
+go.set()
+thread.join()
+setattr(MessageStore, name, work)
+MessageStore.open(path).close()
+os.close(ends)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize("where", ["open", "close"])
+def test_child_forked_while_another_thread_opens_or_closes_does_not_keep_the_folder(tmp_path: Path, where: str) -> None:
+    done = run_child(FORK_WHILE, str(tmp_path), where)
+    assert done.stdout == "0\n", done.stderr
+
+
+TICKET_IN_CHILD = """
+import os, signal, sys, threading
+from store import MessageStore, StoreClosed
+import store.flusher, store.under_way
+path, where = sys.argv[1:]
+store_ = MessageStore.open(path)
+store_.append("t", 0, b"x")
+inside, go = threading.Event(), threading.Event()
+if where == "taken":
+    owner, name = store.flusher.Flusher, "_build"
+else:
+    owner, name = store.under_way.UnderWay, "add_frame"
+work = getattr(owner, name)
+def held_up(*given):
+    if where == "in the lane":
+        work(*given)
+    inside.set(), go.wait()
+    return work(*given) if where == "taken" else None
+setattr(owner, name, held_up)
+ticket = store_.submit("t", 0, b"y")
+threading.Thread(target=ticket.result).start()  # who waits is not in the child
+inside.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    try:
+        ticket.result()
+    except StoreClosed:
+        os._exit(7)
+    os._exit(1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+setattr(owner, name, work)
+go.set()
+print(ticket.result())
+store_.close()
+MessageStore.open(path).close()
+"""
+
+
+@pytest.mark.parametrize("where", ["taken", "in the lane"])
+def test_ticket_under_way_at_a_fork_is_answered_once_in_the_child(tmp_path: Path, where: str) -> None:
+    done = run_child(TICKET_IN_CHILD, str(tmp_path), where)
+    assert (done.stdout, done.stderr) == ("7\n1\n", "")

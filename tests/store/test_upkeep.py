@@ -1,0 +1,83 @@
+"""The background thread: an error does not end it, and what it could not make it does not keep."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import MessageStore, StoreConfig, StoreFull
+from store.disk import OsDisk, OsFile
+from store.sealing import seal
+
+from .helpers import has_settled, tiny, until
+
+MIB = 1 << 20
+
+
+class SmallDisk(OsDisk):
+    """The system's disk, with little space: what does not fit keeps what there was, as on ext4."""
+
+    def __init__(self, free_bytes: int) -> None:
+        self.free_bytes = free_bytes
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return _SmallFile(self, path, create=create, direct=direct)
+
+
+class _SmallFile(OsFile):
+    def __init__(self, disk: SmallDisk, path: Path, *, create: bool, direct: bool) -> None:
+        super().__init__(path, create=create, direct=direct)
+        self._disk = disk
+
+    def reserve(self, size: int) -> None:
+        wanted = size - self.size()
+        super().reserve(min(size, self.size() + self._disk.free_bytes))
+        if wanted > self._disk.free_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._disk.free_bytes -= max(0, wanted)
+
+
+def segment_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.seg"))
+
+
+def test_error_of_any_kind_in_the_background_is_noted_and_the_work_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[int]()
+
+    def fails_once(*given: Any) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            raise MemoryError
+        return seal(*given)
+
+    monkeypatch.setattr("store.upkeep.seal", fails_once)
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(20):
+            store.append_batch([("t", 0, bytes(10_000))] * 5)
+        until(lambda: len(calls) > 1 and has_settled(store))
+        assert "MemoryError" in store.stats()["last_background_error"]
+        assert store.stats()["segments"]["sealed"] > 5
+
+
+def test_more_prewriting_than_there_is_space_for_is_refused_and_none_of_it_kept(tmp_path: Path) -> None:
+    config = tiny(segment_bytes=MIB, prewrite_bytes=100 * MIB, lanes=2)
+    with pytest.raises(StoreFull, match="Nothing was written"):
+        MessageStore.open(tmp_path, config, disk=SmallDisk(20 * MIB))
+    assert segment_bytes(tmp_path) == 0
+    with MessageStore.open(tmp_path) as store:
+        assert store.append("t", 0, b"x") == 0
+
+
+def test_spare_that_could_not_be_made_larger_keeps_its_size(tmp_path: Path) -> None:
+    config = StoreConfig(max_message_bytes=64 * MIB, segment_bytes=4 * MIB, prewrite_bytes=4 * MIB)
+    with MessageStore.open(tmp_path, config, disk=SmallDisk(24 * MIB)) as store:
+        with pytest.raises(StoreFull):
+            store.append("t", 0, bytes(60 * MIB))
+        assert segment_bytes(tmp_path) == 4 * MIB
+        assert store.append("t", 0, b"small") == 0
