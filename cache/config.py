@@ -8,15 +8,22 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from .block_cache import BLOCK_BYTES
+from .edge import CHAIN_BLOCK_BYTES
 from .errors import InvalidCacheConfig
 from .file_tiers import PersistentMemoryTier, PrivateFileTier
 from .remainder import CLASS_BYTES
+from .space import LEAST_BLOCK_BYTES, MOST_BLOCKS
 from .tier import HeapTier, OffHeapTier, Tier
+
+TIERS = ("heap", "off_heap", "private_file", "persistent")
+SWITCHES = ("remainders", "release_on_read")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
     """All sizes are in bytes, and 0 turns a part off. `plan_memory` makes sizes out of one number (R24).
+
+    What cannot be is refused here, with InvalidCacheConfig; what this machine does not have, when a cache is opened.
 
     Attributes:
         heap_bytes, off_heap_bytes, private_file_bytes, persistent_bytes: the tiers (R13).
@@ -38,8 +45,8 @@ class CacheConfig:
     off_heap_bytes: int = 64 << 20
     private_file_bytes: int = 0
     persistent_bytes: int = 0
-    private_file_folder: Path | None = None
-    persistent_folder: Path | None = None
+    private_file_folder: str | Path | None = None
+    persistent_folder: str | Path | None = None
     block_bytes: int = BLOCK_BYTES
     expected_bytes: int | None = None
     threshold_bytes: int | None = None
@@ -61,9 +68,36 @@ class CacheConfig:
             raise InvalidCacheConfig(
                 f"active_backlog_messages is a number of messages, 0 or more, not {self.active_backlog_messages!r}"
             )
+        for name in SWITCHES:
+            if type(getattr(self, name)) is not bool:
+                raise InvalidCacheConfig(f"{name} is True or False, not {getattr(self, name)!r}")
+        if self.evict is not None and type(self.evict) is not bool:
+            raise InvalidCacheConfig(f"evict is True, False or None, not {self.evict!r}")
+        if self.expected_bytes is not None and self.threshold_bytes is not None:
+            raise InvalidCacheConfig("a threshold is fixed or computed from expected_bytes, not both; leave one out")
+        self._check_folders()
+        self._check_blocks()
+
+    def _check_folders(self) -> None:
         for name in ("private_file", "persistent"):
-            if getattr(self, f"{name}_bytes") and getattr(self, f"{name}_folder") is None:
+            folder = getattr(self, f"{name}_folder")
+            if folder is not None and not isinstance(folder, str | Path):
+                raise InvalidCacheConfig(f"{name}_folder is a str, a Path or None, not {type(folder).__name__}")
+            if getattr(self, f"{name}_bytes") and folder is None:
                 raise InvalidCacheConfig(f"{name}_bytes is set, so {name}_folder must say where; or set it to 0")
+
+    def _check_blocks(self) -> None:
+        block = self.block_bytes
+        if block < LEAST_BLOCK_BYTES or block & (block - 1):
+            raise InvalidCacheConfig(f"block_bytes is a power of two of at least {LEAST_BLOCK_BYTES}, not {block}")
+        if self.class_bytes < 1:
+            raise InvalidCacheConfig(f"class_bytes is at least 1, not {self.class_bytes}")
+        sizes = [(f"{name}_bytes", getattr(self, f"{name}_bytes"), block) for name in TIERS]
+        for name, size, least in [*sizes, ("edge_bytes", self.edge_bytes, CHAIN_BLOCK_BYTES)]:
+            if 0 < size < least:
+                raise InvalidCacheConfig(f"{name} of {size:,} has no room for a block of {least:,}; 0 turns it off")
+        if sum(size // block for _, size, _ in sizes) >= MOST_BLOCKS:
+            raise InvalidCacheConfig(f"blocks of {block} bytes are too many for these tiers; use a larger block_bytes")
 
     @property
     def evicts(self) -> bool:

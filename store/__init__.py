@@ -1,8 +1,10 @@
-"""stratalog: an embedded, durable message store. Open a folder; have topics, queues and offsets in it."""
+"""stratalog: an embedded, durable message store. Open a folder; have topics, queues and offsets in it.
 
-from cache import CacheConfig
+Begin with `MessageStore.open`.
+"""
 
-from .config import StoreConfig
+from .checks import Payload
+from .config import CacheConfig, StoreConfig
 from .errors import (
     InvalidConfig,
     InvalidMessage,
@@ -21,20 +23,24 @@ from .errors import (
 )
 from .inspect import inspect_folder
 from .message import Message, MessageBatch
-from .request import Ticket
+from .repair import Loss
+from .request import Extras, Ticket
 from .store import MessageStore
 from .verify import VerifyReport, verify_folder
 
 __all__ = [
     "CacheConfig",
+    "Extras",
     "InvalidConfig",
     "InvalidMessage",
     "InvalidTopic",
+    "Loss",
     "Message",
     "MessageBatch",
     "MessageStore",
     "MessageTooLarge",
     "OffsetOutOfRange",
+    "Payload",
     "PublishBufferFull",
     "StoreClosed",
     "StoreConfig",

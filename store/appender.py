@@ -55,10 +55,11 @@ class Appender(OpenStore):
             PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
             StoreFull: no space for it; not stored.
             StorePoisoned: it may or may not be durable.
+            StoreClosed: not accepted.
         """
         # As `_accept` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
         if type(queue_id) is not int:
-            check_name(topic, queue_id)  # True and 1.0 would be found as 1
+            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1
         stream: Stream | None
         try:
             stream = self._topics[topic][queue_id]
@@ -106,7 +107,14 @@ class Appender(OpenStore):
     ) -> Ticket:
         """Hand one message over and return at once; `ticket.result()` waits for its offset.
 
-        Arguments and errors as for `append`; it waits only while the publish buffer is full.
+        It waits only while the publish buffer is full. What was only handed over is lost when the program ends
+        without a `close`, a `flush` or the ticket's result.
+
+        Args: as for `append`.
+
+        Raises:
+            PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
+            StorePoisoned, StoreClosed: not accepted. What fails later, the ticket's result raises.
         """
         stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties)
         ticket = Ticket(stream, data, len(data), extras)
@@ -123,10 +131,17 @@ class Appender(OpenStore):
         key: bytes | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> asyncio.Future[int]:
-        """`append` for coroutines: await the result for the offset. Must be called in a running loop.
+        """`append` for coroutines: await the result for the offset. While the buffer is full, messages wait in order.
 
-        Arguments and errors as for `append`. While the publish buffer is full, messages wait in the order of
-        the calls.
+        The call itself hands the message over, and what it returns is a Future, no coroutine: `asyncio.gather` and
+        `asyncio.ensure_future` take it, `create_task` does not (put a coroutine that awaits it around it there).
+
+        Args: as for `append`.
+
+        Raises:
+            RuntimeError: no event loop is running in this thread; the message was not handed over.
+            MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
+            StorePoisoned, StoreClosed: not accepted. What fails later, `PublishBufferFull` among it, awaiting raises.
         """
         stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties)
         loop = asyncio.get_running_loop()
@@ -141,7 +156,14 @@ class Appender(OpenStore):
         """Append many messages; their offsets (int64, one each, in order) once all are durable.
 
         Messages of one queue keep their order. A batch is no transaction: if it fails, some of its messages
-        may be stored. Errors as for `append`; nothing is stored if a message is refused.
+        may be stored. A row has no key, properties or delivery time: messages with these are for `submit`.
+
+        Args:
+            messages: (topic, queue id, data) of each; see `append`.
+
+        Raises:
+            MessageTooLarge, InvalidTopic, InvalidMessage: of one message; none is stored.
+            PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some may be stored.
         """
         try:
             each = iter(messages)
@@ -198,7 +220,7 @@ class Appender(OpenStore):
     ) -> tuple[Stream, bytes, Extras | None]:
         """Check one message: (stream, data, extras)."""
         if type(queue_id) is not int:
-            check_name(topic, queue_id)  # True and 1.0 would be found as 1
+            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1
         stream: Stream | None
         try:
             stream = self._topics[topic][queue_id]
@@ -246,11 +268,9 @@ class Appender(OpenStore):
             names = [(topic, queue_id) for topic, queue_id, _ in rows]
         except (TypeError, ValueError):
             raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
-        found = [self._found(*name) for name in names]
-        for stream, name in zip(found, names, strict=True):
-            if stream is None:
-                check_name(*name)  # all of them before the first is made
-        return [stream or self._stream(*name) for stream, name in zip(found, names, strict=True)]
+        # All of them before the first is made.
+        names = [name if self._found(*name) is not None else check_name(*name) for name in names]
+        return [self._streams.get(*name) or self._stream(*name) for name in names]
 
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
@@ -265,7 +285,12 @@ class Appender(OpenStore):
         return stream
 
     def flush(self) -> None:
-        """Return when everything handed over before the call is durable and forced (also with "os")."""
+        """Return when everything handed over before the call is durable and forced (also with "os").
+
+        Raises:
+            StorePoisoned: a write or force failed; what was not answered may or may not be durable.
+            StoreClosed: the store was closed before; `close` has made everything durable.
+        """
         self._check_open()
         barriers = []
         for queue in self._queues:

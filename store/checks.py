@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,6 +12,7 @@ from .errors import InvalidMessage, MessageTooLarge
 from .request import Extras
 
 Payload = bytes | bytearray | memoryview
+LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500  # half of what a lock can wait for, which is centuries
 
 
 def too_large(size_bytes: int, limit_bytes: int) -> MessageTooLarge:
@@ -38,6 +40,8 @@ def check_extras(
     deliver_at_ms: int | None, key: bytes | None, properties: Mapping[str, str] | None
 ) -> Extras:
     """The optional columns of a message, checked; raises InvalidMessage."""
+    if isinstance(deliver_at_ms, np.integer):
+        deliver_at_ms = int(deliver_at_ms)
     if deliver_at_ms is not None and (type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < 1 << 62):
         raise InvalidMessage(f"deliver_at_ms is ms since the epoch, an int of at least 0, not {deliver_at_ms!r}")
     if key is not None and not isinstance(key, bytes):
@@ -54,10 +58,11 @@ def check_extras(
     return Extras(deliver_at_ms, key, packed)
 
 
-def check_counts(**values: object) -> None:
-    """Raises InvalidMessage for what is no count; numpy's integers are fine."""
+def check_counts(**values: int) -> tuple[int, ...]:
+    """The values as ints, numpy's among them; raises InvalidMessage for what is no count."""
     for name, value in values.items():
         if type(value) is not int and not isinstance(value, np.integer):
             raise InvalidMessage(f"{name} is an int, not {type(value).__name__}")
         if value < 0:
             raise InvalidMessage(f"{name} is not negative, but {value} is")
+    return tuple(map(int, values.values()))

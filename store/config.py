@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cache import CacheConfig
+from cache import CacheConfig as AnyCacheConfig
+from cache import InvalidCacheConfig
+from cache.block_cache import BLOCK_BYTES as CACHE_BLOCK_BYTES
 from cache.plan import LEAST_BYTES
 
 from .errors import InvalidConfig
@@ -18,13 +20,25 @@ Durability = Literal["force", "os"]
 Alignment = Literal["pad", "trim", "adaptive"]
 
 
+class CacheConfig(AnyCacheConfig):
+    """Settings of the message cache: see `cache.CacheConfig` for each. What cannot be raises InvalidConfig."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        try:
+            super().__post_init__()
+        except InvalidCacheConfig as error:
+            raise InvalidConfig(str(error)) from None
+
+
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """Settings of one opened store.
+    """Settings of one opened store. What cannot be raises InvalidConfig.
 
     Attributes:
         lanes: append logs with a flusher of their own (R1). Fixed when the folder is created; a folder
-            that exists keeps its number.
+            that exists keeps its number, and the `config` of the opened store says that one.
         durability: "force": an answer means forced to the device, so it survives a power cut.
             "os": an answer means handed to the kernel: it survives the death of the process, and a power
             cut may take what was appended in the last `flush_interval_ms`.
@@ -43,7 +57,8 @@ class StoreConfig:
             given here. Memory is taken as the log grows into it.
         retention_ms: sealed segments whose newest message is older are removed; None keeps them.
         retention_bytes: the oldest sealed segments are removed while the store is larger; None keeps them.
-        direct_io: None tries O_DIRECT and falls back; True and False insist.
+        direct_io: None writes with O_DIRECT where the file system takes it, else through the page cache; with True
+            `open` raises StoreUnusable where it does not. False never uses it, nor does durability "os".
         memory_limit_bytes: the one number that the sizes of the ring and of the plan's tiers follow from (R24; see
             `stats()["cache"]["plan"]`). None is a quarter of what is available in this container; 0 plans nothing: the
             ring then has 64 MiB.
@@ -68,7 +83,7 @@ class StoreConfig:
     retention_bytes: int | None = None
     direct_io: bool | None = None
     memory_limit_bytes: int | None = None
-    cache: CacheConfig | Literal["plan"] | None = None
+    cache: AnyCacheConfig | Literal["plan"] | None = None
     read_cache_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -90,19 +105,24 @@ class StoreConfig:
             self._integer("memory_limit_bytes", LEAST_BYTES, 1 << 50)
         elif self.memory_limit_bytes is not None:
             self._integer("memory_limit_bytes", 0, 0)
-        if self.cache not in (None, "plan") and not isinstance(self.cache, CacheConfig):
+        self._integer("read_cache_bytes", CACHE_BLOCK_BYTES if self.read_cache_bytes else 0, 1 << 50)
+        if self.segment_bytes % BLOCK_BYTES:
+            raise InvalidConfig(f"segment_bytes must be a multiple of {BLOCK_BYTES}, not {self.segment_bytes}")
+        self._check_choices()
+
+    def _check_choices(self) -> None:
+        if self.cache not in (None, "plan") and not isinstance(self.cache, AnyCacheConfig):
             raise InvalidConfig(f'cache is a CacheConfig, "plan" or None, not {self.cache!r}')
         if self.cache == "plan" and self.memory_limit_bytes == 0:
             raise InvalidConfig('cache="plan" needs a plan: give memory_limit_bytes a number, or leave it out')
-        self._integer("read_cache_bytes", 0, 1 << 50)
         if self.durability not in ("force", "os"):
             raise InvalidConfig(f'durability is "force" or "os", not {self.durability!r}')
         if self.alignment not in ("pad", "trim", "adaptive"):
             raise InvalidConfig(f'alignment is "pad", "trim" or "adaptive", not {self.alignment!r}')
-        if self.direct_io not in (None, True, False):
+        if self.direct_io is not None and type(self.direct_io) is not bool:
             raise InvalidConfig(f"direct_io is None, True or False, not {self.direct_io!r}")
-        if self.segment_bytes % BLOCK_BYTES:
-            raise InvalidConfig(f"segment_bytes must be a multiple of {BLOCK_BYTES}, not {self.segment_bytes}")
+        if self.direct_io and self.durability == "os":
+            raise InvalidConfig('direct_io=True is for durability="force": with "os" the kernel keeps what is written')
 
     def _integer(self, name: str, low: int, high: int) -> None:
         value = getattr(self, name)

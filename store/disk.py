@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,6 +71,21 @@ class Disk(Protocol):
 
     def force_folder(self, folder: Path) -> None:
         """Make new, renamed and removed names of a folder durable."""
+
+
+def takes_direct(disk: Disk, path: Path) -> bool:
+    """Whether the file system of a file (of a page at least) takes O_DIRECT: at its opening, and when it is used.
+
+    It is read for that, since a full disk has no room for trying a write.
+    """
+    file = disk.open(path, direct=True)
+    try:
+        read_into = getattr(file, "read_into", None)
+        if file.direct and read_into is not None:
+            read_into([memoryview(mmap.mmap(-1, mmap.PAGESIZE))], 0)
+        return file.direct
+    finally:
+        file.close()
 
 
 class OsFile:

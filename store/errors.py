@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 REPAIR_ADVICE = (
     "Restore the file from a copy, or open the store with repair=True to set the damaged range aside and go on "
@@ -12,7 +13,15 @@ REPAIR_ADVICE = (
 
 
 class StoreError(Exception):
-    """Base of everything that the store raises on purpose."""
+    """Base of everything that the store raises on purpose. All can be copied and pickled, with their attributes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own way calls `__init__` with the finished sentence, where some want its parts.
+        return _made_again, (type(self), self.args), self.__dict__
+
+
+def _made_again(kind: type[StoreError], arguments: tuple[Any, ...]) -> StoreError:
+    return kind.__new__(kind, *arguments)
 
 
 Failure = TypeVar("Failure", bound=StoreError)
@@ -84,12 +93,11 @@ class InvalidMessage(StoreError):
 
 
 class InvalidConfig(StoreError):
-    """A setting of `StoreConfig` is out of its range."""
+    """A setting of `StoreConfig` or `CacheConfig` is out of its range."""
 
 
 def again(error: Failure) -> Failure:
     """The same error as an object of its own: one that is raised twice keeps the frames of both, and their locals."""
-    fresh = type(error).__new__(type(error), *error.args)
-    fresh.__dict__.update(error.__dict__)
+    fresh = copy.copy(error)
     fresh.__cause__ = error.__cause__
     return fresh

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from .base import OpenStore
-from .checks import check_counts
+from .checks import LONGEST_WAIT_MS, check_counts
 from .config import StoreConfig
-from .errors import InvalidMessage, OffsetOutOfRange, StoreClosed, StoreUnreadable
+from .errors import OffsetOutOfRange, StoreUnreadable
 from .message import Message, MessageBatch
 from .reader import Reader
 from .scan import scan_lane
 from .streams import Stream, check_name
+from .waiting import WaitingReaders
 
 
 class Fetcher(OpenStore):
@@ -24,9 +24,8 @@ class Fetcher(OpenStore):
 
     def __init__(self, path: Path, config: StoreConfig) -> None:
         super().__init__(path, config)
-        self._arrivals = threading.Condition()
         self._reader = Reader()
-        self._waiting_readers = 0
+        self._waiting = WaitingReaders(self._streams)
 
     def read(
         self,
@@ -43,43 +42,53 @@ class Fetcher(OpenStore):
             offset: of the first message wanted; the queue's next offset gives an empty list.
             max_messages: at most so many.
             max_bytes: stops before this many bytes of data, but gives at least one message.
-            wait_ms: how long to wait for a message if there is none.
+            wait_ms: how long to wait for a message if there is none, also in a queue that was never used.
 
         Raises:
             OffsetOutOfRange: the offset is before the queue's first or after its next one.
             StoreCorrupt: a message's bytes are damaged on the device.
+            StoreUnreadable: the system refused a read.
+            InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
         """
-        stream = self._readable(topic, queue_id, offset, max_messages, max_bytes)
-        if type(wait_ms) is not int:
-            raise InvalidMessage(f"wait_ms is an int, not {type(wait_ms).__name__}")
-        deadline = time.monotonic() + wait_ms / 1000
-        while True:
-            seen = offset
-            if stream is not None:
-                try:
+        stream = self._readable(topic, queue_id)
+        plain = type(offset) is type(max_messages) is type(max_bytes) is type(wait_ms) is int
+        if not plain or min(offset, max_messages, max_bytes, wait_ms) < 0:
+            offset, max_messages, max_bytes, wait_ms = check_counts(
+                offset=offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+            )
+        deadline = time.monotonic() + min(wait_ms, LONGEST_WAIT_MS) / 1000
+        try:
+            while True:
+                seen = offset
+                if stream is not None:
                     seen = max(offset, self._reader.bounds(stream)[1])
                     found = self._reader.read(stream, offset, max_messages, max_bytes)
                     if found:
                         return found
-                    self._check_not_past(stream, offset)
-                except OSError as error:
-                    raise self._unreadable(error) from error
-            elif offset > 0:
-                raise OffsetOutOfRange(topic, queue_id, offset, 0, 0)
-            if wait_ms <= 0 or not max_messages or not self._wait_for_message(topic, queue_id, seen, deadline):
-                return []
-            stream = self._streams.get(topic, queue_id)
+                self._check_not_past(topic, queue_id, stream, offset)
+                if not wait_ms or not max_messages or not self._wait_for_message(topic, queue_id, seen, deadline):
+                    return []
+                stream = self._readable(topic, queue_id)
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..}: up to `fetch_num` messages from `offset` on (R1, the contest's call).
 
-        Empty behind the queue's end. Raises OffsetOutOfRange before its first offset, StoreCorrupt.
+        Empty behind the queue's end, however far: other than `read`, which raises OffsetOutOfRange there.
+
+        Raises:
+            OffsetOutOfRange: the offset is before the queue's first.
+            StoreCorrupt: a message's bytes are damaged on the device.
+            StoreUnreadable: the system refused a read.
+            InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
         """
         stream = None
         if type(offset) is type(fetch_num) is type(queue_id) is int and type(topic) is str and not self._closed:
             stream = self._streams.get(topic, queue_id)
         if stream is None or offset < 0 or fetch_num < 0:
-            stream = self._readable(topic, queue_id, offset, fetch_num, 1)
+            stream = self._readable(topic, queue_id)
+            offset, fetch_num = check_counts(offset=offset, fetch_num=fetch_num)
         try:
             return self._reader.get_range(stream, offset, fetch_num) if stream is not None else {}
         except OSError as error:
@@ -88,16 +97,32 @@ class Fetcher(OpenStore):
     def read_batch(
         self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 4096, max_bytes: int = 64 << 20
     ) -> MessageBatch:
-        """The same messages as `read` gives, as columns over one buffer: for who reads in bulk."""
-        stream = self._readable(topic, queue_id, offset, max_messages, max_bytes)
-        if stream is None:
-            if offset > 0:
-                raise OffsetOutOfRange(topic, queue_id, offset, 0, 0)
-            return _empty_batch(topic, queue_id)
+        """The same messages as `read` gives, as columns over one buffer: for who reads in bulk. It does not wait.
+
+        Args:
+            offset: of the first message wanted; the queue's next offset gives an empty batch.
+            max_messages: at most so many.
+            max_bytes: stops before this many bytes of data, but gives at least one message.
+
+        Raises:
+            OffsetOutOfRange: the offset is before the queue's first or after its next one.
+            StoreCorrupt: a message's bytes are damaged on the device.
+            StoreUnreadable: the system refused a read.
+            InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
+        """
+        stream = self._readable(topic, queue_id)
+        plain = type(offset) is type(max_messages) is type(max_bytes) is int
+        if not plain or min(offset, max_messages, max_bytes) < 0:
+            offset, max_messages, max_bytes = check_counts(
+                offset=offset, max_messages=max_messages, max_bytes=max_bytes
+            )
         try:
-            batch = self._reader.read_batch(stream, offset, max_messages, max_bytes)
+            if stream is not None:
+                batch = self._reader.read_batch(stream, offset, max_messages, max_bytes)
+            else:
+                batch = _empty_batch(*check_name(topic, queue_id))
             if not len(batch):
-                self._check_not_past(stream, offset)
+                self._check_not_past(topic, queue_id, stream, offset)
             return batch
         except OSError as error:
             raise self._unreadable(error) from error
@@ -105,7 +130,9 @@ class Fetcher(OpenStore):
     def scan(self) -> Iterator[MessageBatch]:
         """Everything that is durable, in log order (lane by lane), a batch a frame.
 
-        Raises StoreCorrupt at a damaged frame or message.
+        Raises:
+            StoreCorrupt: a frame or a message is damaged on the device.
+            StoreUnreadable: the system refused a read.
         """
         self._check_open()
         for lane in self._lanes:
@@ -121,20 +148,21 @@ class Fetcher(OpenStore):
                 self._check_open()
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """(first, next): the queue holds the offsets first .. next - 1; (0, 0) if it was never used."""
-        self._check_open()
-        stream = self._streams.get(*check_name(topic, queue_id))
+        """(first, next): the queue holds the offsets first .. next - 1; (0, 0) if it was never used.
+
+        Raises:
+            InvalidTopic: there can be no such queue.
+            StoreCorrupt: a segment's footer is damaged.
+            StoreUnreadable: the system refused a read.
+        """
+        stream = self._readable(topic, queue_id)
         try:
             return self._reader.bounds(stream) if stream is not None else (0, 0)
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def _readable(
-        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
-    ) -> Stream | None:
+    def _readable(self, topic: str, queue_id: int) -> Stream | None:
         self._check_open()
-        if not type(offset) is type(max_messages) is type(max_bytes) is int or min(offset, max_messages, max_bytes) < 0:
-            check_counts(offset=offset, max_messages=max_messages, max_bytes=max_bytes)
         stream = self._found(topic, queue_id)
         return stream if stream is not None else self._streams.get(*check_name(topic, queue_id))
 
@@ -142,33 +170,19 @@ class Fetcher(OpenStore):
         # Here and no deeper: recovery and sealing want to know what the system said.
         return StoreUnreadable(f"{self.path}: a read was refused: {error}. Nothing is lost by that; read again.")
 
-    def _check_not_past(self, stream: Stream, offset: int) -> None:
-        first, next_offset = self._reader.bounds(stream)
+    def _check_not_past(self, topic: str, queue_id: int, stream: Stream | None, offset: int) -> None:
+        first, next_offset = self._reader.bounds(stream) if stream is not None else (0, 0)
         if offset > next_offset:
-            raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, first, next_offset)
+            raise OffsetOutOfRange(topic, queue_id, offset, first, next_offset)
 
     def _wait_for_message(self, topic: str, queue_id: int, offset: int, deadline: float) -> bool:
         """Sleep until the queue has a message at `offset`; False when the time is up."""
-        with self._arrivals:
-            self._waiting_readers += 1  # before the look: what becomes visible after it is told of
-            try:
-                while not self._closed:
-                    stream = self._streams.get(topic, queue_id)
-                    if stream is not None and self._reader.bounds(stream)[1] > offset:
-                        return True
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        return False
-                    self._arrivals.wait(left)
-            finally:
-                self._waiting_readers -= 1
-        raise StoreClosed(self._why_closed)
 
-    def _arrived(self) -> None:
-        """Something became durable: wake the readers that wait, if there are any."""
-        if self._waiting_readers:
-            with self._arrivals:
-                self._arrivals.notify_all()
+        def has_come() -> bool:
+            stream = self._readable(topic, queue_id)
+            return stream is not None and self._reader.bounds(stream)[1] > offset
+
+        return self._waiting.wait(check_name(topic, queue_id), deadline, has_come)
 
 
 def _empty_batch(topic: str, queue_id: int) -> MessageBatch:

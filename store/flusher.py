@@ -14,7 +14,7 @@ from .errors import StoreError, StoreFull
 from .lane import Lane
 from .queue import Batch, RequestQueue
 from .request import Ticket, answer_all
-from .write import Write
+from .write import Shown, Write
 
 HOLD_S = 0.0005
 
@@ -24,8 +24,8 @@ class Flusher:
 
     `start` has threads do it; a simulation takes the same steps one by one: `next_writes`, `perform`, `fail`.
 
-    `on_poison` is called with the lane's error when a write or force has failed, `on_durable` whenever
-    messages became durable.
+    `on_poison` is called with the lane's error when a write or force has failed, `on_durable` with the
+    messages that became durable, whenever some did.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Flusher:
         queue: RequestQueue,
         threads: int,
         on_poison: Callable[[StoreError], None],
-        on_durable: Callable[[], None],
+        on_durable: Callable[[Lane, Sequence[Shown]], None],
     ) -> None:
         self.lane = lane
         self.queue = queue
@@ -110,8 +110,8 @@ class Flusher:
             write.perform()
             done = self.lane.complete(write)
             self.queue.write_ends(done.cost_bytes, done.requests, done.writes)
-            if done.visible:
-                self._on_durable()
+            if done.shown:
+                self._on_durable(self.lane, done.shown)
         self._heed_poison()
 
     def _heed_poison(self) -> None:

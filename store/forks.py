@@ -14,7 +14,7 @@ from typing import Protocol
 class Forkable(Protocol):
     """Something that has to know that it is in a child now."""
 
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """Called in the child, in the only thread that it has."""
 
 
@@ -33,7 +33,7 @@ def forget(store: Forkable) -> None:
 
 def _after_fork() -> None:
     for store in list(_OPEN):
-        store.after_fork()
+        store._after_fork()
     _OPEN.clear()
 
 

@@ -34,7 +34,8 @@ class MessageBatch:
         offsets: int64 (n), each message's offset in its queue.
         times_ms: int64 (n), when it was put into the log.
         stream_index: uint32 (n), index into `stream_names`.
-        stream_names: (topic, queue id) of each stream that may occur.
+        stream_names: (topic, queue id) of each stream that may occur. `topics` and `queue_ids` have those that do,
+            one a message.
         extras: delivery time, key and properties (as JSON bytes) of each message, or None if none has any.
     """
 
@@ -65,6 +66,21 @@ class MessageBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def __repr__(self) -> str:
+        return f"<MessageBatch of {len(self)} messages, {int(self.lengths.sum())} bytes>"
+
+    @property
+    def topics(self) -> list[str]:
+        """(n) each message's topic. Made anew at each call."""
+        names = self.stream_names
+        return [names[index][0] for index in self.stream_index.tolist()]
+
+    @property
+    def queue_ids(self) -> npt.NDArray[np.int32]:
+        """int32 (n), each message's queue id. Made anew at each call."""
+        names = self.stream_names
+        return np.array([names[index][1] for index in self.stream_index.tolist()], np.int32)
+
     def payload(self, index: int) -> memoryview:
         """A message's bytes, without a copy."""
         begin = int(self.positions[index])
@@ -92,6 +108,10 @@ class MessageBatch:
             *self.stream_names[int(self.stream_index[index])],
             int(self.offsets[index]), bytes(self.payload(index)), int(self.times_ms[index]), extra,
         )  # fmt: skip
+
+    def messages(self) -> list[Message]:
+        """All of them as objects: for convenience. Who wants speed takes the columns."""
+        return [self.message(index) for index in range(len(self))]
 
 
 def make_message(

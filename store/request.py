@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import numbers
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple, cast
@@ -16,7 +18,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from .errors import StoreError, again
+from .errors import InvalidMessage, StoreError, again
 from .streams import Stream
 
 NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message
@@ -63,10 +65,11 @@ class Ticket:
         """The message's offset, when it is durable.
 
         Args:
-            timeout: seconds to wait; None waits without end.
+            timeout: seconds to wait; None waits without end, 0 and less only look.
 
         Raises:
             TimeoutError: the time is up; the message may still become durable, call again.
+            InvalidMessage: the timeout is no number.
             StoreError: the message was not stored, or (`StorePoisoned`) may not have been.
         """
         if not self._done:
@@ -75,7 +78,15 @@ class Ticket:
             raise again(self._error)
         return self.offset
 
+    def __repr__(self) -> str:
+        if type(self) is not Ticket:
+            return object.__repr__(self)
+        name, error = f"{self.stream.topic!r}/{self.stream.queue_id}", self._error
+        outcome = "failed" if error is not None else f"offset {self.offset}" if self._done else "not durable yet"
+        return f"<Ticket of {name}: {outcome}>"
+
     def _wait(self, timeout: float | None) -> None:
+        patience_s = -1.0 if timeout is None else _seconds(timeout)
         lock = threading.Lock()
         lock.acquire()
         fresh: list[threading.Lock] = []
@@ -84,7 +95,7 @@ class Ticket:
         self._waiters.append(lock)
         if self._done:
             return
-        if not lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout)) and not self._done:
+        if not lock.acquire(timeout=patience_s) and not self._done:
             self._waiters.remove(lock)
             raise TimeoutError("the message is not durable yet; it stays queued, ask again")
 
@@ -204,6 +215,15 @@ class Mark(Barrier):
     """A barrier that also has the lane note on disk how far it is durable."""
 
     __slots__ = ()
+
+
+def _seconds(timeout: float) -> float:
+    """A time-out as a lock takes it. Raises InvalidMessage."""
+    if isinstance(timeout, numbers.Real):
+        seconds = float(min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+        if not math.isnan(seconds):
+            return seconds
+    raise InvalidMessage(f"timeout is a number of seconds or None, not {timeout!r}")
 
 
 def cost_bytes(request: Ticket) -> int:

@@ -51,8 +51,8 @@ class Segment:
 
     @property
     def direct(self) -> bool:
-        """True while frames are written past the page cache."""
-        return self._log is not None and self._log.direct
+        """True while frames are written past the page cache, or will be once there is one."""
+        return self._direct if self._log is None else self._log.direct
 
     @property
     def log(self) -> LogFile:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,7 +15,7 @@ from .appender import Appender
 from .cached_reader import CachedReader
 from .caches import Caches
 from .config import StoreConfig
-from .disk import Disk, OsDisk
+from .disk import Disk, OsDisk, takes_direct
 from .errors import (
     InvalidConfig,
     StoreClosed,
@@ -26,7 +27,7 @@ from .feeder import Feeder
 from .fetcher import Fetcher
 from .figures import lane_figures
 from .flusher import Flusher
-from .folder import QUARANTINE, create_store, enter_folder, read_header
+from .folder import QUARANTINE, STORE_FILE, create_store, enter_folder, read_header
 from .forks import forget, watch
 from .format import (
     BLOCK_BYTES,
@@ -44,7 +45,8 @@ from .request import Barrier, Mark, Ticket, answer_all
 from .ring import Ring
 from .streams import Stream
 from .upkeep import Upkeep
-from .write import FullSegment
+from .waiting import WaitingReaders
+from .write import FullSegment, Shown
 
 OVERLAP_BYTES = 1 << 20
 RESUME_BELOW_BYTES = 16 << 20
@@ -59,8 +61,12 @@ class MessageStore(Appender, Fetcher):
     `StoreClosed` after `close`, and the appending ones `StorePoisoned` after a write or force has failed.
     """
 
-    def __init__(self, path: Path, config: StoreConfig, disk: Disk, *, repair: bool) -> None:
+    def __init__(
+        self, path: Path, config: StoreConfig | None = None, disk: Disk | None = None, *, repair: bool = False
+    ) -> None:
         """Use `MessageStore.open`."""
+        if config is None or disk is None:
+            raise TypeError("a store is opened with MessageStore.open(path, config), not made by MessageStore(..)")
         began = time.perf_counter()
         super().__init__(path, config)
         self._disk = disk
@@ -107,8 +113,9 @@ class MessageStore(Appender, Fetcher):
         Raises:
             StoreLocked: another process, or another object of this one, has it open.
             StoreCorrupt: durable bytes are damaged or missing; the error names file and position.
-            StoreUnusable: the folder cannot be a store.
+            StoreUnusable: the folder cannot be a store, or a cache cannot have its memory.
             StoreFull: there is no space for the first segment.
+            InvalidConfig: the config is no StoreConfig (whose values were checked when it was made).
         """
         if not isinstance(path, str | Path):
             raise StoreUnusable(f"the path of a store is a str or a Path, not {type(path).__name__}")
@@ -121,7 +128,15 @@ class MessageStore(Appender, Fetcher):
     def _open(self, repair: bool) -> None:
         disk, config = self._disk, self.config
         header = read_header(disk, self.path) or create_store(disk, self.path, config.lanes)
+        self.config = config = replace(config, lanes=header.lanes)
         direct = config.direct_io is not False and config.durability == "force"
+        if direct and not takes_direct(disk, self.path / STORE_FILE):
+            if config.direct_io:
+                raise StoreUnusable(
+                    f"the file system of {self.path} takes no O_DIRECT, which direct_io=True insists on; leave that "
+                    f"setting out (writes are then forced through the page cache), or choose another folder"
+                )
+            direct = False
         self._upkeep = Upkeep(
             disk, self.path, config, header.store_id, _now_ms, self._force_lazily, self._mark,
             self._caches.forget_removed, direct=direct,
@@ -168,8 +183,8 @@ class MessageStore(Appender, Fetcher):
         for lane in self._lanes:
             lane.close()
 
-    def _arrived(self) -> None:
-        super()._arrived()
+    def _arrived(self, lane: Lane, shown: Sequence[Shown]) -> None:
+        self._waiting.tell(lane, shown)
         if self._feeder is not None:
             self._feeder.look()
 
@@ -229,8 +244,7 @@ class MessageStore(Appender, Fetcher):
             answer_all(queue.close(closed), closed)
         for flusher in self._flushers:
             flusher.join()
-        with self._arrivals:
-            self._arrivals.notify_all()
+        self._waiting.wake_all()
         self._upkeep.close()
         try:
             for lane in self._lanes:
@@ -247,13 +261,13 @@ class MessageStore(Appender, Fetcher):
             self._reader.buffers.clear()
             self._ended = True
 
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """In a forked child: this copy has no threads, and its files are its parent's. It counts as closed."""
         self._why_closed = f"the store {self.path} was opened before a fork; open it in the process that uses it"
         self._closed = self._ended = True
         self._lock.release()
-        # A lost thread may hold these.
-        self._naming, self._arrivals, self._ending = threading.Lock(), threading.Condition(), threading.RLock()
+        # A lost thread may hold these, or a lock of theirs.
+        self._naming, self._ending, self._waiting = threading.Lock(), threading.RLock(), WaitingReaders(self._streams)
         error = StoreClosed(self._why_closed)
         for lane, queue in zip(self._lanes, self._queues, strict=True):
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
@@ -274,6 +288,10 @@ class MessageStore(Appender, Fetcher):
         else:
             self._upkeep.seal_now(lane, FullSegment(segment, opened.table, data_end, lane.chain))
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "poisoned" if self._poison is not None else "open"
+        return f"<MessageStore {str(self.path)!r}, {state}>"
+
     def __enter__(self) -> MessageStore:
         return self
 
@@ -285,6 +303,7 @@ class MessageStore(Appender, Fetcher):
     def _poisoned(self, error: StoreError) -> None:
         """One lane failed: none takes anything any more."""
         self._poison = error
+        self._waiting.wake_all()  # for what the step that failed has shown before
         sound = [queue for lane, queue in zip(self._lanes, self._queues, strict=True) if lane.poison is None]
         answer_all([request for queue in sound for request in queue.refuse(error)], error)
 

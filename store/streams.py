@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .errors import InvalidTopic
 from .format import MAX_QUEUE_ID, MAX_TOPIC_BYTES, checksum64
 
@@ -59,7 +61,7 @@ class StreamMap:
 
 
 def check_name(topic: object, queue_id: object) -> tuple[str, int]:
-    """The pair, if it may name a stream; `InvalidTopic` otherwise.
+    """The pair, if it may name a stream, numpy's integers as int; `InvalidTopic` otherwise.
 
     A topic is 1 to 255 bytes of UTF-8 without control characters. It never becomes a file name, so `/`
     and `..` are letters like any other.
@@ -67,7 +69,7 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
     if not isinstance(topic, str):
         raise InvalidTopic(f"a topic is a str, not {type(topic).__name__}")
     topic = str.__str__(topic)  # of a subclass, which may compare and encode in its own way, the plain name
-    if isinstance(queue_id, bool) or not isinstance(queue_id, int):
+    if isinstance(queue_id, bool) or not isinstance(queue_id, int | np.integer):
         raise InvalidTopic(f"a queue id is an int, not {type(queue_id).__name__}")
     if not 0 <= queue_id <= MAX_QUEUE_ID:
         raise InvalidTopic(f"a queue id is from 0 to {MAX_QUEUE_ID}, not {queue_id}")
@@ -81,7 +83,7 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
         raise InvalidTopic(f"a topic has at most {MAX_TOPIC_BYTES} bytes of UTF-8, this one has {size}")
     if _CONTROL.search(topic):
         raise InvalidTopic(f"a topic has no control characters: {topic!r}")
-    return topic, queue_id
+    return topic, int(queue_id)
 
 
 def lane_of(topic: str, queue_id: int, lanes: int) -> int:

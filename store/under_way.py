@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from .errors import StorePoisoned
 from .request import Ticket, answer_all
-from .write import Counters, Done, FullSegment, Pending, Write
+from .write import Counters, Done, FullSegment, Pending, Shown, Write
 
 
 class UnderWay:
@@ -61,7 +61,8 @@ class UnderWay:
     def complete(self, write: Write) -> Done:
         """Account for a write that succeeded; answer what became durable by it, in log order."""
         answered: list[Ticket] = []
-        visible = cost = writes = 0
+        shown: list[Shown] = []
+        cost = writes = 0
         full: list[FullSegment] = []
         with self._completing:
             write.done = True
@@ -69,44 +70,46 @@ class UnderWay:
             while self.poison is None and self._writes and self._writes[0].done:
                 first = self._writes.popleft()
                 assert first.low >= self.durable or first.low == first.high
-                advanced = self._advance(first, answered)
+                cost += self._advance(first, answered, shown)
                 writes += 1
-                visible += advanced[0]
-                cost += advanced[1]
                 if first.full is not None:
                     full.append(first.full)
         if answered:
             answer_all(answered)
-        return Done(len(answered), cost, visible, writes, full)
+        return Done(len(answered), cost, shown, writes, full)
 
-    def _advance(self, write: Write, answered: list[Ticket]) -> tuple[int, int]:
-        """(messages that became visible, cost of the requests that are now answered)."""
-        visible = cost = 0
+    def _advance(self, write: Write, answered: list[Ticket], shown: list[Shown]) -> int:
+        """Show what is durable now, and note it and its requests; what these cost."""
+        cost = 0
         whole_end = -1
         self.durable = max(self.durable, write.high)
         while self._pending and self._pending[0].end <= self.durable:
             frame = self._pending.popleft()
-            frame.table.visible = frame.first_entry + len(frame.ends)
             answered.extend(frame.requests)
-            visible += len(frame.ends)
             cost += frame.cost_bytes
-            whole_end = frame.end if frame.ends else whole_end
+            if frame.ends:
+                whole_end = frame.end
+                self._show(frame, len(frame.ends), shown)
         whole = bisect_right(self._pending[0].ends, self.durable) if self._pending else 0
         if whole:  # of a frame that is partly durable, the messages that are whole (R5)
             frame = self._pending[0]
-            frame.table.visible = frame.first_entry + whole
+            self._show(frame, whole, shown)
             whole_end = frame.ends[whole - 1]
             requests, answered_cost, self._pending[0] = frame.split(whole)
             answered.extend(requests)
             self._counters.held_requests += len(frame.requests) - len(requests)
-            visible += whole
             cost += answered_cost
         if whole_end >= 0:
             assert write.segment.base is not None
             self._whole = (write.segment.sequence, whole_end - write.segment.base)
         if write.force:
             self.forced_mark = self._whole
-        return visible, cost
+        return cost
+
+    def _show(self, frame: Pending, count: int, shown: list[Shown]) -> None:
+        end = frame.first_entry + count
+        frame.table.visible = end
+        shown.append((frame.table, frame.first_entry, end))
 
     def after_fork(self) -> list[Ticket]:
         """In a child process: the requests that nobody will answer there."""

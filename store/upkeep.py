@@ -53,7 +53,7 @@ class Upkeep:
         self._force = force
         self._mark = mark
         self._removed = removed
-        self._direct = direct
+        self.direct = direct
         self._spares: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)  # (sequence, bytes)
         self._last: defaultdict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self._recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
@@ -113,7 +113,7 @@ class Upkeep:
             if size < at_least_bytes:
                 size = self._extend(lane, sequence, size, at_least_bytes)
             header = lane.next_header(sequence, size, self._store_id)
-            segment = Segment(self._disk, lane.folder, header, direct=self._direct)
+            segment = Segment(self._disk, lane.folder, header, direct=self.direct)
             segment.reads_alone = self.reads_alone
             try:
                 segment.open_log()  # now: once there is a frame for it, a refusal would cost more than this append
@@ -144,7 +144,7 @@ class Upkeep:
             path = lane.folder / segment_name(sequence)
             try:
                 if not self._recycle(lane, path, capacity_bytes):
-                    prewrite(self._disk, path, capacity_bytes, direct=self._direct)
+                    prewrite(self._disk, path, capacity_bytes, direct=self.direct)
                     self.prewritten_bytes += capacity_bytes
                 self._disk.force_folder(lane.folder)
             except OSError as error:
@@ -169,7 +169,7 @@ class Upkeep:
         finally:
             file.close()
         if size < capacity_bytes:
-            prewrite(self._disk, path, capacity_bytes, direct=self._direct, begin=size & -BLOCK_BYTES)
+            prewrite(self._disk, path, capacity_bytes, direct=self.direct, begin=size & -BLOCK_BYTES)
         self.recycled_segments += 1
         return True
 
@@ -177,7 +177,7 @@ class Upkeep:
         """Make a spare large enough for one message that is larger than it."""
         wanted = align_up(at_least_bytes)
         try:
-            prewrite(self._disk, lane.folder / segment_name(sequence), wanted, direct=self._direct, begin=size)
+            prewrite(self._disk, lane.folder / segment_name(sequence), wanted, direct=self.direct, begin=size)
         except OSError as error:
             raise _full(error, wanted) from error
         self._last[lane.index] = max(self._last[lane.index], (sequence, wanted))

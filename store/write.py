@@ -37,6 +37,10 @@ class FullSegment(NamedTuple):
     chain: int
 
 
+# Entries that readers see from now on, of one frame: the table, the first one, and the one behind the last.
+Shown = tuple[OpenTable, int, int]
+
+
 class Counters:
     """What a lane did; plain numbers, read without a lock."""
 
@@ -81,12 +85,12 @@ class Write:
 
 
 class Done(NamedTuple):
-    """What a completed write answered, how many messages readers see by it, how many writes are thereby accounted
-    for in log order, and the segments that were filled."""
+    """What a completed write answered, what readers see by it, how many writes are thereby accounted for in log
+    order, and the segments that were filled."""
 
     requests: int
     cost_bytes: int
-    visible: int
+    shown: list[Shown]
     writes: int
     full: list[FullSegment]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ MAX_FUNCTION_LINES = 70
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def test_types_are_shipped_with_the_packages() -> None:
+    """Without the marker, and without it in the wheel, type checkers take every name of a package for Any."""
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for name in ("store", "cache"):
+        assert (ROOT / name / "py.typed").exists()
+        assert "py.typed" in shipped[name]
 
 
 def run(*command: str) -> None:

@@ -116,10 +116,16 @@ def test_a_missing_folder_is_an_error_at_open(tmp_path: Path) -> None:
         {"expected_bytes": 5, "threshold_bytes": 5},
         {"class_bytes": 0, "evict": False},
         {"edge_bytes": 100},
+        {"evict": "yes"},
+        {"remainders": 1},
+        {"release_on_read": None},
+        {"active_backlog_messages": True},
+        {"persistent_folder": 5},
+        {"off_heap_bytes": 1 << 60},
     ],
     ids=str,
 )
-def test_wrong_settings_are_refused_with_a_sentence(settings: dict[str, Any]) -> None:
+def test_wrong_settings_are_refused_with_a_sentence_before_a_cache_is_made(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidCacheConfig) as caught:
-        MessageCache(CacheConfig(**settings))
+        CacheConfig(**settings)
     assert len(str(caught.value).split()) > 4

@@ -366,9 +366,10 @@ def test_appends_of_one_coroutine_keep_their_order_at_a_full_buffer(tmp_path: Pa
 
 
 def test_append_async_outside_a_loop_is_refused(store: MessageStore) -> None:
-    with pytest.raises(RuntimeError):
-        store.append_async("t", 0, b"x")
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        store.append_async("t", 0, b"not handed over")
     assert store.append("t", 0, b"x") == 1
+    assert store.queue_bounds("t", 0) == (0, 2)
 
 
 def test_one_slow_write_is_not_overtaken_until_the_ring_is_full(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from store import InvalidConfig, StoreConfig
+from store import CacheConfig, InvalidConfig, StoreConfig
 
 BAD: list[tuple[str, Any]] = [
     ("lanes", 0), ("lanes", 65), ("lanes", True), ("lanes", 1.0), ("lanes", "1"), ("lanes", None),
@@ -17,7 +19,8 @@ BAD: list[tuple[str, Any]] = [
     ("max_message_bytes", 0), ("max_message_bytes", 1 << 40), ("max_frame_bytes", 0), ("recent_bytes", -1),
     ("retention_ms", -1), ("retention_ms", "1 day"), ("retention_bytes", -1), ("retention_bytes", 1.5),
     ("durability", "FORCE"), ("durability", None), ("alignment", "none"), ("alignment", 1),
-    ("direct_io", "yes"), ("direct_io", 2),
+    ("direct_io", "yes"), ("direct_io", 2), ("direct_io", 1), ("read_cache_bytes", 100), ("read_cache_bytes", False),
+    ("cache", "all"), ("cache", {}),
 ]  # fmt: skip
 
 
@@ -37,6 +40,32 @@ def test_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
 )  # fmt: skip
 def test_setting_at_the_end_of_its_range_is_taken(name: str, value: Any) -> None:
     assert getattr(StoreConfig(**{name: value}), name) == value
+
+
+def test_direct_io_that_durability_os_would_ignore_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="direct_io"):
+        StoreConfig(direct_io=True, durability="os")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("heap_bytes", -1), ("block_bytes", 1000), ("block_bytes", 256), ("off_heap_bytes", 100), ("edge_bytes", 511),
+        ("evict", "yes"), ("evict", 1), ("remainders", None), ("release_on_read", 0), ("class_bytes", 0),
+        ("active_backlog_messages", 1.0), ("private_file_folder", 5), ("persistent_bytes", 1 << 20),
+        ("threshold_bytes", -1), ("off_heap_bytes", 1 << 60),
+    ],
+)  # fmt: skip
+def test_bad_setting_of_the_cache_is_refused_when_it_is_made(name: str, value: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"_bytes" if name == "off_heap_bytes" else name):
+        CacheConfig(**{name: value})
+
+
+def test_settings_of_the_cache_are_taken(tmp_path: Path) -> None:
+    config = CacheConfig(evict=False, expected_bytes=1 << 20, edge_bytes=512, persistent_folder=str(tmp_path))
+    assert StoreConfig(cache=config).cache is config
+    assert config.evicts is False
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
 def test_settings_cannot_be_changed_later() -> None:

@@ -6,12 +6,13 @@ import errno
 import mmap
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from store import MessageStore
-from store.disk import OsDisk, OsFile
+from store import MessageStore, StoreUnusable
+from store.disk import Buffer, OsDisk, OsFile
 from store.segment import prewrite
 
 from .helpers import SHM, memory_folder, run_child, start, tiny, until
@@ -87,7 +88,7 @@ def test_two_writes_at_once_that_direct_io_refuses_both_fall_back(
 
 
 @pytest.mark.skipif(not SHM.is_dir(), reason="needs a tmpfs at /dev/shm")
-@pytest.mark.parametrize("direct_io", [None, True, False])
+@pytest.mark.parametrize("direct_io", [None, False])
 def test_store_works_on_a_tmpfs(direct_io: bool | None) -> None:
     with memory_folder() as folder:
         for _ in range(2):
@@ -97,9 +98,70 @@ def test_store_works_on_a_tmpfs(direct_io: bool | None) -> None:
                 assert isinstance(store.stats()["log"]["direct_io"], bool)
 
 
-def test_direct_io_is_reported_as_it_is(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path, tiny(direct_io=False)) as store:
+class RefusingDisk(OsDisk):
+    """A file system without O_DIRECT, which it says at the opening of a file or at the first use of one."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        if self.when == "open":
+            return OsFile(path, create=create, direct=False)
+        return _RefusingFile(path, create=create, direct=direct)
+
+
+class _RefusingFile(OsFile):
+    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
+        if self.direct:
+            self._leave_direct()  # what EINVAL leads to
+        super().write(parts, position, force=force)
+
+    def read_into(self, views: Sequence[memoryview], position: int) -> int:
+        if self.direct:
+            self._leave_direct()
+        return super().read_into(views, position)
+
+
+@pytest.mark.parametrize("when", ["open", "use"])
+def test_direct_io_that_the_file_system_refuses_is_an_error_only_where_it_is_insisted_on(
+    tmp_path: Path, when: str
+) -> None:
+    disk = RefusingDisk(when)
+    for _ in range(2):  # a new folder, and a store
+        with pytest.raises(StoreUnusable, match="O_DIRECT"):
+            MessageStore.open(tmp_path, tiny(direct_io=True), disk=disk)
+        for direct_io in (None, False):
+            with MessageStore.open(tmp_path, tiny(direct_io=direct_io), disk=disk) as store:
+                assert store.stats()["log"]["direct_io"] is False
+                store.append("t", 0, b"x" * 5000)
+                assert store.stats()["log"]["direct_io"] is False
+
+
+@pytest.mark.parametrize("direct_io", [None, True, False])
+def test_direct_io_is_reported_as_it_is(tmp_path: Path, direct_io: bool | None) -> None:
+    """Right after the opening, of a new store, of one that goes on in a segment, and of one that does not."""
+    file = OsFile(tmp_path / "probe", create=True, direct=True)
+    file.write([aligned(bytes(BLOCK))], 0)
+    has, path = file.direct, tmp_path / "store"
+    if direct_io and not has:
+        pytest.skip("this file system takes no O_DIRECT: another test has that")
+    for _ in range(3):
+        with MessageStore.open(path, tiny(direct_io=direct_io)) as store:
+            for _ in range(2):
+                assert store.stats()["log"]["direct_io"] is (has and direct_io is not False)
+                store.append("t", 0, b"x")
+    with MessageStore.open(path, tiny(durability="os")) as store:
+        assert store.stats()["log"]["direct_io"] is False
+
+
+def test_direct_io_is_reported_to_have_ended_where_a_write_was_refused(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
         store.append("t", 0, b"x")
+        segment = store._lanes[0].segment
+        assert segment is not None
+        file = segment.log
+        assert isinstance(file, OsFile)
+        file._leave_direct()
         assert store.stats()["log"]["direct_io"] is False
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from store import (
@@ -17,9 +18,11 @@ from store import (
     MessageTooLarge,
     OffsetOutOfRange,
     StoreError,
+    Ticket,
 )
+from store.request import NOBODY
 
-from .helpers import tiny
+from .helpers import start, tiny, until
 
 GIB = 1 << 30
 
@@ -171,10 +174,90 @@ def test_numbers_of_a_read_are_checked(store: MessageStore, number: Any) -> None
     works(store)
 
 
-@pytest.mark.parametrize("wait_ms", ["10", [], {}], ids=ascii)
+@pytest.mark.parametrize("wait_ms", ["10", [], {}, 1.5, True, -5, np.int64(-5), None], ids=ascii)
 def test_wait_of_a_wrong_type_is_refused(store: MessageStore, wait_ms: Any) -> None:
-    with pytest.raises(StoreError):
-        store.read("t", 1, 1, wait_ms=wait_ms)
+    for offset in (0, 1):  # also where there is a message, and nothing to wait for
+        with pytest.raises(InvalidMessage, match="wait_ms"):
+            store.read("t", 1, offset, wait_ms=wait_ms)
+
+
+def test_number_is_refused_by_its_own_name(store: MessageStore) -> None:
+    with pytest.raises(InvalidMessage, match="fetch_num"):
+        store.get_range("t", 1, 0, -1)
+    with pytest.raises(InvalidMessage, match="offset"):
+        store.get_range("t", 1, -1, 1)
+    with pytest.raises(InvalidMessage, match="max_bytes"):
+        store.read_batch("t", 1, 0, 1, -1)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_integers_of_numpy_are_taken_everywhere(store: MessageStore, kind: Any) -> None:
+    """In queues that are known and in new ones; the name is then the same as with an int."""
+    one, two = kind(1), kind(2)
+    assert store.append("t", one, b"a", deliver_at_ms=one) == 1
+    assert store.submit("t", one, b"b", deliver_at_ms=two).result() == 2
+    assert store.append_batch([("t", one, b"c"), ("t", two, b"d"), ("t", 2, b"e")]).tolist() == [3, 0, 1]
+    assert store.append("new", two, b"f") == 0
+    assert store.append("new", 2, b"g") == 1
+    messages = store.read("t", one, one, two, kind(100), one)
+    assert [(message.offset, message.data) for message in messages] == [(1, b"a"), (2, b"b")]
+    assert [message.deliver_at_ms for message in messages] == [1, 2]
+    assert [type(message.deliver_at_ms) for message in messages] == [int, int]
+    assert {type(message.queue_id) for message in store.read("new", 2)} == {int}
+    assert store.read_batch("t", one, one, two, kind(100)).offsets.tolist() == [1, 2]
+    found = store.get_range("t", one, one, two)
+    assert found == {0: b"a", 1: b"b"}
+    assert {type(index) for index in found} == {int}
+    assert store.queue_bounds("new", two) == (0, 2)
+    assert store.read("t", two, two, wait_ms=one) == []
+
+
+@pytest.mark.parametrize("truth", [True, np.bool_(True)], ids=repr)
+def test_truth_is_no_number(store: MessageStore, truth: Any) -> None:
+    """A queue 1 exists, and an offset 1."""
+    for use in (
+        lambda: store.append("t", truth, b""),
+        lambda: store.append_batch([("t", truth, b"")]),
+        lambda: store.append("t", 1, b"", deliver_at_ms=truth),
+        lambda: store.read("t", truth),
+        lambda: store.read("t", 1, truth),
+        lambda: store.get_range("t", 1, truth, 1),
+    ):
+        with pytest.raises(StoreError):
+            use()
+
+
+@pytest.mark.parametrize("timeout", ["x", "1", float("nan"), [], 1j, b"1"], ids=repr)
+def test_timeout_that_is_no_number_is_refused(timeout: Any) -> None:
+    with pytest.raises(InvalidMessage, match="timeout"):
+        waiting_ticket().result(timeout)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, -1, float("-inf"), -(10**400), np.float32(0), np.int64(-3)], ids=repr)
+def test_timeout_of_nothing_or_less_only_looks(timeout: Any) -> None:
+    ticket = waiting_ticket()
+    with pytest.raises(TimeoutError):
+        ticket.result(timeout)
+    ticket.offset = 7
+    ticket.answer()
+    assert ticket.result(timeout) == 7
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300, 10**400, None], ids=ascii)
+def test_timeout_may_be_longer_than_a_lock_can_wait(timeout: Any) -> None:
+    ticket = waiting_ticket()
+    found: list[int] = []
+    worker = start(lambda: found.append(ticket.result(timeout)))
+    until(lambda: bool(ticket._waiters))
+    ticket.offset = 7
+    ticket.answer()
+    worker.join()
+    assert found == [7]
+
+
+def waiting_ticket() -> Ticket:
+    """One that nobody has answered."""
+    return Ticket(NOBODY, b"", 0)
 
 
 def test_huge_numbers_are_answered(store: MessageStore) -> None:

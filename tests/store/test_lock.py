@@ -223,11 +223,34 @@ def test_link_in_a_circle_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "a")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+OPEN_AS_NOBODY = """
+import os, sys
+from store import MessageStore, StoreError
+os.chdir(sys.argv[1])  # paths from here on do not lead through folders of others
+if os.geteuid() == 0:  # who may write everywhere
+    os.chown("free", 65534, 65534)
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+for path in ("free", "forbidden", "forbidden/store"):
+    try:
+        MessageStore.open(path).close()
+        print("opened")
+    except StoreError as error:
+        print(type(error).__name__, error)
+"""
+
+
 def test_forbidden_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "forbidden").mkdir(mode=0o500)
-    refused(tmp_path / "forbidden")
-    refused(tmp_path / "forbidden" / "store")
+    here = tmp_path / "here"
+    for name, mode in ((here, 0o755), (here / "free", 0o755), (here / "forbidden", 0o555)):
+        name.mkdir()
+        name.chmod(mode)
+    done = run_child(OPEN_AS_NOBODY, str(here))
+    free, folder, below = done.stdout.splitlines()
+    assert free == "opened", done
+    assert folder.startswith("StoreUnusable forbidden cannot be used as a store: Permission denied")
+    assert below.startswith("StoreUnusable forbidden/store cannot be used as a store: Permission denied")
 
 
 def test_config_of_another_type_is_refused(tmp_path: Path) -> None:
@@ -249,7 +272,7 @@ def test_number_of_lanes_stays_that_of_the_folder(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=3)) as store:
         store.append("t", 0, b"x")
     with MessageStore.open(tmp_path, tiny(lanes=1)) as store:
-        assert store.stats()["lanes"] == 3
+        assert store.stats()["lanes"] == store.config.lanes == 3
         assert store.queue_bounds("t", 0) == (0, 1)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import store as package
 from store import (
     InvalidMessage,
     InvalidTopic,
@@ -24,8 +23,10 @@ from store import (
     OffsetOutOfRange,
     StoreClosed,
     StoreError,
+    StorePoisoned,
 )
 
+from .disks import FailingDisk
 from .helpers import contents, scanned, start, tiny, until
 
 AN_HOUR_MS = 3_600_000  # longer than a test may take: who waits is woken, or the test fails
@@ -339,14 +340,6 @@ def test_only_durable_messages_are_read(store: MessageStore) -> None:
 # -- waiting ------------------------------------------------------------------------------------------
 
 
-def test_wait_ends_without_a_message(store: MessageStore) -> None:
-    store.append("t", 0, b"x")
-    began = time.monotonic()
-    assert store.read("t", 0, 1, wait_ms=60) == []
-    assert store.read("unknown", 0, wait_ms=60) == []
-    assert time.monotonic() - began > 0.1
-
-
 @pytest.mark.parametrize("durability", ["force", "os"])
 def test_wait_ends_with_a_message(tmp_path: Path, durability: str) -> None:
     with MessageStore.open(tmp_path, tiny(durability=durability)) as store:
@@ -357,26 +350,12 @@ def test_wait_ends_with_a_message(tmp_path: Path, durability: str) -> None:
             found.extend(store.read(topic, queue_id, offset, wait_ms=AN_HOUR_MS))
 
         workers = [start(wait_for, *name) for name in (("t", 0, 1), ("new", 5, 0))]
-        until(lambda: store._waiting_readers == 2)
+        until(lambda: len(store._waiting) == 2)
         store.append("new", 5, b"new")
         store.append("t", 0, b"second")
         for worker in workers:
             worker.join()
         assert sorted(message.data for message in found) == [b"new", b"second"]
-
-
-def test_wait_for_a_far_offset_is_out_of_range(store: MessageStore) -> None:
-    store.append("t", 0, b"x")
-    with pytest.raises(OffsetOutOfRange):
-        store.read("t", 0, 5, wait_ms=10_000)
-
-
-def test_close_ends_a_wait(store: MessageStore) -> None:
-    waiting = start(lambda: store.read("t", 0, wait_ms=AN_HOUR_MS))
-    until(lambda: store._waiting_readers == 1)
-    store.close()
-    with pytest.raises(StoreClosed):
-        waiting.join()
 
 
 # -- closing ------------------------------------------------------------------------------------------
@@ -521,11 +500,58 @@ def test_metadata_is_at_most_15_bytes_a_message(tmp_path: Path) -> None:
         assert in_frames / 64_000 < 11 + 0.5  # 10 and the frames' headers; a footer adds 4
 
 
-def test_package_offers_its_errors_as_one_family() -> None:
-    errors = [value for value in vars(package).values() if isinstance(value, type) and issubclass(value, Exception)]
-    assert len(errors) >= 12
-    assert all(issubclass(error, package.StoreError) for error in errors)
-    assert all(error.__doc__ for error in errors)
+# -- what people see ----------------------------------------------------------------------------------
+
+
+def test_store_and_its_answers_show_what_they_are(store: MessageStore, tmp_path: Path) -> None:
+    assert repr(store) == f"<MessageStore {str(tmp_path)!r}, open>"
+    ticket = store.submit("orders", 3, b"x")
+    assert repr(ticket) in ("<Ticket of 'orders'/3: not durable yet>", "<Ticket of 'orders'/3: offset 0>")
+    ticket.result()
+    assert repr(ticket) == "<Ticket of 'orders'/3: offset 0>"
+    assert repr(store.read_batch("orders", 3)) == "<MessageBatch of 1 messages, 1 bytes>"
+    store.close()
+    assert repr(store) == f"<MessageStore {str(tmp_path)!r}, closed>"
+
+
+def test_poisoned_store_and_failed_ticket_show_it(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+        store.append("t", 0, b"x")
+        disk.fail = "write"
+        ticket = store.submit("t", 0, b"y")
+        with pytest.raises(StorePoisoned):
+            ticket.result()
+        assert repr(ticket) == "<Ticket of 't'/0: failed>"
+        assert repr(store).endswith(", poisoned>")
+
+
+def test_constructor_points_to_open() -> None:
+    for arguments in (("data",), ("data", tiny())):
+        with pytest.raises(TypeError, match=r"MessageStore\.open"):
+            MessageStore(*arguments)
+    assert not Path("data").exists()
+
+
+def test_help_shows_nothing_but_the_public_face() -> None:
+    names = {name for name in dir(MessageStore) if not name.startswith("_")}
+    assert names == {
+        "append", "append_async", "append_batch", "close", "flush", "get_range", "open", "queue_bounds", "read",
+        "read_batch", "scan", "stats", "submit",
+    }  # fmt: skip
+
+
+def test_batch_of_a_scan_has_topics_and_queue_ids_as_columns(store: MessageStore) -> None:
+    rows = [(f"t{index % 3}", index % 2, b"%d" % index) for index in range(10)]
+    store.append("none", 9, b"")
+    store.append_batch(rows)
+    batch = list(store.scan())[-1]
+    assert batch.topics == [topic for topic, _, _ in rows]
+    assert batch.queue_ids.dtype == np.int32
+    assert batch.queue_ids.tolist() == [queue for _, queue, _ in rows]
+    assert [(message.topic, message.queue_id, message.data) for message in batch.messages()] == rows
+    empty = store.read_batch("unknown", 0)
+    assert (empty.topics, empty.queue_ids.tolist(), empty.messages()) == ([], [], [])
 
 
 def test_scan_of_a_store_without_messages_is_empty(store: MessageStore) -> None:

@@ -1,0 +1,102 @@
+"""The errors of the public face: one family, each of which survives a copy and a pickle."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import store as package
+from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt, StoreError, StorePoisoned
+from store.errors import again
+
+from .helpers import tiny
+
+PARTS: dict[type[StoreError], tuple[Any, ...]] = {
+    StoreCorrupt: ("a frame is damaged", Path("/data/lane-00/1.seg"), 4096, "Look at it."),
+    OffsetOutOfRange: ("orders", 3, 17, 5, 9),
+}
+ERRORS: list[StoreError] = [
+    value(*PARTS.get(value, ("a sentence that says what to do",)))
+    for value in vars(package).values()
+    if isinstance(value, type) and issubclass(value, StoreError)
+]
+
+
+def pickled(protocol: int) -> Callable[[StoreError], StoreError]:
+    def copy_by(error: StoreError) -> StoreError:
+        found: StoreError = pickle.loads(pickle.dumps(error, protocol))
+        return found
+
+    return copy_by
+
+
+WAYS: dict[str, Callable[[StoreError], StoreError]] = {
+    "copy": copy.copy,
+    "deep copy": copy.deepcopy,
+    "again": again,
+    **{f"pickle {protocol}": pickled(protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)},
+}
+
+
+def test_package_offers_its_errors_as_one_family() -> None:
+    """Whatever it exports as an error, by whatever package that was made."""
+    errors = [getattr(package, name) for name in package.__all__]
+    errors = [value for value in errors if isinstance(value, type) and issubclass(value, BaseException)]
+    assert len(errors) == len(ERRORS) == 14
+    assert all(issubclass(error, StoreError) and error.__doc__ for error in errors)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_error_is_the_same_after_a_copy(error: StoreError, way: str) -> None:
+    error.add_note("seen at night")
+    found = WAYS[way](error)
+    assert found is not error
+    assert type(found) is type(error)
+    assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
+
+
+def test_attributes_are_among_what_a_copy_has() -> None:
+    corrupt, outside = (pickle.loads(pickle.dumps(kind(*parts))) for kind, parts in PARTS.items())
+    assert (corrupt.what, corrupt.file, corrupt.position) == ("a frame is damaged", "/data/lane-00/1.seg", 4096)
+    assert (outside.first, outside.next_offset) == (5, 9)
+
+
+def test_error_that_is_raised_again_keeps_its_cause() -> None:
+    error = StorePoisoned("a write failed")
+    error.__cause__ = OSError(5, "no")
+    assert again(error).__cause__ is error.__cause__
+
+
+def read_past_the_end(path: str) -> None:
+    with MessageStore.open(path, tiny()) as store:
+        store.read("t", 0, 99)
+
+
+def test_error_comes_out_of_a_worker_process(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool, pytest.raises(OffsetOutOfRange) as caught:
+        pool.apply(read_past_the_end, (str(tmp_path),))
+    assert (caught.value.first, caught.value.next_offset) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda: StoreConfig(lanes=0),
+        lambda: CacheConfig(heap_bytes=-1),
+        lambda: CacheConfig(block_bytes=1000),
+        lambda: MessageStore.open(None),  # type: ignore[arg-type]
+        lambda: MessageStore.open("/dev/null/store"),
+        lambda: MessageStore.open("data", {}),  # type: ignore[arg-type]
+    ],
+)
+def test_mistake_is_an_error_of_the_family_before_anything_is_made(mistake: Callable[[], object]) -> None:
+    with pytest.raises(StoreError):
+        mistake()
+    assert not Path("data").exists()
