@@ -288,8 +288,8 @@ def test_a_closed_store_with_a_message_cache_keeps_nothing_of_its_lanes(
         store._caches.give_up(MemoryError("no memory for the test"))
     fill(store, 100, 300)
     until(lambda: store.stats()["log"]["removed_segments"] > 5)
-    lane = weakref.ref(store._lanes[0])
+    lanes = [weakref.ref(lane) for lane in store._lanes]
     store.close()
-    del store
+    store = None  # type: ignore[assignment]
     gc.collect()
-    assert lane() is None
+    assert [lane() for lane in lanes] == [None]

@@ -1,0 +1,146 @@
+"""Sealed segments and their readers: what is held open, what is held in memory, what is decoded how often."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import MessageStore, opened
+from store import sealed as sealed_module
+from store.footer import Footer
+from store.frame import Frame
+from store.ring import Ring
+from store.sealed import HEAD_ENTRIES, SealedSegment
+
+from .helpers import KIB, start, tiny
+
+MOST = 16  # descriptors
+FRAME = 40  # messages
+FRAMES = 100
+
+
+@pytest.fixture(autouse=True)
+def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "OPENED", deque())
+    monkeypatch.setattr(opened, "MOST_DESCRIPTORS", MOST)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    """Of 50 sealed segments and more, in frames of 40 messages; one queue."""
+    with MessageStore.open(tmp_path, tiny()) as filled:
+        for frame in range(FRAMES):
+            filled.append_batch([("t", 0, data_of(frame * FRAME + at)) for at in range(FRAME)])
+    with MessageStore.open(tmp_path, tiny()) as reopened:
+        yield reopened
+
+
+def data_of(offset: int) -> bytes:
+    return b"%d-" % offset * 160
+
+
+def segments_of(store: MessageStore) -> tuple[SealedSegment, ...]:
+    return store._lanes[0].view.sealed
+
+
+# -- what is held open --------------------------------------------------------------------------------
+
+
+def held_by(store: MessageStore) -> Counter[int]:
+    """Who holds descriptors for readers, by identity."""
+    segments = segments_of(store)
+    files = [id(sealed.segment) for sealed in segments if sealed.segment._data is not None]
+    return Counter(files + [id(sealed) for sealed in segments if sealed._index is not None])
+
+
+def entries() -> Counter[int]:
+    return Counter(id(entry()) for entry in opened.OPENED)
+
+
+@pytest.mark.parametrize("most_messages", [3, FRAMES * FRAME])
+def test_readers_of_many_segments_hold_no_more_descriptors_than_they_may(
+    store: MessageStore, most_messages: int
+) -> None:
+    assert len(segments_of(store)) > 2 * MOST
+
+    def read_at_random(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(400 if most_messages < FRAME else 4):
+            first = chance.randrange(FRAMES * FRAME) if most_messages < FRAME else 0
+            found = store.read_batch("t", 0, first, most_messages)
+            assert bytes(found.payload(0)) == data_of(first)
+            assert bytes(found.payload(len(found) - 1)) == data_of(first + len(found) - 1)
+
+    for worker in [start(read_at_random, seed) for seed in range(4)]:
+        worker.join()
+    assert sum(held_by(store).values()) <= MOST
+    open_files = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()]
+    assert sum(name.startswith(str(store.path / "lane-")) for name in open_files) <= MOST + 1  # the one written to
+
+
+def test_what_is_opened_again_after_it_was_let_go_is_counted_again(store: MessageStore) -> None:
+    first, *others = segments_of(store)
+    for _ in range(3):
+        first.segment.read(0, 1)  # as by a run that was found before: without its footer
+        assert entries()[id(first.segment)] == 1
+        for sealed in others:
+            assert len(sealed.footer.first) == 1
+        assert first.segment._data is None
+
+
+def test_a_footer_that_is_let_go_while_it_is_mapped_is_not_kept_uncounted(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed = segments_of(store)[0]
+
+    def slow(*given: Any) -> Any:
+        footer = Footer(*given)
+        sealed.let_go()  # by another thread, for an entry of before
+        return footer
+
+    monkeypatch.setattr(sealed_module, "Footer", slow)
+    store.get_range("t", 0, 0, 1)
+    assert held_by(store) <= entries()
+
+
+# -- heads --------------------------------------------------------------------------------------------
+
+
+def test_heads_that_two_readers_load_at_the_same_time_are_counted_once(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the count would creep up, until no head is held any more and each is decoded for every message."""
+    sealed = max(segments_of(store), key=lambda sealed: len(sealed.footer.frame_position))
+    assert len(sealed.footer.frame_position) > 1
+    monkeypatch.setattr(sealed_module, "HEAD_ENTRIES_KEPT", FRAME + HEAD_ENTRIES)  # one
+    both = threading.Barrier(2)
+    decode = SealedSegment.frame
+    decoded: list[int] = []
+
+    def together(self: SealedSegment, ring: Ring | None, index: int) -> Frame:
+        frame = decode(self, ring, index)
+        decoded.append(index)
+        both.wait(60)
+        return frame
+
+    monkeypatch.setattr(SealedSegment, "frame", together)
+
+    def load() -> None:
+        for _ in range(5):
+            for index in (0, 1):
+                sealed.head(None, index)
+                both.wait(60)
+
+    for worker in [start(load) for _ in range(2)]:
+        worker.join()
+    assert decoded == [0, 0, 1, 1] * 5
+    sealed.head(None, 1)
+    assert len(decoded) == 20
+    assert 0 < sealed.memory_bytes() < 4 * KIB
