@@ -244,12 +244,15 @@ class Reader(Finder):
         times = [head.time_ms for head in heads]
         if not [head for head in heads if head.flags & HAS_EXTRAS]:
             return times, None
-        return times, [
-            run.source.frame(stream.lane.ring, head.index).extras()[entry - head.first_entry]
-            if head.flags & HAS_EXTRAS
-            else None
-            for head, entry in zip(heads, run.entries, strict=True)
-        ]
+        extras: list[Extras | None] = [None] * len(run)
+        decoded: dict[int, list[Extras]] = {}
+        for index, (head, entry) in enumerate(zip(heads, run.entries, strict=True)):
+            if head.flags & HAS_EXTRAS:
+                frame = decoded.get(head.index)
+                if frame is None:  # once a frame: its columns are decoded whole
+                    frame = decoded[head.index] = run.source.frame(stream.lane.ring, head.index).extras()
+                extras[index] = frame[entry - head.first_entry]
+        return times, extras
 
     def _open_details(self, stream: Stream, run: Run, table: OpenTable) -> tuple[Times, list[Extras | None] | None]:
         frames, times, flags = table.frames_of(np.asarray(run.entries, np.uint32))

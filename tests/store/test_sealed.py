@@ -16,10 +16,11 @@ from store import MessageStore, opened
 from store import sealed as sealed_module
 from store.footer import Footer
 from store.frame import Frame
+from store.request import Extras
 from store.ring import Ring
 from store.sealed import HEAD_ENTRIES, SealedSegment
 
-from .helpers import KIB, start, tiny
+from .helpers import KIB, small, start, tiny
 
 MOST = 16  # descriptors
 FRAME = 40  # messages
@@ -144,3 +145,27 @@ def test_heads_that_two_readers_load_at_the_same_time_are_counted_once(
     sealed.head(None, 1)
     assert len(decoded) == 20
     assert 0 < sealed.memory_bytes() < 4 * KIB
+
+
+def test_keys_and_properties_are_decoded_once_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a message would be quadratic: each time it is all of the frame."""
+    with MessageStore.open(tmp_path, small(segment_bytes=256 * KIB)) as store:
+        tickets = [store.submit("t", 0, b"data", key=b"key %d" % at, properties={"at": str(at)}) for at in range(4000)]
+        assert [ticket.result(60) for ticket in tickets] == list(range(4000))
+        store.append_batch([("t", 0, bytes(60 * KIB))] * 5)
+    with MessageStore.open(tmp_path, small()) as store:
+        assert len(segments_of(store)) > 0
+        ends = store.queue_bounds("t", 0)[1]
+        decode = Frame.extras
+        decoded: list[tuple[int, int]] = []
+
+        def noted(frame: Frame) -> list[Extras]:
+            decoded.append((frame.header.sequence, frame.header.position))
+            return decode(frame)
+
+        monkeypatch.setattr(Frame, "extras", noted)
+        found = store.read("t", 0, 0, ends)
+        assert [message.key for message in found[:4000]] == [b"key %d" % at for at in range(4000)]
+        assert [message.properties for message in found[:4000]] == [{"at": str(at)} for at in range(4000)]
+        assert found[4000].key is None
+        assert 0 < len(decoded) == len(set(decoded))
