@@ -173,7 +173,10 @@ class SealedSegment:
             if not head.first_entry <= entries[at] < head.end_entry:
                 raise self._wrong_footer()
             frame = np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))
-            rows.append(frame.take(wanted[at:end] - head.first_entry, axis=0))
+            try:
+                rows.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
+            except IndexError:
+                raise self._wrong_footer() from None
             heads += [head] * (end - at)
             at = end
         named, lows, starts, lengths, checksums = np.concatenate(rows).T
@@ -204,12 +207,15 @@ class SealedSegment:
 
     def frame(self, ring: Ring | None, index: int) -> Frame:
         """The decoded frame with this index in the footer. Raises StoreCorrupt."""
-        position = int(self.footer.frame_position[index])
+        positions = self.footer.frame_position
+        if not 0 <= index < len(positions):
+            raise self._wrong_footer()
+        position = int(positions[index])
         raw, _ = self.segment.fetch(ring, position, HEAD_GUESS_BYTES)
         header = read_frame_header(raw, 0)
         frame = None
         if header is not None and header.sequence == self.segment.sequence and header.position == position:
-            if header.header_bytes > len(raw):
+            if len(raw) < header.header_bytes <= self.record.data_end - position:
                 raw, _ = self.segment.fetch(ring, position, header.header_bytes)
             frame = decode_head(header, raw[: header.header_bytes])
         if frame is None:

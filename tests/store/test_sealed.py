@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from store import MessageStore, opened
+from store import MessageStore, StoreCorrupt, StoreError, opened
 from store import sealed as sealed_module
-from store.footer import Footer
+from store.disk import OsFile
+from store.footer import Footer, FooterData
+from store.format import BLOCK_BYTES
 from store.frame import Frame
 from store.request import Extras
 from store.ring import Ring
-from store.sealed import HEAD_ENTRIES, SealedSegment
+from store.sealed import HEAD_ENTRIES, LONG_RUN, SealedSegment
 
-from .helpers import KIB, small, start, tiny
+from .helpers import KIB, overwrite, seal_of, segment_path, small, start, tiny
 
 MOST = 16  # descriptors
 FRAME = 40  # messages
 FRAMES = 100
+
+Forge = Callable[[Callable[[FooterData], FooterData]], MessageStore]
 
 
 @pytest.fixture(autouse=True)
@@ -169,3 +176,78 @@ def test_keys_and_properties_are_decoded_once_a_frame(tmp_path: Path, monkeypatc
         assert [message.properties for message in found[:4000]] == [{"at": str(at)} for at in range(4000)]
         assert found[4000].key is None
         assert 0 < len(decoded) == len(set(decoded))
+
+
+# -- what no writer writes, with checksums that hold --------------------------------------------------
+
+
+@pytest.fixture
+def forged(tmp_path: Path) -> Forge:
+    """A store whose first segment's footer is changed as a test wants it."""
+
+    def forge(change: Callable[[FooterData], FooterData]) -> MessageStore:
+        with MessageStore.open(tmp_path, tiny()) as store:
+            store.append_batch([("t", 0, data_of(at)) for at in range(3 * FRAME)])
+            store.submit("t", 0, data_of(3 * FRAME), key=b"key", properties={"a": "b"}).result(60)
+            store.append_batch([("t", 1, bytes(60 * KIB))] * 3)
+        path = segment_path(tmp_path, 1)
+        record = seal_of(path)
+        assert record is not None
+        file = OsFile(path, create=False, direct=False)
+        data = change(Footer(file, str(path), record).data())
+        file.close()
+        content = data.pack(1)
+        overwrite(path, record.footer_position, content)
+        overwrite(path, BLOCK_BYTES, record._replace(footer_bytes=len(content)).pack())
+        return MessageStore.open(tmp_path, tiny())
+
+    return forge
+
+
+NONE, NO_TIMES = np.empty(0, np.uint32), np.empty(0, np.int64)
+
+
+@pytest.mark.parametrize("entry", [1, 1 << 31, (1 << 32) - 2])
+@pytest.mark.parametrize("place", [0, 2, 50])
+@pytest.mark.parametrize("limit", [1, LONG_RUN])
+def test_an_entry_that_is_another_message_or_none_is_damage(forged: Forge, entry: int, place: int, limit: int) -> None:
+    def change(data: FooterData) -> FooterData:
+        entries = data.entries.copy()
+        entries[place] = entry
+        return replace(data, entries=entries)
+
+    with forged(change) as store, pytest.raises(StoreCorrupt, match="wrong message"):
+        store.get_range("t", 0, place if limit == 1 else 0, limit)
+
+
+def test_messages_without_frames_are_damage(forged: Forge) -> None:
+    with forged(lambda data: replace(data, frame_position=NONE, frame_entry=NONE, frame_time=NO_TIMES)) as store:
+        with pytest.raises(StoreCorrupt, match="wrong message"):
+            store.get_range("t", 0, 0, 1)
+        with pytest.raises(StoreCorrupt, match="table of frames"):
+            list(store.scan())
+
+
+@pytest.mark.parametrize("frame", [0, 1])
+def test_a_scan_passes_over_no_frame_that_the_footer_leaves_out(forged: Forge, frame: int) -> None:
+    def change(data: FooterData) -> FooterData:
+        kept = np.arange(len(data.frame_entry)) != frame
+        position, entry, time = data.frame_position[kept], data.frame_entry[kept], data.frame_time[kept]
+        return replace(data, frame_position=position, frame_entry=entry, frame_time=time)
+
+    with forged(change) as store, pytest.raises(StoreCorrupt, match="table of frames"):
+        list(store.scan())
+
+
+def test_properties_that_are_no_json_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "dumps", lambda *given, **named: "{no JSON")
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append_batch([("t", 0, b"first")] * 3)
+        store.append("t", 0, b"data", properties={"a": "b"})
+        with pytest.raises(StoreCorrupt, match="properties") as caught:
+            store.read("t", 0)
+        assert caught.value.file == str(segment_path(tmp_path, 1))
+        content = segment_path(tmp_path, 1).read_bytes()
+        assert content[caught.value.position :].startswith(b"data")
+        with pytest.raises(StoreError, match="offset 3"):
+            store.read_batch("t", 0).message(3)
