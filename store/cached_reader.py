@@ -1,7 +1,8 @@
 """Reads of a store that has caches: the ring first, then the message cache, the read cache, and the device.
 
 A cache is asked for bytes alone. Whether a message may be read, the log says; its checksum is the log's as well, or was
-taken from the log's table together with the bytes. What a cache has wrong is read from the log.
+taken from the log's table together with the bytes. What a cache has wrong is read from the log. One that fails is
+given up, whatever its error: the log has everything.
 """
 
 from __future__ import annotations
@@ -60,10 +61,13 @@ class CachedReader(Reader):
         """Somebody has read a stream up to an offset."""
         messages, key = self._caches.messages, self._caches.key(stream.lane, stream.number)
         assert messages is not None
-        if self._follows and messages.cursors is not None:
-            messages.cursors.move(key, READ_THROUGH, offset)
-        if self._releases:
-            messages.release(key, offset)
+        try:
+            if self._follows and messages.cursors is not None:
+                messages.cursors.move(key, READ_THROUGH, offset)
+            if self._releases:
+                messages.release(key, offset)
+        except Exception as error:
+            self._caches.give_up(error)
 
     # -- the short way: no place in the log is looked up for what is cached ---------------------------
 
@@ -90,7 +94,11 @@ class CachedReader(Reader):
         caches = self._caches
         if caches.messages is None:
             return NO_HIT
-        hit = caches.messages.read(caches.key(stream.lane, stream.number), offset, limit)
+        try:
+            hit = caches.messages.read(caches.key(stream.lane, stream.number), offset, limit)
+        except Exception as error:
+            caches.give_up(error)
+            return NO_HIT
         size = 0
         for data, checksum in zip(hit.payloads, hit.tags, strict=True):
             if checksum64(data) & LOW_32 != checksum:
@@ -122,7 +130,11 @@ class CachedReader(Reader):
         if messages is None:
             return self._below(stream, run)
         first, limit = run.offsets[0], run.offsets[-1] + 1 - run.offsets[0]
-        hit = messages.read(self._caches.key(stream.lane, stream.number), first, limit)
+        try:
+            hit = messages.read(self._caches.key(stream.lane, stream.number), first, limit)
+        except Exception as error:
+            self._caches.give_up(error)
+            hit = NO_HIT
         if not hit.offsets:
             return self._below(stream, run)
         if len(hit.offsets) == len(run) and self._are_sound(run, hit.payloads):
@@ -181,8 +193,12 @@ class CachedReader(Reader):
         messages = self._caches.messages
         if messages is not None and messages.edges is not None:
             first, limit = run.offsets[0], run.offsets[-1] + 1 - run.offsets[0]
-            edges = messages.read_edges(self._caches.key(stream.lane, stream.number), first, limit)
-            found = self._between_edges(run, edges) if edges.offsets else None
+            edges = None
+            try:
+                edges = messages.read_edges(self._caches.key(stream.lane, stream.number), first, limit)
+            except Exception as error:
+                self._caches.give_up(error)
+            found = self._between_edges(run, edges) if edges is not None and edges.offsets else None
             if found is not None:
                 return found
         return super()._stored(stream, run)

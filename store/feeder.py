@@ -57,11 +57,17 @@ class Feeder:
             pass
 
     def close(self) -> None:
-        """End the thread; what it did not get to stays uncached."""
+        """End the thread; what it did not get to stays uncached. No lane is followed any longer."""
         self._closing = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._stop_feeds()
+
+    def _stop_feeds(self) -> None:
+        """Let go of the lanes' tables and segments: whoever waits for a segment's end would wait for ever."""
+        for feed in self._feeds:
+            feed.stop()
 
     def _run(self) -> None:
         try:
@@ -72,8 +78,7 @@ class Feeder:
                 while self._waits(END_PART) and self.step() and not self._closing:
                     time.sleep(PAUSE_S)
         except Exception as error:  # a cache is never worth an append
-            for feed in self._feeds:
-                feed.stop()
+            self._stop_feeds()
             self._give_up(error)
 
     def _sleep(self) -> None:

@@ -23,9 +23,8 @@ class Finder:
         if number < 0:
             return 0, 0
         first = next_offset = None
-        for sealed in view.sealed[:1]:
-            first = sealed.first_of(number)[0]
         if view.sealed:
+            first = view.sealed[0].first_offset(number)
             begin, count = view.sealed[-1].first_of(number)
             next_offset = begin + count
         for opened in view.open:

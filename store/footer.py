@@ -15,7 +15,16 @@ from xxhash import xxh3_64
 
 from .disk import LogFile
 from .errors import StoreCorrupt
-from .format import FOOTER_MAGIC, FORMAT_VERSION, SealRecord, checksum64
+from .format import (
+    DATA_START,
+    FOOTER_MAGIC,
+    FORMAT_VERSION,
+    LOST_ENTRY,
+    MAX_OFFSET,
+    MAX_TOPIC_BYTES,
+    SealRecord,
+    checksum64,
+)
 
 _FIXED = struct.Struct("<8sIIIIIIQqqq")
 _SECTIONS = 9
@@ -101,19 +110,27 @@ def by_stream(numbers: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.intp]:
 class Footer:
     """A mapped footer. Its header and stream and frame tables are checked when it is opened.
 
-    `entries` is not checked as a whole: each entry that is looked up leads to a frame that must name the
-    same stream and offset, which finds a wrong one.
+    Not only their checksums: also that the numbers in them can be relied on as indexes, positions and offsets.
+
+    `entries` is not checked as a whole, since that would load it: each entry that is looked up leads to a frame
+    that must name the same stream and offset, which finds a wrong one. `check_entries` is for who takes all of it.
     """
 
     def __init__(self, file: LogFile, path: str, record: SealRecord) -> None:
         self.path = path
         self.position = record.footer_position
+        self._record = record
+        if self.position + record.footer_bytes > file.size():
+            raise StoreCorrupt("the footer is cut short", path, self.position)
         self._bytes = _map(file, record)
-        self._check_header(record)
+        self._check_header()
         fixed = _FIXED.unpack_from(self._bytes, 0)
         _, _, self.topic_count, self._name_bytes, streams, entries, frames, _, low, high, due = fixed
         self.time_min_ms, self.time_max_ms, self.due_max_ms = low, high, due
         self._sums = _SUMS.unpack_from(self._bytes, _FIXED.size)
+        sizes = (self._name_bytes, *(4 * streams,) * 2, 8 * streams, 4 * (streams + 1), 4 * entries)
+        if HEADER_BYTES + sum(map(_round8, (*sizes, *(4 * frames,) * 2, 8 * frames))) != len(self._bytes):
+            raise StoreCorrupt("the footer's sizes do not add up", path, self.position)
         self._at = HEADER_BYTES + _round8(self._name_bytes)
         self._section = 1
         self.stream_topic = self._array("<u4", streams)
@@ -126,10 +143,11 @@ class Footer:
         self.frame_position = self._array("<u4", frames)
         self.frame_entry = self._array("<u4", frames)
         self.frame_time = self._array("<i8", frames)
+        self._check_tables()
 
-    def _check_header(self, record: SealRecord) -> None:
+    def _check_header(self) -> None:
         head = bytes(self._bytes[:HEADER_BYTES])
-        if len(head) < HEADER_BYTES or record.footer_bytes != len(self._bytes):
+        if len(head) < HEADER_BYTES or self._record.footer_bytes != len(self._bytes):
             raise StoreCorrupt("the footer is cut short", self.path, self.position)
         if checksum64(head[:-8]) != _SUMS.unpack_from(head, _FIXED.size)[-1]:
             raise StoreCorrupt("the footer's header is damaged", self.path, self.position)
@@ -150,18 +168,39 @@ class Footer:
         if checksum64(self._bytes[at : at + size]) != self._sums[index]:
             raise StoreCorrupt("the footer is damaged", self.path, self.position + at)
 
+    def _check_tables(self) -> None:
+        """What nobody could have written is damage, whatever the checksums say."""
+        start, position, entry = self.start, self.frame_position, self.frame_entry
+        streams = (self.stream_topic < self.topic_count).all() and _all_within(self.first, 0, MAX_OFFSET)
+        rows = _never_falls(start) and (start[0], start[-1]) == (0, len(self.entries))
+        in_data = _never_falls(position) and _all_within(position, DATA_START, self._record.data_end - 1)
+        if not (streams and rows):
+            raise StoreCorrupt("the footer's table of streams makes no sense", self.path, self.position)
+        if not (in_data and _never_falls(entry) and _all_within(entry, 0, self._record.entries)):
+            raise StoreCorrupt("the footer's table of frames makes no sense", self.path, self.position)
+
     def check_entries(self) -> None:
-        """Check the one section that opening leaves unchecked."""
+        """Check what opening leaves unchecked: all entries, and the names."""
         at = HEADER_BYTES + _round8(self._name_bytes)
         for item, count in ((4, len(self.first)), (4, len(self.first)), (8, len(self.first)), (4, len(self.start))):
             at += _round8(item * count)
         self._check_section(5, at, _round8(4 * len(self.entries)))
+        if not ((self.entries < self._record.entries) | (self.entries == LOST_ENTRY)).all():
+            raise StoreCorrupt("the footer's entries do not agree with the frames", self.path, self.position)
+        self.topics()
 
     def topics(self) -> list[str]:
-        """The topic names, by index."""
+        """The topic names, by index. Raises StoreCorrupt."""
         self._check_section(0, HEADER_BYTES, _round8(self._name_bytes))
-        packed = zlib.decompress(self._bytes[HEADER_BYTES : HEADER_BYTES + self._name_bytes])
-        return [name.decode() for name in packed.split(b"\0")] if self.topic_count else []
+        packed = self._bytes[HEADER_BYTES : HEADER_BYTES + self._name_bytes]
+        most = max(1, self.topic_count * (MAX_TOPIC_BYTES + 1))  # however much the bytes would become
+        try:
+            names = zlib.decompressobj().decompress(packed, most).decode().split("\0") if self.topic_count else []
+        except (zlib.error, UnicodeDecodeError):
+            names = []
+        if len(names) != self.topic_count:
+            raise StoreCorrupt("the footer's names cannot be decoded", self.path, self.position + HEADER_BYTES)
+        return names
 
     def row(self, number: int) -> tuple[int, int, int]:
         """(first offset, begin, end) of a stream: its messages are `entries[begin:end]`."""
@@ -183,10 +222,18 @@ class Footer:
         )  # fmt: skip
 
 
+def _never_falls(values: npt.NDArray[np.integer]) -> bool:
+    return bool((values[1:] >= values[:-1]).all())
+
+
+def _all_within(values: npt.NDArray[np.integer], low: int, high: int) -> bool:
+    return not len(values) or (low <= int(values.min()) and int(values.max()) <= high)
+
+
 def _map(file: LogFile, record: SealRecord) -> memoryview:
     """The footer's bytes, mapped where the file can be mapped."""
     fileno = getattr(file, "fileno", None)
-    if fileno is None or record.footer_position + record.footer_bytes > file.size():
+    if fileno is None:
         return memoryview(file.read(record.footer_position, record.footer_bytes))
     begin = record.footer_position & -mmap.ALLOCATIONGRANULARITY
     skip = record.footer_position - begin

@@ -83,6 +83,10 @@ HAS_EXTRAS: Final = HAS_DUE | HAS_KEYS | HAS_PROPERTIES
 NO_TIME: Final = -(1 << 63)
 NO_BYTES: Final = 0xFFFFFFFF
 LOST_ENTRY: Final = 0xFFFFFFFF
+MAX_LANES: Final = 64
+MAX_OFFSET: Final = 1 << 62  # no queue gets so far
+MAX_DATA_END: Final = 1 << 34  # a frame begins below 4 GiB, and 32 bits say how long each of its parts is
+LEAST_MESSAGE_BYTES: Final = 10  # of a frame's columns
 MAX_FRAME_MESSAGES: Final = 4096  # under 65,536, so that `lows` place what follows a lost frame
 
 # Seal record states.
@@ -140,12 +144,13 @@ class StoreHeader(NamedTuple):
 
     @classmethod
     def unpack(cls, block: bytes) -> StoreHeader | None:
-        """The header, or None when the bytes are not one (wrong magic, version or checksum)."""
+        """The header, or None when the bytes are not one (wrong magic, version or checksum, or no such store)."""
         body = _checked(block, _STORE.size)
         if body is None:
             return None
         magic, version, store_id, lanes = _STORE.unpack(body)
-        return cls(store_id, lanes) if (magic, version) == (STORE_MAGIC, FORMAT_VERSION) else None
+        known = (magic, version) == (STORE_MAGIC, FORMAT_VERSION) and 1 <= lanes <= MAX_LANES
+        return cls(store_id, lanes) if known else None
 
 
 class SegmentHeader(NamedTuple):
@@ -200,14 +205,25 @@ class SealRecord(NamedTuple):
 
     @classmethod
     def unpack(cls, block: bytes) -> SealRecord | None:
-        """The record, or None when the segment is open (or the record is torn: then it is scanned)."""
+        """The record, or None when the segment is open (or the record is torn or nonsense: then it is scanned)."""
         body = _checked(block, _SEAL.size)
         if body is None:
             return None
         magic, version, *rest = _SEAL.unpack(body)
         record = cls(*rest)
-        known = (magic, version) == (SEAL_MAGIC, FORMAT_VERSION) and record.state in (CLOSED, SEALED)
-        return record if known else None
+        known = (magic, version) == (SEAL_MAGIC, FORMAT_VERSION)
+        return record if known and record.is_possible else None
+
+    @property
+    def is_possible(self) -> bool:
+        """Could these numbers have been written? Whoever reads the record relies on their order and their sizes.
+
+        Whether the footer lies inside of the file is seen when it is opened.
+        """
+        footer = (self.footer_position, self.footer_bytes)
+        ends = footer == (0, 0) if self.state == CLOSED else footer[0] == align_up(self.data_end)
+        columns_end = DATA_START + LEAST_MESSAGE_BYTES * self.entries
+        return self.state in (CLOSED, SEALED) and ends and columns_end <= self.data_end <= MAX_DATA_END
 
 
 class FrameHeader(NamedTuple):
@@ -256,7 +272,7 @@ def read_frame_header(view: memoryview | bytes, at: int) -> FrameHeader | None:
         return None
     header = FrameHeader(*rest)
     plain = header.count <= MAX_FRAME_MESSAGES and not header.flags & ~KNOWN_FLAGS
-    return header if plain and header.header_bytes >= FRAME_HEADER_BYTES + 10 * header.count else None
+    return header if plain and header.header_bytes >= FRAME_HEADER_BYTES + LEAST_MESSAGE_BYTES * header.count else None
 
 
 def check_frame_head(header: FrameHeader, raw: bytes) -> FrameHead | None:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from .format import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
-    HAS_EXTRAS,
     HAS_KEYS,
     HAS_PROPERTIES,
     HAS_STREAMS,
@@ -156,13 +155,18 @@ class Frame:
 
 
 def decode_head(header: FrameHeader, raw: bytes) -> Frame | None:
-    """The frame whose first `header_bytes` are `raw`, if its checksum holds and its sizes agree."""
+    """The frame whose first `header_bytes` are `raw`, if its checksum holds and its sizes agree.
+
+    Here is where all columns are checked, the optional ones included: who has a frame can decode it.
+    """
     head = check_frame_head(header, raw)
     if head is None:
         return None
     count, columns = header.count, head.columns
     number_type, number_bytes = ("<u4", 4) if header.flags & WIDE_NUMBERS else ("<u2", 2)
     length_type, length_bytes = ("<u4", 4) if header.flags & WIDE_LENGTHS else ("<u2", 2)
+    if (number_bytes + length_bytes + 6) * count > len(columns):
+        return None
     at = number_bytes * count
     numbers = np.frombuffer(columns, number_type, count)
     lengths = np.frombuffer(columns, length_type, count, at)
@@ -171,9 +175,10 @@ def decode_head(header: FrameHeader, raw: bytes) -> Frame | None:
     checksums = np.frombuffer(columns, "<u4", count, at + 2 * count)
     if int(lengths.sum(dtype=np.int64)) != header.payload_bytes:
         return None
-    return Frame(
+    frame = Frame(
         head, numbers.astype(np.uint32), lengths.astype(np.uint32), lows, checksums, at + 6 * count
     )  # fmt: skip
+    return frame if _Optional(frame).are_whole() else None
 
 
 def decode_at(view: memoryview | bytes, at: int) -> Frame | None:
@@ -193,6 +198,26 @@ class _Optional:
         self.columns = frame.head.columns
         self.at = frame.extras_at
 
+    def are_whole(self) -> bool:
+        """Do they end where the header says that they do?"""
+        try:
+            if self.flags & HAS_STREAMS:
+                self.definitions()
+            else:
+                self._pass_extras()
+        except (ValueError, struct.error):  # something lies behind the end, or is not UTF-8
+            return False
+        return self.at == len(self.columns)
+
+    def _pass_extras(self) -> None:
+        """Go behind them without making objects."""
+        if self.flags & HAS_DUE:
+            self.at += 8 * self.count
+        for flag in (HAS_KEYS, HAS_PROPERTIES):
+            if self.flags & flag:
+                lengths = self._blob_lengths()
+                self.at += int(lengths.sum(dtype=np.int64, where=lengths != NO_BYTES))
+
     def extras(self) -> list[Extras]:
         due: Sequence[int | None] = [None] * self.count
         if self.flags & HAS_DUE:
@@ -203,11 +228,14 @@ class _Optional:
         properties = self._blobs() if self.flags & HAS_PROPERTIES else repeat(None)
         return [Extras(*row) for row in zip(due, keys, properties, strict=False)]
 
-    def _blobs(self) -> list[bytes | None]:
-        lengths = np.frombuffer(self.columns, "<u4", self.count, self.at).tolist()
+    def _blob_lengths(self) -> Uint32s:
+        lengths: Uint32s = np.frombuffer(self.columns, "<u4", self.count, self.at)
         self.at += 4 * self.count
+        return lengths
+
+    def _blobs(self) -> list[bytes | None]:
         values: list[bytes | None] = []
-        for length in lengths:
+        for length in self._blob_lengths().tolist():
             if length == NO_BYTES:
                 values.append(None)
                 continue
@@ -216,8 +244,7 @@ class _Optional:
         return values
 
     def definitions(self) -> list[Definition]:
-        if self.flags & HAS_EXTRAS:
-            self.extras()
+        self._pass_extras()
         (count,) = struct.unpack_from("<I", self.columns, self.at)
         self.at += 4
         found = []

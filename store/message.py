@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .errors import StoreError
 from .request import Extras
 
 
@@ -117,8 +118,11 @@ class MessageBatch:
 def make_message(
     topic: str, queue_id: int, offset: int, data: bytes, time_ms: int, extra: Extras | None
 ) -> Message:
-    """A Message from its parts."""
+    """A Message from its parts. Raises StoreError if its properties are none that `append` takes."""
     if extra is None:
         return Message(topic, queue_id, offset, data, time_ms, None, None, None)
-    properties = json.loads(extra.properties) if extra.properties is not None else None
+    try:
+        properties = json.loads(extra.properties) if extra.properties is not None else None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"the properties of {topic!r}/{queue_id} at offset {offset} cannot be decoded") from error
     return Message(topic, queue_id, offset, data, time_ms, extra.due_ms, extra.key, properties)

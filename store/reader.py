@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .buffers import BufferPool
-from .errors import OffsetOutOfRange, StoreCorrupt
+from .errors import OffsetOutOfRange, StoreCorrupt, StoreError
 from .finder import RUN_MESSAGES, Finder
 from .format import HAS_EXTRAS, checksum64
 from .frame import decode_at
@@ -187,8 +187,14 @@ class Reader(Finder):
         for run in self._within(stream, offset, limit, max_bytes):
             datas = self.payloads(stream, run)
             times, extras = self._details(stream, run)
-            for at, data, time_ms, extra in zip(run.offsets, datas, times, extras or [None] * len(run), strict=True):
-                messages.append(make_message(stream.topic, stream.queue_id, at, data, int(time_ms), extra))
+            try:
+                for at, data, time_ms, extra in zip(
+                    run.offsets, datas, times, extras or [None] * len(run), strict=True
+                ):
+                    messages.append(make_message(stream.topic, stream.queue_id, at, data, int(time_ms), extra))
+            except StoreError as error:
+                position = run.places[0][run.offsets.index(at)]
+                raise StoreCorrupt("a message's properties cannot be decoded", run.segment.path, position) from error
         return messages
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
@@ -244,12 +250,15 @@ class Reader(Finder):
         times = [head.time_ms for head in heads]
         if not [head for head in heads if head.flags & HAS_EXTRAS]:
             return times, None
-        return times, [
-            run.source.frame(stream.lane.ring, head.index).extras()[entry - head.first_entry]
-            if head.flags & HAS_EXTRAS
-            else None
-            for head, entry in zip(heads, run.entries, strict=True)
-        ]
+        extras: list[Extras | None] = [None] * len(run)
+        decoded: dict[int, list[Extras]] = {}
+        for index, (head, entry) in enumerate(zip(heads, run.entries, strict=True)):
+            if head.flags & HAS_EXTRAS:
+                frame = decoded.get(head.index)
+                if frame is None:  # once a frame: its columns are decoded whole
+                    frame = decoded[head.index] = run.source.frame(stream.lane.ring, head.index).extras()
+                extras[index] = frame[entry - head.first_entry]
+        return times, extras
 
     def _open_details(self, stream: Stream, run: Run, table: OpenTable) -> tuple[Times, list[Extras | None] | None]:
         frames, times, flags = table.frames_of(np.asarray(run.entries, np.uint32))

@@ -77,13 +77,19 @@ class _Part:
         else:
             positions, entries = source.table.frame_position.tolist(), source.table.frame_entry.tolist()
             offsets = self._noted
+        done = 0
         for position, first in zip(positions, entries, strict=False):
-            if first >= len(offsets):
+            if isinstance(source, OpenSegment) and first >= len(offsets):
                 return
             frame = _frame_at(self._reader, self._segment, position)
-            count = min(frame.header.count, len(offsets) - first)
-            if count:
-                yield _batch(self._reader, self._segment, frame, offsets[first : first + count], names)
+            if frame.header.first_entry != first or not _are_lost(offsets[done:first]):
+                raise StoreCorrupt("the table of frames does not agree with the frames", self._segment.path, position)
+            done = first + frame.header.count
+            part = offsets[first:done]  # fewer than the frame has, where recovery has cut a torn one
+            if len(part):
+                yield _batch(self._reader, self._segment, frame, part, names)
+        if not _are_lost(offsets[done:]):
+            raise StoreCorrupt("the table of frames does not name all frames", self._segment.path, 0)
 
     def close(self) -> None:
         """End reading."""
@@ -104,6 +110,11 @@ def _sealed_offsets(sealed: SealedSegment) -> npt.NDArray[np.int64]:
     kept = footer.entries != LOST_ENTRY
     offsets[footer.entries[kept]] = values[kept]
     return offsets
+
+
+def _are_lost(offsets: npt.NDArray[np.int64]) -> bool:
+    """Nothing is passed over but what a repair gave up."""
+    return not len(offsets) or bool((offsets == NO_OFFSET).all())
 
 
 def _open_offsets(opened: OpenSegment) -> npt.NDArray[np.int64]:
@@ -153,6 +164,8 @@ def _batch(
     positions = lengths.cumsum() - lengths
     times = np.full(count, header.time_ms, np.int64)
     numbers = frame.numbers[:count]
+    if int(numbers.max()) >= len(names):
+        raise StoreCorrupt("a frame's stream was never defined", segment.path, header.position)
     extras = frame.extras()[:count] if header.flags & HAS_EXTRAS else None
     if not kept.all():
         positions, lengths, offsets = positions[kept], lengths[kept], offsets[kept]

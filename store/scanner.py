@@ -7,7 +7,6 @@ work side by side.
 from __future__ import annotations
 
 import mmap
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +33,6 @@ CHUNK_BYTES = 4 << 20
 # keeps the device busy meanwhile.
 READ_THREADS = 2
 CHUNKS_AHEAD = 4
-IDLE_REFERENCES = 3  # the list's, the loop variable's and the argument's of getrefcount
 
 
 def open_sequential(disk: Disk, path: Path) -> LogFile:
@@ -59,19 +57,28 @@ class ChunkBuffers:
     def take(self) -> memoryview:
         """A chunk's memory: one that nobody looks at any more, or a new one.
 
-        New pages are dear, and views that callers keep hold a reference to their chunk's mapping.
+        New pages are dear. There is nothing to give back: a mapping knows whether there are views of it.
         """
         with self._lock:
             for buffer in self._buffers:
-                if sys.getrefcount(buffer) <= IDLE_REFERENCES:
+                if _is_free(buffer):
                     return memoryview(buffer)
             fresh = mmap.mmap(-1, CHUNK_BYTES)
             self._buffers.append(fresh)
             return memoryview(fresh)
 
 
+def _is_free(buffer: mmap.mmap) -> bool:
+    """Whether there is no view of it, nor an array or a slice made of one: only then it may be resized, to its size."""
+    try:
+        buffer.resize(len(buffer))
+    except BufferError:
+        return False
+    return True
+
+
 class ChunkReader:
-    """Ranges of a file as memoryviews, read sequentially with some chunks of read-ahead.
+    """Ranges of a file as memoryviews, to read only, read sequentially with some chunks of read-ahead.
 
     A range inside one chunk is a view without a copy and keeps its chunk alive; one across a border is
     copied. Only forward reading is fast.
@@ -141,7 +148,7 @@ class ChunkReader:
             if count == 0:
                 break
             done += count
-        return buffer[: min(done, self.size_bytes - begin)]
+        return buffer[: min(done, self.size_bytes - begin)].toreadonly()
 
     def begin(self) -> None:
         """Start reading ahead from the beginning, before anybody asks."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 import struct
-import weakref
+import threading
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,8 +14,9 @@ import numpy.typing as npt
 from .disk import Disk
 from .errors import StoreCorrupt
 from .footer import Footer, FooterData
-from .format import FRAME_HEADER_BYTES, LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
+from .format import LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
 from .frame import Frame, decode_head
+from .opened import note_opened
 from .ring import Ring
 from .run import Run
 from .segment import Segment
@@ -36,11 +36,6 @@ HEAD_ENTRIES = 20  # what a head costs beside its columns, in entries
 HEAD_GUESS_BYTES = 4096
 
 
-# Sealed segments with a mapped footer and an open file, two descriptors each, in the order of opening; one
-# list for the process, as the limit on descriptors is.
-OPENED: deque[weakref.ref[SealedSegment]] = deque()
-
-
 class Head:
     """The columns of a frame as a reader wants them: `ROW.unpack_from(rows, at * ROW.size)` is all of a message."""
 
@@ -56,63 +51,69 @@ class Head:
         columns = (frame.numbers, frame.lows, frame.starts(), frame.lengths, frame.checksums)
         self.rows = np.array(columns, np.uint32).T.tobytes()
 
+    @property
+    def held_entries(self) -> int:
+        """What it costs to hold it."""
+        return self.end_entry - self.first_entry + HEAD_ENTRIES
+
 
 class Index(NamedTuple):
-    """The columns of a mapped footer that every look-up wants; single items of a view cost a third of an array's."""
+    """A mapped footer, and the columns that every look-up wants: a view's single items cost a third of an array's."""
 
     streams: int
     first: memoryview
     start: memoryview
     entries: memoryview
     frame_entry: memoryview
+    footer: Footer
 
 
 class SealedSegment:
     """A segment that is found through its mapped footer.
 
     Only a bounded number of frame heads is held in memory; the rest is mapped.
+
+    Any number of threads may read. They share
+        * `_index`, the mapped footer and all that is looked up in it: one attribute, so it comes and goes as a whole.
+          Who looks up takes it once, and the mapping lasts as long as that. Two threads may map it at the same time;
+          one of the mappings is dropped then;
+        * `_heads`, whose items never change once they are in it. It grows and shrinks under `_keeping`, together
+          with `_held_entries`, which is what its heads cost; looking one up is a single operation and takes no lock.
     """
 
     def __init__(self, segment: Segment, record: SealRecord) -> None:
         self.segment = segment
         self.record = record
-        self._footer: Footer | None = None
         self._index: Index | None = None
+        self._keeping = threading.Lock()
         self._held_entries = 0
         self._heads: OrderedDict[int, Head] = OrderedDict()
 
     @property
     def footer(self) -> Footer:
         """The footer, mapped and checked at first use. Raises StoreCorrupt."""
-        footer = self._footer
-        if footer is None:
-            footer = self._footer = Footer(self.segment.data, str(self.segment.path), self.record)
-            self._limit_open()
-        return footer
-
-    def _limit_open(self) -> None:
-        """Have the segment that was opened first let go of its descriptors when there are too many."""
-        OPENED.append(weakref.ref(self))
-        most = min(512, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
-        while len(OPENED) > most:
-            oldest = OPENED.popleft()()
-            if oldest is not None and oldest is not self:
-                oldest._index = oldest._footer = None
-                oldest.segment.let_go()
+        return (self._index or self.index).footer
 
     @property
     def index(self) -> Index:
-        """The footer's columns for single look-ups."""
+        """The footer with its columns for single look-ups. Raises StoreCorrupt."""
         index = self._index
         if index is None:
-            footer = self.footer
-            columns = (footer.first, footer.start, footer.entries, footer.frame_entry)
-            index = self._index = Index(len(footer.first), *(memoryview(column.data) for column in columns))
+            footer = Footer(self.segment.data, str(self.segment.path), self.record)
+            index = self._index = Index(
+                len(footer.first), memoryview(footer.first.data), memoryview(footer.start.data),
+                memoryview(footer.entries.data), memoryview(footer.frame_entry.data), footer,
+            )  # fmt: skip
+            note_opened(self)
         return index
+
+    def let_go(self) -> None:
+        """Give the mapping back until it is wanted again. Readers inside keep theirs."""
+        self._index = None
 
     def first_of(self, number: int) -> tuple[int, int]:
         """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
-        streams, first, start, _, _ = self._index or self.index
+        streams, first, start, _, _, _ = self._index or self.index
         return (first[number], start[number + 1] - start[number]) if number < streams else (0, 0)
 
     def first_offset(self, number: int) -> int:
@@ -122,7 +123,7 @@ class SealedSegment:
 
     def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
         """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""
-        _, first, start, all_entries, _ = self._index or self.index
+        _, first, start, all_entries, _, _ = self._index or self.index
         begin = start[number] + offset - first[number]
         entries = all_entries[begin : min(start[number + 1], begin + limit)].tolist()
         offsets: Sequence[int] = range(offset, offset + len(entries))
@@ -172,7 +173,10 @@ class SealedSegment:
             if not head.first_entry <= entries[at] < head.end_entry:
                 raise self._wrong_footer()
             frame = np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))
-            rows.append(frame.take(wanted[at:end] - head.first_entry, axis=0))
+            try:
+                rows.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
+            except IndexError:
+                raise self._wrong_footer() from None
             heads += [head] * (end - at)
             at = end
         named, lows, starts, lengths, checksums = np.concatenate(rows).T
@@ -187,26 +191,31 @@ class SealedSegment:
         """The head of the frame with this index in the footer. Raises StoreCorrupt."""
         found = self._heads.get(index)
         if found is None:
-            frame = self.frame(ring, index)
-            found = Head(frame, index)
-            self._heads[index] = found
-            self._held_entries += frame.header.count + HEAD_ENTRIES
-            while self._held_entries > HEAD_ENTRIES_KEPT:
-                try:
-                    oldest = self._heads.popitem(last=False)[1]
-                    self._held_entries -= oldest.end_entry - oldest.first_entry + HEAD_ENTRIES
-                except KeyError:
-                    break  # another reader was faster
+            found = Head(self.frame(ring, index), index)
+            self._keep(found)
         return found
+
+    def _keep(self, head: Head) -> None:
+        """Hold a head for the readers to come, and the oldest ones no longer if they are too many."""
+        with self._keeping:
+            if self._heads.setdefault(head.index, head) is head:  # else another reader has put it there meanwhile
+                self._held_entries += head.held_entries
+            while self._held_entries > HEAD_ENTRIES_KEPT and self._heads:
+                self._held_entries -= self._heads.popitem(last=False)[1].held_entries
+            if not self._heads:
+                self._held_entries = 0  # whatever an interrupt left it at
 
     def frame(self, ring: Ring | None, index: int) -> Frame:
         """The decoded frame with this index in the footer. Raises StoreCorrupt."""
-        position = int(self.footer.frame_position[index])
+        positions = self.footer.frame_position
+        if not 0 <= index < len(positions):
+            raise self._wrong_footer()
+        position = int(positions[index])
         raw, _ = self.segment.fetch(ring, position, HEAD_GUESS_BYTES)
         header = read_frame_header(raw, 0)
         frame = None
         if header is not None and header.sequence == self.segment.sequence and header.position == position:
-            if header.header_bytes > len(raw):
+            if len(raw) < header.header_bytes <= self.record.data_end - position:
                 raw, _ = self.segment.fetch(ring, position, header.header_bytes)
             frame = decode_head(header, raw[: header.header_bytes])
         if frame is None:
@@ -215,13 +224,15 @@ class SealedSegment:
 
     def memory_bytes(self) -> int:
         """Memory that is not mapped: the decoded frame heads."""
-        return sum(len(head.rows) + 64 * 3 for head in list(self._heads.values()))
+        with self._keeping:
+            return sum(len(head.rows) + 64 * 3 for head in self._heads.values())
 
     def close(self) -> None:
         """Let go of the mapping and the files."""
-        self._index = self._footer = None
-        self._heads.clear()
-        self._held_entries = 0
+        self.let_go()
+        with self._keeping:
+            self._heads.clear()
+            self._held_entries = 0
         self.segment.close()
 
 
@@ -243,6 +254,3 @@ def write_footer(
     segment.write_seal(record)
     segment.stop_writing()
     return SealedSegment(segment, record)
-
-
-__all__ = ["FRAME_HEADER_BYTES", "LOST_ENTRY", "SealedSegment", "write_footer"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from .disk import Disk, LogFile
 from .errors import StoreClosed
 from .format import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
+from .opened import note_opened
 from .populate import populate
 from .ring import Ring
 
@@ -30,6 +31,10 @@ class Segment:
 
     `base` maps positions in this file to lane positions of the ring (lane position = base + position);
     it is None for a segment from before this opening of the store.
+
+    Any number of threads may read. What they share is `_data`, which goes and comes under `_opening`; who reads
+    takes it once, and with it the descriptor until the end of the call. The rest that readers share (`_windows`,
+    `_touches`, `_is_asked_for`) only says what the kernel was asked for: what is lost in a race is asked for twice.
     """
 
     def __init__(self, disk: Disk, folder: Path, header: SegmentHeader, *, direct: bool) -> None:
@@ -76,9 +81,12 @@ class Segment:
         """Open the reading side. Raises StoreClosed when the store was closed meanwhile."""
         with self._opening:
             self.check_open()
-            if self._data is None:
-                self._data = self._disk.open(self.path)
-            return self._data
+            data = self._data
+            if data is not None:
+                return data
+            data = self._data = self._disk.open(self.path)
+        note_opened(self)
+        return data
 
     def open_sequential(self) -> LogFile:
         """The file for reading from front to back, past the page cache where possible; close it after use."""

@@ -22,7 +22,7 @@ def sound_footer(data: LogFile, file: SegmentFile, findings: Findings) -> Footer
     if record is None or record.state != SEALED:
         return None
     try:
-        data.read(record.footer_position, record.footer_bytes)  # so a bad sector is an OSError
+        data.read(record.footer_position, min(record.footer_bytes, data.size()))  # so a bad sector is an OSError
         footer = Footer(data, str(file.path), record)
         footer.check_entries()
         start = footer.start.astype(np.int64)

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreUnusable, sealed
+from store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreUnusable, opened
 from store.disk import Disk
 from store.flusher import Flusher
 from store.folder import QUARANTINE, read_header
@@ -118,11 +118,11 @@ def _pack_once(topics: Iterable[str]) -> bytes:
 @contextmanager
 def apart() -> Iterator[None]:
     """What is opened inside does not count among the open segments outside, of which the oldest are let go."""
-    outside, sealed.OPENED = sealed.OPENED, deque()
+    outside, opened.OPENED = opened.OPENED, deque()
     try:
         yield
     finally:
-        sealed.OPENED = outside
+        opened.OPENED = outside
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cache import BlockCache, MessageCache
+from cache import ActiveCursors, BlockCache, MessageCache
 from store import CacheConfig, InvalidConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreUnusable
 from store.caches import RECENT_BYTES, Caches
 from store.ring import Ring
@@ -290,6 +290,31 @@ def test_a_cache_that_fails_is_turned_off_and_costs_no_message(tmp_path: Path, m
         end = store.append("t", 0, b"last")
         assert store.get_range("t", 0, 0, end + 1)[end] == b"last"
         assert len(store.read("t", 0, 0, end + 1)) == end + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "call"),
+    [
+        ("one tier", MessageCache, "read"), ("edges alone", MessageCache, "read_edges"),
+        ("released when read", MessageCache, "release"), ("active readers", ActiveCursors, "move"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("way", ["get_range", "read", "read_batch"])
+def test_a_cache_that_fails_a_reader_is_turned_off_and_the_log_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, owner: type, call: str, way: str
+) -> None:
+    def broken(*given: Any, **named: Any) -> None:
+        raise IndexError("broken for the test")
+
+    with MessageStore.open(tmp_path, small(**SETTINGS[name])) as store:
+        rows = fill(store, random.Random(3), {}, 2000)
+        monkeypatch.setattr(owner, call, broken)
+        for (topic, queue), mine in rows.items():
+            for at in (0, 1):
+                found = getattr(store, way)(topic, queue, at, 10)
+                assert (len(found), store.get_range(topic, queue, at, 1)) == (10, {0: mine[at]})
+        assert "broken for the test" in store.stats()["cache"]["error"]
+        assert contents(store, list(rows)) == rows
 
 
 # -- what is let go -----------------------------------------------------------------------------------

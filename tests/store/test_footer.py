@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+import tracemalloc
+import zlib
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 from store.disk import OsFile
 from store.errors import StoreCorrupt
 from store.footer import HEADER_BYTES, Footer, FooterData
-from store.format import SEALED, SealRecord
+from store.format import LOST_ENTRY, SEALED, SealRecord, checksum64
 
 from . import golden
 
@@ -22,7 +25,7 @@ def open_footer(folder: Path, content: bytes, size: int | None = None) -> Footer
     """A file that holds a footer behind its first block."""
     path = folder / "file"
     path.write_bytes(bytes(AT) + content)
-    record = SealRecord(SEALED, 7, AT, 0, 4, AT, len(content) if size is None else size)
+    record = SealRecord(SEALED, 7, 1 << 20, 0, 4, AT, len(content) if size is None else size)
     file = OsFile(path, create=False, direct=False)
     try:
         return Footer(file, str(path), record)  # a mapping outlives its file
@@ -92,3 +95,65 @@ def test_footer_cut_anywhere_is_reported(tmp_path: Path) -> None:
     for kept in range(0, len(content), 7):
         with pytest.raises(StoreCorrupt):
             open_footer(tmp_path, content[:kept], len(content))
+
+
+# -- what no writer writes, with checksums that hold --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("stream_topic", [0, 0, 2]), ("first", [10, -1, 0]), ("first", [10, (1 << 62) + 1, 0]),
+        ("start", [0, 3, 2, 4]), ("start", [1, 3, 3, 4]), ("start", [0, 3, 3, 3]), ("start", [0, 3, 3, 5]),
+        ("frame_position", [12_288, 8192]), ("frame_position", [8191, 12_288]), ("frame_position", [8192, 1 << 20]),
+        ("frame_entry", [2, 0]), ("frame_entry", [0, 5]),
+    ],
+)  # fmt: skip
+def test_tables_that_make_no_sense_are_damage(tmp_path: Path, column: str, values: list[int]) -> None:
+    changed = golden.footer_data()
+    setattr(changed, column, np.array(values, getattr(changed, column).dtype))
+    with pytest.raises(StoreCorrupt, match="makes no sense") as caught:
+        open_footer(tmp_path, changed.pack(7))
+    assert (caught.value.file, caught.value.position) == (str(tmp_path / "file"), AT)
+
+
+def test_an_entry_that_the_segment_does_not_have_is_damage_for_who_takes_all(tmp_path: Path) -> None:
+    changed = replace(golden.footer_data(), entries=np.array([0, LOST_ENTRY, 4, 1], np.uint32))
+    footer = open_footer(tmp_path, changed.pack(7))
+    with pytest.raises(StoreCorrupt, match="entries"):
+        footer.check_entries()
+
+
+@pytest.mark.parametrize("field", range(5))
+@pytest.mark.parametrize("value", [0, 1, 0x7FFF_FFFF, 0xFFFF_FFFF])
+def test_sizes_that_do_not_add_up_are_damage(tmp_path: Path, field: int, value: int) -> None:
+    content = bytearray(golden.fixture("footer"))
+    struct.pack_into("<I", content, 12 + 4 * field, value)
+    struct.pack_into("<Q", content, HEADER_BYTES - 8, checksum64(bytes(content[: HEADER_BYTES - 8])))
+    with pytest.raises(StoreCorrupt):
+        open_footer(tmp_path, bytes(content)).topics()
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [b"", b"no zlib", zlib.compress(b"\xff\0x"), zlib.compress(b"one"), zlib.compress(b"one\0two\0three"),
+     zlib.compress(bytes(50 << 20))],
+    ids=["nothing", "no zlib", "no UTF-8", "too few", "too many", "too large"],
+)  # fmt: skip
+def test_names_that_cannot_be_decoded_are_damage(tmp_path: Path, packed: bytes) -> None:
+    footer = open_footer(tmp_path, replace(golden.footer_data(), packed_names=packed).pack(7))
+    for check in (footer.topics, footer.check_entries):
+        tracemalloc.start()
+        try:
+            with pytest.raises(StoreCorrupt, match="names cannot be decoded"):
+                check()
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [1, 1 << 33, (1 << 64) - 1])
+def test_a_footer_that_ends_behind_its_file_is_damage(tmp_path: Path, size: int) -> None:
+    content = golden.fixture("footer")
+    with pytest.raises(StoreCorrupt, match="cut short"):
+        open_footer(tmp_path, content, len(content) + size)

@@ -10,6 +10,7 @@ import xxhash
 
 from store.format import (
     BLOCK_BYTES,
+    CLOSED,
     DATA_START,
     FRAME_HEADER_BYTES,
     SealRecord,
@@ -75,6 +76,23 @@ def test_block_of_another_version_is_rejected(name: str, value: object, unpack: 
 
 def test_seal_record_of_an_unknown_state_is_rejected() -> None:
     assert SealRecord.unpack(golden.CLOSED_RECORD._replace(state=3).pack()) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"data_end": 8191}, {"data_end": 1 << 63}, {"entries": 19_181}, {"entries": 1 << 62}, {"footer_position": 200_000},
+     {"footer_position": 204_800}, {"footer_position": 0}, {"state": CLOSED}],
+    ids=str,
+)  # fmt: skip
+def test_seal_record_that_nobody_could_have_written_is_rejected(changes: dict[str, int]) -> None:
+    assert SealRecord.unpack(golden.SEALED_RECORD._replace(entries=19_180).pack()) is not None
+    assert SealRecord.unpack(golden.SEALED_RECORD._replace(**changes).pack()) is None
+
+
+@pytest.mark.parametrize("lanes", [0, 65, 1 << 31])
+def test_store_of_impossibly_many_lanes_is_rejected(lanes: int) -> None:
+    assert StoreHeader.unpack(golden.STORE._replace(lanes=64).pack()) is not None
+    assert StoreHeader.unpack(golden.STORE._replace(lanes=lanes).pack()) is None
 
 
 def test_frame_with_any_flipped_bit_before_its_payloads_is_rejected() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from store import MessageStore, StoreConfig, StoreCorrupt
 from store import reader as reader_module
+from store import scanner as scanner_module
 from store.disk import OsFile
 from store.finder import RUN_MESSAGES
 from store.format import checksum64
@@ -121,6 +122,17 @@ def test_payloads_stay_what_they_were_while_later_batches_are_read(store: Messag
     for queue, payloads in kept:
         assert [bytes(data) for data in payloads] == expected[queue]
     assert bytes(one) == expected[1][17]
+
+
+def test_batches_of_a_scan_that_are_kept_stay_what_they_were_and_can_only_be_read(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner_module, "CHUNK_BYTES", 64 * KIB)
+    rows = [data for part in range(8) for data in fill(store, 300, 500, queues=1)[0]]
+    kept = list(store.scan())
+    assert len(list(store.scan())) == len(kept) > 16
+    assert [bytes(view) for batch in kept for view in batch.payloads()] == rows
+    assert all(batch.buffer.readonly for batch in kept)
 
 
 def test_max_bytes_cuts_between_messages_of_all_segments(tmp_path: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import time
+import weakref
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from store import MessageStore, OffsetOutOfRange, StoreError
+from cache import MessageCache
+from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreError
 from store.disk import OsDisk
 from store.upkeep import RETIRED_PREFIX, Upkeep
 
@@ -265,3 +268,28 @@ def test_a_removed_segments_file_goes_when_the_device_lets_it(tmp_path: Path, mo
     with MessageStore.open(tmp_path, tiny(retention_bytes=200 * KIB)) as store:
         fill(store, 0, 300)
         until(lambda: bool(refused) and len(list(tmp_path.rglob(f"{RETIRED_PREFIX}*"))) <= 1)  # kept to be recycled
+
+
+@pytest.mark.parametrize("cache", ["works", "fails", "was given up"])
+def test_a_closed_store_with_a_message_cache_keeps_nothing_of_its_lanes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    """Not the descriptors of removed segments either, whose end upkeep wanted to be told of."""
+
+    def broken(*given: object) -> None:
+        raise MemoryError("no memory for the test")
+
+    if cache == "fails":
+        monkeypatch.setattr(MessageCache, "fill", broken)
+    config = tiny(retention_bytes=200 * KIB, cache=CacheConfig(off_heap_bytes=1 << 20))
+    store = MessageStore.open(tmp_path, config)
+    fill(store, 0, 100)
+    if cache == "was given up":
+        store._caches.give_up(MemoryError("no memory for the test"))
+    fill(store, 100, 300)
+    until(lambda: store.stats()["log"]["removed_segments"] > 5)
+    lanes = [weakref.ref(lane) for lane in store._lanes]
+    store.close()
+    store = None  # type: ignore[assignment]
+    gc.collect()
+    assert [lane() for lane in lanes] == [None]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +15,7 @@ from hypothesis import strategies as st
 from store import scanner as scanner_module
 from store.disk import OsDisk, OsFile
 from store.format import DATA_START, FRAME_MAGIC
-from store.scanner import ChunkReader, FrameScanner, find_magic, open_sequential
+from store.scanner import ChunkBuffers, ChunkReader, FrameScanner, find_magic, open_sequential
 
 from . import golden
 
@@ -128,6 +132,36 @@ def test_buffers_are_used_again_when_nobody_looks_at_them(tmp_path: Path, small_
     for at in range(0, len(content), 100):
         assert reader.view(at, 100) == bytes(100)
     assert len(reader._buffers._buffers) <= 2 * (scanner_module.CHUNKS_AHEAD + scanner_module.READ_THREADS + 2)
+    reader.close()
+
+
+@pytest.mark.parametrize("made", [lambda view: view, lambda view: np.frombuffer(view, np.uint8)[3:], memoryview.cast])
+def test_memory_is_not_used_again_while_anything_made_of_its_views_is_kept(
+    monkeypatch: pytest.MonkeyPatch, made: Callable[..., Any]
+) -> None:
+    """However an interpreter counts references."""
+    monkeypatch.setattr(sys, "getrefcount", lambda thing: 1)
+    buffers = ChunkBuffers()
+    kept = made(buffers.take()[:1000].toreadonly(), *(["B"] if made is memoryview.cast else []))
+    before = bytes(kept)
+    for _ in range(3):
+        buffers.take()[:1000] = b"x" * 1000
+    assert bytes(kept) == before
+    assert len(buffers._buffers) == 2
+    del kept
+    for _ in range(3):
+        buffers.take()[:1000] = b"x" * 1000
+    assert len(buffers._buffers) == 2
+
+
+def test_views_can_only_be_read(tmp_path: Path, small_chunks: int) -> None:
+    content = bytes(index % 251 for index in range(3 * small_chunks))
+    reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
+    for position, size in ((0, 10), (990, 20), (2000, 1000), (0, 3000)):
+        view = reader.view(position, size)
+        assert view.readonly
+        with pytest.raises(TypeError):
+            view[0] = 1
     reader.close()
 
 

@@ -1,0 +1,44 @@
+"""The bound on the descriptors that segments hold for their readers: files, and mappings of footers."""
+
+from __future__ import annotations
+
+import resource
+import weakref
+from collections import deque
+from contextlib import suppress
+from typing import Protocol
+
+MOST_DESCRIPTORS = 1024
+LEAST_DESCRIPTORS = 16
+PART = 4  # of what the process may have
+
+
+class Holder(Protocol):
+    """Something that holds a descriptor, and opens it again when it is wanted."""
+
+    def let_go(self) -> None:
+        """Give the descriptor back. Who is just using it keeps it until the end of the call."""
+
+
+# An entry a descriptor, in the order of opening; one list for the process, as the limit on descriptors is. Only
+# single operations of the deque are used, so threads need no lock, and a forked child finds none held.
+#
+# Invariant: a descriptor that is held has an entry of its own, or one that its opener is about to add. So whatever
+# lets go takes an entry away first, and an entry more than descriptors (two threads opened the same, a store was
+# closed) does no harm: it lets go of nothing.
+OPENED: deque[weakref.ref[Holder]] = deque()
+
+
+def note_opened(holder: Holder) -> None:
+    """`holder` has just taken a descriptor: if there are too many now, those that were opened first let go.
+
+    Call it without a lock of `holder`: others are asked to let go meanwhile, under theirs.
+    """
+    OPENED.append(weakref.ref(holder))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = min(MOST_DESCRIPTORS, max(LEAST_DESCRIPTORS, limit // PART))
+    while len(OPENED) > most:
+        with suppress(IndexError):  # other threads were faster
+            oldest = OPENED.popleft()()
+            if oldest is not None:
+                oldest.let_go()

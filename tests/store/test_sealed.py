@@ -1,0 +1,253 @@
+"""Sealed segments and their readers: what is held open, what is held in memory, what is decoded how often."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from store import MessageStore, StoreCorrupt, StoreError, opened
+from store import sealed as sealed_module
+from store.disk import OsFile
+from store.footer import Footer, FooterData
+from store.format import BLOCK_BYTES
+from store.frame import Frame
+from store.request import Extras
+from store.ring import Ring
+from store.sealed import HEAD_ENTRIES, LONG_RUN, SealedSegment
+
+from .helpers import KIB, overwrite, seal_of, segment_path, small, start, tiny
+
+MOST = 16  # descriptors
+FRAME = 40  # messages
+FRAMES = 100
+
+Forge = Callable[[Callable[[FooterData], FooterData]], MessageStore]
+
+
+@pytest.fixture(autouse=True)
+def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "OPENED", deque())
+    monkeypatch.setattr(opened, "MOST_DESCRIPTORS", MOST)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    """Of 50 sealed segments and more, in frames of 40 messages; one queue."""
+    with MessageStore.open(tmp_path, tiny()) as filled:
+        for frame in range(FRAMES):
+            filled.append_batch([("t", 0, data_of(frame * FRAME + at)) for at in range(FRAME)])
+    with MessageStore.open(tmp_path, tiny()) as reopened:
+        yield reopened
+
+
+def data_of(offset: int) -> bytes:
+    return b"%d-" % offset * 160
+
+
+def segments_of(store: MessageStore) -> tuple[SealedSegment, ...]:
+    return store._lanes[0].view.sealed
+
+
+# -- what is held open --------------------------------------------------------------------------------
+
+
+def held_by(store: MessageStore) -> Counter[int]:
+    """Who holds descriptors for readers, by identity."""
+    segments = segments_of(store)
+    files = [id(sealed.segment) for sealed in segments if sealed.segment._data is not None]
+    return Counter(files + [id(sealed) for sealed in segments if sealed._index is not None])
+
+
+def entries() -> Counter[int]:
+    return Counter(id(entry()) for entry in opened.OPENED)
+
+
+@pytest.mark.parametrize("most_messages", [3, FRAMES * FRAME])
+def test_readers_of_many_segments_hold_no_more_descriptors_than_they_may(
+    store: MessageStore, most_messages: int
+) -> None:
+    assert len(segments_of(store)) > 2 * MOST
+
+    def read_at_random(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(400 if most_messages < FRAME else 4):
+            first = chance.randrange(FRAMES * FRAME) if most_messages < FRAME else 0
+            found = store.read_batch("t", 0, first, most_messages)
+            assert bytes(found.payload(0)) == data_of(first)
+            assert bytes(found.payload(len(found) - 1)) == data_of(first + len(found) - 1)
+
+    for worker in [start(read_at_random, seed) for seed in range(4)]:
+        worker.join()
+    assert sum(held_by(store).values()) <= MOST
+    open_files = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()]
+    assert sum(name.startswith(str(store.path / "lane-")) for name in open_files) <= MOST + 1  # the one written to
+
+
+def test_what_is_opened_again_after_it_was_let_go_is_counted_again(store: MessageStore) -> None:
+    first, *others = segments_of(store)
+    for _ in range(3):
+        first.segment.read(0, 1)  # as by a run that was found before: without its footer
+        assert entries()[id(first.segment)] == 1
+        for sealed in others:
+            assert len(sealed.footer.first) == 1
+        assert first.segment._data is None
+
+
+def test_a_footer_that_is_let_go_while_it_is_mapped_is_not_kept_uncounted(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed = segments_of(store)[0]
+
+    def slow(*given: Any) -> Any:
+        footer = Footer(*given)
+        sealed.let_go()  # by another thread, for an entry of before
+        return footer
+
+    monkeypatch.setattr(sealed_module, "Footer", slow)
+    store.get_range("t", 0, 0, 1)
+    assert held_by(store) <= entries()
+
+
+# -- heads --------------------------------------------------------------------------------------------
+
+
+def test_heads_that_two_readers_load_at_the_same_time_are_counted_once(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the count would creep up, until no head is held any more and each is decoded for every message."""
+    sealed = max(segments_of(store), key=lambda sealed: len(sealed.footer.frame_position))
+    assert len(sealed.footer.frame_position) > 1
+    monkeypatch.setattr(sealed_module, "HEAD_ENTRIES_KEPT", FRAME + HEAD_ENTRIES)  # one
+    both = threading.Barrier(2)
+    decode = SealedSegment.frame
+    decoded: list[int] = []
+
+    def together(self: SealedSegment, ring: Ring | None, index: int) -> Frame:
+        frame = decode(self, ring, index)
+        decoded.append(index)
+        both.wait(60)
+        return frame
+
+    monkeypatch.setattr(SealedSegment, "frame", together)
+
+    def load() -> None:
+        for _ in range(5):
+            for index in (0, 1):
+                sealed.head(None, index)
+                both.wait(60)
+
+    for worker in [start(load) for _ in range(2)]:
+        worker.join()
+    assert decoded == [0, 0, 1, 1] * 5
+    sealed.head(None, 1)
+    assert len(decoded) == 20
+    assert 0 < sealed.memory_bytes() < 4 * KIB
+
+
+def test_keys_and_properties_are_decoded_once_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a message would be quadratic: each time it is all of the frame."""
+    with MessageStore.open(tmp_path, small(segment_bytes=256 * KIB)) as store:
+        tickets = [store.submit("t", 0, b"data", key=b"key %d" % at, properties={"at": str(at)}) for at in range(4000)]
+        assert [ticket.result(60) for ticket in tickets] == list(range(4000))
+        store.append_batch([("t", 0, bytes(60 * KIB))] * 5)
+    with MessageStore.open(tmp_path, small()) as store:
+        assert len(segments_of(store)) > 0
+        ends = store.queue_bounds("t", 0)[1]
+        decode = Frame.extras
+        decoded: list[tuple[int, int]] = []
+
+        def noted(frame: Frame) -> list[Extras]:
+            decoded.append((frame.header.sequence, frame.header.position))
+            return decode(frame)
+
+        monkeypatch.setattr(Frame, "extras", noted)
+        found = store.read("t", 0, 0, ends)
+        assert [message.key for message in found[:4000]] == [b"key %d" % at for at in range(4000)]
+        assert [message.properties for message in found[:4000]] == [{"at": str(at)} for at in range(4000)]
+        assert found[4000].key is None
+        assert 0 < len(decoded) == len(set(decoded))
+
+
+# -- what no writer writes, with checksums that hold --------------------------------------------------
+
+
+@pytest.fixture
+def forged(tmp_path: Path) -> Forge:
+    """A store whose first segment's footer is changed as a test wants it."""
+
+    def forge(change: Callable[[FooterData], FooterData]) -> MessageStore:
+        with MessageStore.open(tmp_path, tiny()) as store:
+            store.append_batch([("t", 0, data_of(at)) for at in range(3 * FRAME)])
+            store.submit("t", 0, data_of(3 * FRAME), key=b"key", properties={"a": "b"}).result(60)
+            store.append_batch([("t", 1, bytes(60 * KIB))] * 3)
+        path = segment_path(tmp_path, 1)
+        record = seal_of(path)
+        assert record is not None
+        file = OsFile(path, create=False, direct=False)
+        data = change(Footer(file, str(path), record).data())
+        file.close()
+        content = data.pack(1)
+        overwrite(path, record.footer_position, content)
+        overwrite(path, BLOCK_BYTES, record._replace(footer_bytes=len(content)).pack())
+        return MessageStore.open(tmp_path, tiny())
+
+    return forge
+
+
+NONE, NO_TIMES = np.empty(0, np.uint32), np.empty(0, np.int64)
+
+
+@pytest.mark.parametrize("entry", [1, 1 << 31, (1 << 32) - 2])
+@pytest.mark.parametrize("place", [0, 2, 50])
+@pytest.mark.parametrize("limit", [1, LONG_RUN])
+def test_an_entry_that_is_another_message_or_none_is_damage(forged: Forge, entry: int, place: int, limit: int) -> None:
+    def change(data: FooterData) -> FooterData:
+        entries = data.entries.copy()
+        entries[place] = entry
+        return replace(data, entries=entries)
+
+    with forged(change) as store, pytest.raises(StoreCorrupt, match="wrong message"):
+        store.get_range("t", 0, place if limit == 1 else 0, limit)
+
+
+def test_messages_without_frames_are_damage(forged: Forge) -> None:
+    with forged(lambda data: replace(data, frame_position=NONE, frame_entry=NONE, frame_time=NO_TIMES)) as store:
+        with pytest.raises(StoreCorrupt, match="wrong message"):
+            store.get_range("t", 0, 0, 1)
+        with pytest.raises(StoreCorrupt, match="table of frames"):
+            list(store.scan())
+
+
+@pytest.mark.parametrize("frame", [0, 1])
+def test_a_scan_passes_over_no_frame_that_the_footer_leaves_out(forged: Forge, frame: int) -> None:
+    def change(data: FooterData) -> FooterData:
+        kept = np.arange(len(data.frame_entry)) != frame
+        position, entry, time = data.frame_position[kept], data.frame_entry[kept], data.frame_time[kept]
+        return replace(data, frame_position=position, frame_entry=entry, frame_time=time)
+
+    with forged(change) as store, pytest.raises(StoreCorrupt, match="table of frames"):
+        list(store.scan())
+
+
+def test_properties_that_are_no_json_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "dumps", lambda *given, **named: "{no JSON")
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append_batch([("t", 0, b"first")] * 3)
+        store.append("t", 0, b"data", properties={"a": "b"})
+        with pytest.raises(StoreCorrupt, match="properties") as caught:
+            store.read("t", 0)
+        assert caught.value.file == str(segment_path(tmp_path, 1))
+        content = segment_path(tmp_path, 1).read_bytes()
+        assert content[caught.value.position :].startswith(b"data")
+        with pytest.raises(StoreError, match="offset 3"):
+            store.read_batch("t", 0).message(3)
