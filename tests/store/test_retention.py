@@ -12,7 +12,8 @@ import pytest
 
 from store import MessageStore, OffsetOutOfRange, StoreError
 from store.disk import OsDisk
-from store.upkeep import RETIRED_PREFIX, Upkeep
+from store.format import RETIRED_PREFIX
+from store.upkeep import Upkeep
 
 from .helpers import (
     contents,
