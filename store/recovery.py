@@ -86,8 +86,8 @@ class LaneRecovery:
         found = self.found
         files = self._files.in_use()
         for index, listed in enumerate(files):
-            if index and listed.sequence > files[index - 1].sequence + 1:
-                self._fill_holes(files[index - 1].sequence + 1, listed.sequence, listed)
+            begin = files[index - 1].sequence + 1 if index else self._files.begins_with(listed.sequence)
+            self._fill_holes(begin, listed.sequence, listed)
             file = self._files.linked(listed, found.last_chain)
             if index and file.header.previous_chain != found.last_chain and self._ends_before(files[index:]):
                 break
@@ -98,7 +98,7 @@ class LaneRecovery:
                 scan = self._recover_segment(segment, file, files[index + 1 :])
                 if scan.is_torn:
                     break
-        after = found.segments[-1][0] + 1 if files else 1
+        after = found.segments[-1][0] + 1 if found.segments else self._files.begins_with(1)
         self._fill_holes(after, self._files.ends_before, None)
         self._load_streams()
         found.streams, found.next_offsets = self._streams.names, self._streams.next_offsets
@@ -141,6 +141,8 @@ class LaneRecovery:
         If the footer of the segment that is `following` tells what they had, that is kept free: all in the first.
         """
         self._load_streams()
+        if 1 < first < end and following is not None and not self.found.segments:
+            self._load_before(footer_of(self._disk, self._folder, following))  # what retention took is no loss
         for sequence in range(first, end):
             chain = following.header.previous_chain if following is not None else self.found.last_chain
             segment = self._files.make_empty(sequence, self.found.last_chain)
@@ -150,6 +152,11 @@ class LaneRecovery:
             self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
             self.found.segments.append((sequence, DATA_START))
             self.found.last_chain = chain
+
+    def _load_before(self, footer: FooterData | None) -> None:
+        """Take over the streams of the first footer that there is, if no frame was seen yet."""
+        if footer is not None and not self._streams.names:
+            self._streams.load_before(footer)
 
     def _ends(self, following: UsedFile | None) -> npt.NDArray[np.int64] | None:
         """Where each stream goes on in the segment that follows, if a whole footer tells; they are known then."""
@@ -166,8 +173,7 @@ class LaneRecovery:
         if self._repair.allowed:
             before = whole_footer(segment, file.record)
             behind = FooterNames(self._disk, self._folder, [file, *later])
-        if before is not None and not self._streams.names:
-            self._streams.load_before(before)
+        self._load_before(before)
         end = self._log_end(segment, file)
         began = time.perf_counter()
         sequential = segment.open_sequential()
@@ -191,7 +197,8 @@ class LaneRecovery:
             scanner.chain = later[0].header.previous_chain  # the next segment must be found to continue it
         self.found.last_chain = scanner.chain
         small = file.record is not None and file.record.state == CLOSED
-        if small and not later and not self._repair.losses and not scan.has_gaps and not _lost(data):
+        sound = not (self._repair.losses or self._files.foreign or scan.has_gaps or _lost(data))
+        if small and sound and not later:
             opened = OpenSegment(segment, open_table(scan.columns.frames, data))
             self.found.resumable = opened, scanner.position, scanner.chain
             return scan

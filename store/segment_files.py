@@ -59,7 +59,7 @@ class LaneFiles:
         self._store_id = store_id
         self._repair = repair
         self._begun: set[int] = set()  # files without a header that hold frames of their own sequence all the same
-        self._foreign: list[int] = []  # numbers of files that are another segment's
+        self.foreign: list[int] = []  # numbers of files that are another segment's
         self.spares: list[tuple[int, int]] = []
 
     def in_use(self) -> list[UsedFile]:
@@ -75,7 +75,7 @@ class LaneFiles:
                 unknown.append((sequence, path))
             elif header.stands_wrongly(self._lane, self._store_id, sequence, listed[0][0]):
                 self._repair.on_damage("the file is another segment's", path, 0)
-                self._foreign.append(sequence)
+                self.foreign.append(sequence)
             elif header.sequence == sequence:
                 used.append(UsedFile(sequence, path, header, record))
             else:
@@ -98,7 +98,7 @@ class LaneFiles:
                 break
             else:
                 unused.append((sequence, path))
-        highest = max(self._foreign, default=0)
+        highest = max(self.foreign, default=0)
         self._keep_spares([(sequence, path) for sequence, path in unused if sequence > highest])
         self._check_gaps(used)
         return used
@@ -127,7 +127,11 @@ class LaneFiles:
     @property
     def ends_before(self) -> int:
         """The first number behind the segments that are or were in use, as far as the files tell."""
-        return self.spares[0][0] if self.spares else max(self._foreign, default=0) + 1
+        return self.spares[0][0] if self.spares else max(self.foreign, default=0) + 1
+
+    def begins_with(self, first: int) -> int:
+        """The first number of those that are or were in use, if `first` is the first that is."""
+        return min([first, *self.foreign])
 
     def _check_gaps(self, used: list[UsedFile]) -> None:
         """Segments and spares are numbered without gaps, from 1 unless retention took the first ones."""

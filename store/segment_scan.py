@@ -80,12 +80,11 @@ class SegmentScan:
         following = scanner.find_later(begin, scanner.reader.size_bytes)
         resumed = next((header for header in following if header.first_entry >= next_entry), None)
         if resumed is None:
-            entries = file.record.entries if file.record is not None else None
-            lost = max(0, entries - next_entry) if entries is not None else None
-            self._set_aside(begin, scanner.reader.size_bytes, lost)
+            entries = np.arange(next_entry, file.record.entries) if file.record is not None else None
+            self._give_up(begin, scanner.reader.size_bytes, entries)
             return False
         if resumed.position > begin or resumed.first_entry > next_entry:
-            self._set_aside(begin, resumed.position, resumed.first_entry - next_entry)
+            self._give_up(begin, resumed.position, np.arange(next_entry, resumed.first_entry))
         scanner.position, scanner.chain = resumed.position, resumed.chain
         self.columns.next_entry = resumed.first_entry
         return True
@@ -113,11 +112,25 @@ class SegmentScan:
             return False
         self._repair.on_damage("a message's bytes do not match their checksum", self._file.path, position)
         good = good_messages(frame, found.payload)[:kept]
-        self._set_aside(header.position, header.end, int((~good).sum()))
+        lost = self._not_given_up(np.flatnonzero(~good) + header.first_entry)
+        if len(lost):
+            self._set_aside(header.position, header.end, lost)
         self._add(found, kept, good)
         return True
 
-    def _set_aside(self, begin: int, end: int, messages: int | None) -> None:
+    def _give_up(self, begin: int, end: int, entries: npt.NDArray[np.int64] | None) -> None:
+        """Set a range of frames aside with these messages, unless an earlier repair has done that."""
+        lost = None if entries is None else self._not_given_up(entries)
+        known = () if self.footer is None else self.footer.frame_position.tolist()
+        if self.footer is None or lost is None or len(lost) or any(begin <= position < end for position in known):
+            self._set_aside(begin, end, lost)
+
+    def _not_given_up(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Those of the messages that the segment's footer still has."""
+        return entries if self.footer is None else entries[np.isin(entries, self.footer.entries)]
+
+    def _set_aside(self, begin: int, end: int, lost: npt.NDArray[np.int64] | None) -> None:
+        messages = None if lost is None else len(lost)
         self._repair.set_aside(self._file.path, begin, end - begin, messages)
         self.lost += messages or 0
 
