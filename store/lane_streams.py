@@ -45,6 +45,7 @@ class LaneStreams:
         """Take over a footer's streams, as they are before its segment."""
         self.names = names_in(footer)
         self.next_offsets = footer.first.tolist()
+        self.unnamed = 0
 
     def learn(self, frame: Frame, behind: FooterNames | None, path: Path) -> None:
         """Note the streams that a frame names. Raises StoreCorrupt."""

@@ -175,10 +175,11 @@ def _fill_gaps(
     return result, begins
 
 
-def index_by_footer(columns: ScanColumns, footer: FooterData) -> FooterData | None:
+def index_by_footer(columns: ScanColumns, footer: FooterData, next_offsets: list[int]) -> FooterData | None:
     """The segment's own footer once more, without the messages that the scan did not find.
 
-    It knows every offset, however many messages are lost. None if the frames say otherwise: it is not theirs.
+    It knows every offset, however many messages are lost; those between `next_offsets`, where the segment before
+    ends, and its own first ones are lost as well. None if the frames say otherwise: it is not theirs.
     """
     entries = columns.entries()
     good = entries != LOST_ENTRY
@@ -195,7 +196,14 @@ def index_by_footer(columns: ScanColumns, footer: FooterData) -> FooterData | No
         return None
     kept = np.full(len(footer.entries), LOST_ENTRY, np.uint32)
     kept[places] = found[listed]
-    return replace(footer, entries=kept, **_frame_columns(columns.frames))
+    first = footer.first.copy()
+    first[: len(next_offsets)] = next_offsets
+    start = np.zeros(len(first) + 1, np.int64)
+    (footer.next_offsets - first).cumsum(out=start[1:])
+    data = replace(footer, first=first, start=start.astype(np.uint32), **_frame_columns(columns.frames))
+    data.entries = np.full(start[-1], LOST_ENTRY, np.uint32)
+    data.entries[start[streams] + offsets - first[streams]] = kept
+    return data
 
 
 def open_table(frames: list[Frame], data: FooterData) -> OpenTable:

@@ -214,8 +214,10 @@ class LaneRecovery:
         What of its messages is lost, and was not noted by the scan, is noted.
         """
         columns, footer, streams = scan.columns, scan.footer, self._streams
+        if footer is not None and self._is_oldest(segment):
+            streams.load_before(footer)  # what its frames name are streams that began here
         if footer is not None and streams.continues_with(footer):
-            data = index_by_footer(columns, footer)
+            data = index_by_footer(columns, footer, streams.next_offsets)
             if data is not None:
                 streams.take_over(footer)
                 streams.next_offsets = data.next_offsets.tolist()
@@ -231,6 +233,10 @@ class LaneRecovery:
         data = self._index(columns, segment, ends)
         self._note_more(segment.path, _lost(data) - scan.lost, exact=ends is not None)
         return data
+
+    def _is_oldest(self, segment: Segment) -> bool:
+        """Is it the first segment that retention has left? Then nothing but its footer tells of what was before."""
+        return segment.sequence == self.found.segments[0][0] > 1
 
     def _note_more(self, path: Path, messages: int, *, exact: bool) -> None:
         """A footer gives up so many messages more than were noted as lost in its segment; or fewer, if that is < 0:

@@ -45,6 +45,7 @@ class LaneCheck:
         for file in self.files:
             if file not in self.used and not file.is_blank:
                 findings.remark("a file that is not in use yet has something else than zeros", file.path, 0)
+        self._check_oldest()
         for index, file in enumerate(self.used):
             if index and file.sequence != self.used[index - 1].sequence + 1:
                 self._forget()
@@ -69,6 +70,14 @@ class LaneCheck:
                 self._forget()
             findings.done_bytes += file.used_bytes
             findings.reached(0)
+
+    def _check_oldest(self) -> None:
+        """Retention takes the first segments of a lane, but leaves the newest that is sealed."""
+        for oldest in self.used[:1]:
+            lost_record = oldest.record is None and any(oldest.head[BLOCK_BYTES:])
+            if oldest.sequence > 1 and oldest.state in ("open", "closed") and not lost_record:
+                path = self._frames.folder / segment_name(oldest.sequence - 1)
+                self._findings.damage("a segment is missing", path, 0)
 
     def _forget(self) -> None:
         """What the next segment must go on from is not known any more."""

@@ -86,17 +86,25 @@ def expected_of(footer: FooterData, lost: range) -> list[int]:
 def test_footer_places_messages_behind_any_number_of_lost_ones() -> None:
     lost = range(10_000, 150_000)
     columns, footer = stretch([0, 0, 1] * 60_000, [7, 70_000], lost)
-    made = index_by_footer(columns, footer)
+    made = index_by_footer(columns, footer, [7])
     assert made is not None
     assert made.entries.tolist() == expected_of(footer, lost)
     assert (made.first.tolist(), made.start.tolist()) == (footer.first.tolist(), footer.start.tolist())
 
 
+def test_messages_missing_before_the_footer_are_lost_in_its_segment() -> None:
+    columns, footer = stretch([0, 1, 0], [3, 5], range(0, 0))
+    made = index_by_footer(columns, footer, [1])
+    assert made is not None
+    assert (made.first.tolist(), made.next_offsets.tolist()) == ([1, 5], [5, 6])
+    assert made.entries.tolist() == [LOST_ENTRY, LOST_ENTRY, 0, 2, 1]
+
+
 def test_footer_of_other_streams_or_offsets_is_not_taken() -> None:
     columns, footer = stretch([0, 1, 0, 1], [0, 0], range(2, 3))
-    assert index_by_footer(columns, replace(footer, first=footer.first + 1)) is None
-    assert index_by_footer(columns, replace(footer, entries=footer.entries[::-1].copy())) is None
-    assert index_by_footer(columns, footer) is not None
+    assert index_by_footer(columns, replace(footer, first=footer.first + 1), []) is None
+    assert index_by_footer(columns, replace(footer, entries=footer.entries[::-1].copy()), []) is None
+    assert index_by_footer(columns, footer, [0, 0]) is not None
 
 
 @given(

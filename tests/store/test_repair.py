@@ -229,10 +229,16 @@ def test_repair_after_retention_keeps_names_offsets_and_messages(folder: Path) -
     with MessageStore.open(path, TINY) as store:
         rows = contents(store, QUEUES)
         bounds = [store.queue_bounds(*name) for name in QUEUES]
-    with MessageStore.open(path, TINY, repair=True) as store:
-        assert store.losses == []
-        assert [store.queue_bounds(*name) for name in QUEUES] == bounds
-        assert contents(store, QUEUES) == rows
+    for damage, repairing in ((False, True), (True, False), (True, True)):
+        if damage:  # also its record: the footer of the oldest segment is found without it
+            oldest = segment_paths(path)[0]
+            assert seal_of(oldest) is not None
+            damage_seal(oldest)
+        with MessageStore.open(path, TINY, repair=repairing) as store:
+            assert store.losses == []
+            assert [store.queue_bounds(*name) for name in QUEUES] == bounds
+            assert contents(store, QUEUES) == rows
+    assert verify_folder(path).damages == []
 
 
 def test_repair_of_one_lane_leaves_the_others_alone(folder: Path) -> None:

@@ -276,6 +276,13 @@ def test_missing_last_segment_before_a_spare_is_reported(folder: Path) -> None:
     reported(folder, "a segment is missing", segment(folder, 3), 0)
 
 
+def test_missing_segments_before_one_that_is_not_sealed_are_reported(folder: Path) -> None:
+    """Retention leaves the newest sealed one."""
+    segment(folder, 1).unlink()
+    segment(folder, 2).unlink()
+    reported(folder, "a segment is missing", segment(folder, 2), 0)
+
+
 @pytest.mark.parametrize("sequence", [1, 2, 3])
 def test_damaged_segment_header_is_reported_and_its_frames_are_read(folder: Path, sequence: int) -> None:
     flip(segment(folder, sequence), 40)
