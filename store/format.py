@@ -88,7 +88,9 @@ HAS_EXTRAS: Final = HAS_DUE | HAS_KEYS | HAS_PROPERTIES
 NO_TIME: Final = -(1 << 63)
 NO_BYTES: Final = 0xFFFFFFFF
 LOST_ENTRY: Final = 0xFFFFFFFF
-MAX_FRAME_MESSAGES: Final = 4096  # under 65,536, so that `lows` place what follows a lost frame
+# Under 65,536, so that `lows` place what follows a lost frame. What follows 65,536 lost messages of a queue is placed
+# by a footer alone.
+MAX_FRAME_MESSAGES: Final = 4096
 
 # What decoding raises when checksums hold over bytes that make no sense.
 UNDECODABLE: Final = (ValueError, struct.error, IndexError, zlib.error)

@@ -41,7 +41,8 @@ class Loss(NamedTuple):
         position: where in it the damage begins.
         size_bytes: the bytes that were set aside; 0 where there are none: the file or the rest of it is missing.
         messages: the messages that are gone: 0 where all was made again, None where nothing is left that tells
-            how many they were. Of missing segments in a row the first one's tells of all.
+            how many they were. Of missing segments in a row the first one's tells of all. Behind more than 65,535
+            lost messages of a queue, in a segment without a whole footer, the next ones have too low offsets.
         quarantined_to: the copy of the bytes; None where there are none.
     """
 
