@@ -140,8 +140,10 @@ class LaneRecovery:
 
         If the footer of the segment that is `following` tells what they had, that is kept free: all in the first.
         """
+        if first >= end:
+            return
         self._load_streams()
-        if 1 < first < end and following is not None and not self.found.segments:
+        if first > 1 and following is not None and not self.found.segments:
             self._load_before(footer_of(self._disk, self._folder, following))  # what retention took is no loss
         for sequence in range(first, end):
             chain = following.header.previous_chain if following is not None else self.found.last_chain
