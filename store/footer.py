@@ -125,7 +125,7 @@ class Footer:
         self._bytes = _map(file, record)
         self._check_header()
         fixed = _FIXED.unpack_from(self._bytes, 0)
-        _, _, self.topic_count, self._name_bytes, streams, entries, frames, _, low, high, due = fixed
+        _, _, self.topic_count, self._name_bytes, streams, entries, frames, self.sequence, low, high, due = fixed
         self.time_min_ms, self.time_max_ms, self.due_max_ms = low, high, due
         self._sums = _SUMS.unpack_from(self._bytes, _FIXED.size)
         sizes = (self._name_bytes, *(4 * streams,) * 2, 8 * streams, 4 * (streams + 1), 4 * entries)

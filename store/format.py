@@ -14,7 +14,10 @@ Segment
                              where the log ends. "sealed": full (or recovered); says where the footer is.
     8192 ..                  frames, one after the other, until `data_end`
     footer                   at the next block boundary after `data_end`, once sealed
-    A file whose header does not carry its own sequence is a spare: pre-written and not begun.
+    A file without a header of its own is a spare: pre-written and not begun. Block 0 is zeros or, in a
+    recycled file, the header of a segment of this lane that retention has removed.
+    A header that a repair wrote anew has REBUILT_MS as its time. The first frame was written behind
+    another header, so its `chain` may be any; it must be the first by its entry number.
 
 Frame (one batch)
     header                   88 bytes, FRAME below
@@ -60,6 +63,7 @@ frame 88 + 16, per stream and segment 20 and its compressed name.
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import Final, NamedTuple
 
 import xxhash
@@ -68,6 +72,7 @@ FORMAT_VERSION: Final = 1
 BLOCK_BYTES: Final = 4096
 DATA_START: Final = 2 * BLOCK_BYTES
 SEGMENT_SUFFIX: Final = ".seg"
+RETIRED_PREFIX: Final = "retired-"  # of files that nobody needs: the next opening removes them
 
 # Flags of a frame.
 WIDE_NUMBERS: Final = 1
@@ -87,7 +92,14 @@ MAX_LANES: Final = 64
 MAX_OFFSET: Final = 1 << 62  # no queue gets so far
 MAX_DATA_END: Final = 1 << 34  # a frame begins below 4 GiB, and 32 bits say how long each of its parts is
 LEAST_MESSAGE_BYTES: Final = 10  # of a frame's columns
-MAX_FRAME_MESSAGES: Final = 4096  # under 65,536, so that `lows` place what follows a lost frame
+# Under 65,536, so that `lows` place what follows a lost frame. What follows 65,536 lost messages of a queue is placed
+# by a footer alone.
+MAX_FRAME_MESSAGES: Final = 4096
+
+# What decoding raises when checksums hold over bytes that make no sense.
+UNDECODABLE: Final = (ValueError, struct.error, IndexError, zlib.error)
+
+REBUILT_MS: Final = 0  # as the time of a segment header
 
 # Seal record states.
 CLOSED: Final = 1
@@ -169,6 +181,21 @@ class SegmentHeader(NamedTuple):
             self.created_ms, self.previous_chain,
         )  # fmt: skip
         return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """A repair wrote it: the frames behind it were written behind another one."""
+        return self.created_ms == REBUILT_MS
+
+    def stands_wrongly(self, lane: int, store_id: bytes | None, sequence: int, lowest: int) -> bool:
+        """Is a file with this name and this header another segment's, moved or copied here by somebody?
+
+        A spare may have the header of a removed segment of its lane, older than the `lowest` number of the files
+        that are there: retention removes the oldest ones. `store_id` None is any.
+        """
+        if self.lane != lane or store_id not in (None, self.store_id):
+            return True
+        return self.sequence != sequence and self.sequence >= lowest
 
     @property
     def chain(self) -> int:
@@ -253,6 +280,13 @@ class FrameHeader(NamedTuple):
         body = _FRAME.pack(FRAME_MAGIC, *self)
         total = checksum64(body + columns)
         return b"".join((body, _SUM.pack(total), columns)), total
+
+
+def kept_messages(record: SealRecord | None, header: FrameHeader) -> int:
+    """How many messages of a frame belong to the log: recovery may have cut a torn one, the segment's last."""
+    if record is None or header.end <= record.data_end:
+        return header.count
+    return min(header.count, max(0, record.entries - header.first_entry))
 
 
 class FrameHead(NamedTuple):

@@ -27,6 +27,7 @@ from .format import (
     FORMAT_VERSION,
     LOST_ENTRY,
     SEALED,
+    SEGMENT_SUFFIX,
     SealRecord,
     SegmentHeader,
     StoreHeader,
@@ -41,7 +42,7 @@ from .verify_report import Damage
 
 TOPICS_SHOWN = 20
 _Row = dict[str, Any]
-_SEGMENT_FILE = re.compile(r"([0-9]{12})\.seg")
+_SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
 
 
 class SegmentFile(NamedTuple):
@@ -49,7 +50,8 @@ class SegmentFile(NamedTuple):
 
     `header` is None when block 0 is not this segment's own header: the file is a spare, or damaged.
     `record` is None when block 1 is no seal record of this segment: it is open, or the record is damaged.
-    `is_blank`: block 0 is zeros, or a sound header of another segment, as pre-written files have it.
+    `is_blank`: block 0 is zeros, or the header of a removed segment, as pre-written files have it.
+    `is_foreign`: the file is another segment's.
     """
 
     sequence: int
@@ -59,6 +61,7 @@ class SegmentFile(NamedTuple):
     header: SegmentHeader | None
     record: SealRecord | None
     is_blank: bool
+    is_foreign: bool
     is_spare: bool
 
     @property
@@ -69,6 +72,11 @@ class SegmentFile(NamedTuple):
         if self.record is None:
             return "open"
         return "sealed" if self.record.state == SEALED else "closed"
+
+    @property
+    def why_unknown(self) -> str:
+        """What to say of a file in use that has no header of its own."""
+        return "the file is another segment's" if self.is_foreign else "the segment's header is damaged"
 
     @property
     def log_bytes(self) -> int:
@@ -87,11 +95,9 @@ def list_segments(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -
 
     A spare is a file behind the last one in use whose first block is blank or was another segment's.
     """
-    files = []
-    for name in disk.list(folder):
-        match = _SEGMENT_FILE.fullmatch(name)
-        if match is not None:
-            files.append(_read_head(disk, folder / name, int(match[1]), lane, store_id))
+    names = [name for name in disk.list(folder) if _SEGMENT_FILE.fullmatch(name)]
+    lowest = int(names[0].removesuffix(SEGMENT_SUFFIX)) if names else 0
+    files = [_read_head(disk, folder / name, lane, store_id, lowest) for name in names]
     last = max((file.sequence for file in files if file.header is not None), default=0)
     return [file._replace(is_spare=file.is_blank and file.sequence > last) for file in files]
 
@@ -105,22 +111,21 @@ def missing_segments(files: Sequence[SegmentFile], *, used: bool) -> Iterator[st
             yield segment_name(before + 1)
 
 
-def _read_head(disk: Disk, path: Path, sequence: int, lane: int, store_id: bytes | None) -> SegmentFile:
+def _read_head(disk: Disk, path: Path, lane: int, store_id: bytes | None, lowest: int) -> SegmentFile:
+    sequence = int(path.stem)
     file = disk.open(path)
     try:
         head, size = file.read(0, DATA_START), file.size()
     finally:
         file.close()
     header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-    blank = header is not None or not any(head[:BLOCK_BYTES])
-    if header is not None and (header.sequence, header.lane) != (sequence, lane):
-        header = None
-    if header is not None and store_id not in (None, header.store_id):
-        header = None
+    foreign = header is not None and header.stands_wrongly(lane, store_id, sequence, lowest)
+    own = header is not None and not foreign and header.sequence == sequence
+    blank = not (own or foreign) and (header is not None or not any(head[:BLOCK_BYTES]))
     record = SealRecord.unpack(head[BLOCK_BYTES:])
     if record is not None and record.sequence != sequence:
         record = None  # of the file's earlier life
-    return SegmentFile(sequence, path, size, head, header, record, blank and header is None, False)
+    return SegmentFile(sequence, path, size, head, header if own else None, record, blank, foreign, False)
 
 
 def stream_names(footer: Footer) -> list[tuple[str, int]]:
@@ -273,7 +278,7 @@ def _segment(
         if record is None and any(later.record is not None for later in lane if later.sequence > file.sequence):
             row["problem"] = Damage("the segment's seal record is damaged", str(file.path), BLOCK_BYTES)
     elif not file.is_spare:
-        row["problem"] = Damage("the segment's header is damaged", str(file.path), 0)
+        row["problem"] = Damage(file.why_unknown, str(file.path), 0)
         payload_bytes = messages = None
     for name, value in (("messages", messages), ("payload_bytes", payload_bytes), ("disk_bytes", file.size_bytes)):
         before = totals[name]
@@ -324,7 +329,7 @@ def _walked(
 ) -> tuple[int | None, int | None]:
     """An open or closed segment by its frames' heads, along their chain."""
     reader = _HeadReader(data, file.log_bytes)
-    scanner = FrameScanner(reader, file.sequence, DATA_START, header.chain)
+    scanner = FrameScanner.behind(reader, header)
     times: list[int] = []
     messages: Counter[int] = Counter()
     payload_bytes = entries = 0

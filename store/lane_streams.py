@@ -10,48 +10,77 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .disk import Disk
+from .errors import StoreCorrupt
 from .footer import FooterData
+from .format import DATA_START
 from .frame import Frame
-from .repair import whole_footer
+from .repair import Repair, whole_footer
 from .segment import Segment
 from .segment_files import UsedFile
+
+MOST_UNNAMED = 1 << 20  # streams in a row whose names were lost: more are no streams, but a number that makes no sense
 
 Name = tuple[str, int]  # (topic, queue)
 
 
 class LaneStreams:
-    """Names and next offsets of a lane's streams; both lists have one element a stream, by number."""
+    """Names and next offsets of a lane's streams; both lists have one element a stream, by number.
 
-    def __init__(self, lane: int) -> None:
+    `unnamed` is how many streams got a name of ours.
+    """
+
+    def __init__(self, lane: int, repair: Repair) -> None:
         self._lane = lane
+        self._repair = repair
         self.names: list[Name] = []
         self.next_offsets: list[int] = []
+        self.unnamed = 0
 
     def load(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are behind its segment."""
-        self.names = _names_in(footer)
+        self.names = names_in(footer)
         self.next_offsets = footer.next_offsets.tolist()
 
     def load_before(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are before its segment."""
-        self.names = _names_in(footer)
+        self.names = names_in(footer)
         self.next_offsets = footer.first.tolist()
+        self.unnamed = 0
 
-    def learn(self, frame: Frame, behind: FooterNames | None) -> None:
-        """Note the streams that a frame names."""
+    def learn(self, frame: Frame, behind: FooterNames | None, path: Path) -> None:
+        """Note the streams that a frame names. Raises StoreCorrupt."""
         for number, topic, queue_id in frame.definitions():
-            self.know(number, behind)
+            self.know(number, behind, path)
             if number == len(self.names):
                 self._add((topic, queue_id))
             self.names[number] = (topic, queue_id)
 
-    def know(self, count: int, behind: FooterNames | None) -> None:
-        """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`."""
+    def know(self, count: int, behind: FooterNames | None, path: Path) -> None:
+        """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`.
+
+        Raises StoreCorrupt if so many cannot be.
+        """
+        if count > len(self.names) + MOST_UNNAMED:
+            raise StoreCorrupt("a stream's number makes no sense", path, DATA_START)
         while len(self.names) < count:
             number = len(self.names)
             name = behind.name(number) if behind is not None else None
+            self.unnamed += name is None
             # What no footer knows is kept under a name of ours: its messages can still be read.
             self._add(name or (f"lost-name-{self._lane}", number))
+
+    def continues_with(self, footer: FooterData) -> bool:
+        """Can this be the footer of the segment that follows? Messages before it may be missing, in a repair."""
+        known = len(self.names)
+        first = footer.first[:known]
+        if len(first) < known or names_in(footer)[:known] != self.names:
+            return False
+        return bool((first >= self.next_offsets if self._repair.allowed else first == self.next_offsets).all())
+
+    def take_over(self, footer: FooterData) -> None:
+        """Take over the names of a footer's streams that are not known."""
+        for name in names_in(footer)[len(self.names) :]:
+            self._add(name)
 
     def _add(self, name: Name) -> None:
         self.names.append(name)
@@ -70,17 +99,22 @@ class FooterNames:
     def name(self, number: int) -> Name | None:
         """The name of a stream; None if no whole footer has it."""
         while number >= len(self._names) and self._unread:
-            file = self._unread.pop()
-            segment = Segment(self._disk, self._folder, file.header, direct=False)
-            try:
-                footer = whole_footer(segment, file.record)
-            finally:
-                segment.close()
+            footer = footer_of(self._disk, self._folder, self._unread.pop())
             if footer is not None:
-                self._names += _names_in(footer)[len(self._names) :]
+                self._names += names_in(footer)[len(self._names) :]
         return self._names[number] if number < len(self._names) else None
 
 
-def _names_in(footer: FooterData) -> list[Name]:
+def footer_of(disk: Disk, folder: Path, file: UsedFile) -> FooterData | None:
+    """The whole footer of a segment that is not open."""
+    segment = Segment(disk, folder, file.header, direct=False)
+    try:
+        return whole_footer(segment, file.record)
+    finally:
+        segment.close()
+
+
+def names_in(footer: FooterData) -> list[Name]:
+    """The streams of a footer by number."""
     topics = [footer.topics[index] for index in footer.stream_topic.tolist()]
     return list(zip(topics, footer.stream_queue.tolist(), strict=True))

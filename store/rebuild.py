@@ -7,12 +7,14 @@ so the low bits are a check; after a repair they also say how many messages are 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
+from .errors import StoreCorrupt
 from .footer import FooterData, by_stream
 from .format import DATA_START, LOST_ENTRY, WIDE_NUMBERS
 from .frame import Frame
@@ -23,6 +25,16 @@ from .table import OpenTable, entry_rows
 
 Offsets = npt.NDArray[np.int64]
 Entries = npt.NDArray[np.uint32]
+
+MOST_ENTRIES = 1 << 27  # of a repaired segment, lost ones included: its footer has 512 MiB then
+
+
+class _FrameColumns(TypedDict):
+    """The columns of a footer that have one element a frame."""
+
+    frame_position: npt.NDArray[np.uint32]
+    frame_entry: npt.NDArray[np.uint32]
+    frame_time: npt.NDArray[np.int64]
 
 
 @dataclass
@@ -55,6 +67,10 @@ class ScanColumns:
         """The stream number of each message."""
         return np.concatenate(self.numbers or [np.empty(0, np.uint32)])
 
+    def all_lows(self) -> npt.NDArray[np.uint16]:
+        """The low bits of the offset of each message."""
+        return np.concatenate(self.lows or [np.empty(0, np.uint16)])
+
     def entries(self) -> Entries:
         """The entry numbers of all messages, LOST_ENTRY for the lost ones."""
         total = sum(map(len, self.numbers))
@@ -71,7 +87,7 @@ def index_columns(
     columns: ScanColumns,
     names: list[Name],
     next_offsets: list[int],
-    before: FooterData | None,
+    ends: Offsets | None,
     repair: Repair,
     path: Path,
 ) -> FooterData:
@@ -79,9 +95,9 @@ def index_columns(
 
     Args:
         columns: what was scanned.
-        names: the lane's streams by number, all that occur in the columns and in `before` among them.
+        names: the lane's streams by number, all that occur in the columns and in `ends` among them.
         next_offsets: where each of them goes on.
-        before: the segment's old footer, if it is whole: where each stream must end.
+        ends: where each must end, if the next segment's footer tells.
         repair: decides about offsets that jump.
         path: the segment's file, for errors.
 
@@ -90,25 +106,23 @@ def index_columns(
     numbers: npt.NDArray[np.unsignedinteger] = columns.all_numbers()
     if len(names) <= 1 << 16:
         numbers = numbers.astype(np.uint16)  # sorted in one pass
-    lows = np.concatenate(columns.lows or [np.empty(0, np.uint16)])
     order = by_stream(numbers)
     counts = np.bincount(numbers, minlength=len(names))
     start = np.zeros(len(names) + 1, np.int64)
     counts.cumsum(out=start[1:])
     first = np.array(next_offsets, np.int64)
-    entries, lows = columns.entries()[order], lows[order]
+    entries, lows = columns.entries()[order], columns.all_lows()[order]
     # Only 16 bits of an offset are in a frame, so 16 bits are compared.
     expected = (first - start[:-1]).astype(np.uint16).repeat(counts)
     expected += np.arange(len(order), dtype=np.uint32).astype(np.uint16)
     jumps = bool((expected != lows).any())
     if jumps:
         repair.on_damage("an offset does not follow the one before", path, DATA_START)
-    if jumps or before is not None:
-        ends = first.copy()
-        if before is not None:
-            ends[: len(before.first)] = before.next_offsets
-        entries, counts = _fill_gaps(entries, lows, start, first, ends)
-        np.cumsum(counts, out=start[1:])
+    if jumps or ends is not None:
+        last = first.copy()
+        if ends is not None:
+            last[: len(ends)] = ends
+        entries, start = _fill_gaps(entries, lows, start, first, last, path)
     return _footer_data(columns.frames, names, first, start, entries)
 
 
@@ -116,7 +130,6 @@ def _footer_data(
     frames: list[Frame], names: list[Name], first: Offsets, start: Offsets, entries: Entries
 ) -> FooterData:
     topics = {topic: index for index, topic in enumerate(dict.fromkeys(topic for topic, _ in names))}
-    headers = [frame.header for frame in frames]
     return FooterData(
         list(topics),
         np.array([topics[topic] for topic, _ in names], np.uint32),
@@ -124,28 +137,73 @@ def _footer_data(
         first,
         start.astype(np.uint32),
         entries,
-        np.array([header.position for header in headers], np.uint32),
-        np.array([header.first_entry for header in headers], np.uint32),
-        np.array([header.time_ms for header in headers], np.int64),
+        **_frame_columns(frames),
     )
 
 
+def _frame_columns(frames: list[Frame]) -> _FrameColumns:
+    headers = [frame.header for frame in frames]
+    return {
+        "frame_position": np.array([header.position for header in headers], np.uint32),
+        "frame_entry": np.array([header.first_entry for header in headers], np.uint32),
+        "frame_time": np.array([header.time_ms for header in headers], np.int64),
+    }
+
+
 def _fill_gaps(
-    entries: Entries, lows: npt.NDArray[np.uint16], start: Offsets, first: Offsets, ends: Offsets
+    entries: Entries, lows: npt.NDArray[np.uint16], start: Offsets, first: Offsets, ends: Offsets, path: Path
 ) -> tuple[Entries, Offsets]:
-    """Put LOST_ENTRY where a queue's offsets jump, or end before `ends`; entries and count of each stream."""
-    filled: list[int] = []
-    counts = np.zeros(len(first), np.int64)
-    for number in range(len(first)):
-        offset, before = int(first[number]), len(filled)
-        for at in range(int(start[number]), int(start[number + 1])):
-            gap = (int(lows[at]) - offset) & 0xFFFF
-            filled.extend([LOST_ENTRY] * gap)
-            filled.append(int(entries[at]))
-            offset += gap + 1
-        filled.extend([LOST_ENTRY] * (int(ends[number]) - offset))
-        counts[number] = len(filled) - before
-    return np.array(filled, np.uint32), counts
+    """Put LOST_ENTRY where a queue's offsets jump, or end before `ends`; entries, and where each stream's begin.
+
+    A jump is known by its low 16 bits. Where a footer was lost together with more than 65,535 messages of a queue
+    in one stretch, that is too little: what follows then gets too low offsets.
+    """
+    counts = np.diff(start)
+    streams = np.flatnonzero(counts)
+    due = lows.astype(np.int64)
+    due[1:] = lows[:-1].astype(np.int64) + 1
+    due[start[streams]] = first[streams]
+    places = (1 + ((lows - due) & 0xFFFF)).cumsum()  # of each message, counted through all streams from 1
+    reached = np.concatenate([np.zeros(1, np.int64), places])
+    filled = np.maximum(reached[start[1:]] - reached[start[:-1]], ends - first)
+    begins = np.zeros(len(start), np.int64)
+    filled.cumsum(out=begins[1:])
+    if begins[-1] > MOST_ENTRIES:
+        raise StoreCorrupt("the offsets make no sense", path, DATA_START)
+    result = np.full(begins[-1], LOST_ENTRY, np.uint32)
+    result[places - 1 + (begins[:-1] - reached[start[:-1]]).repeat(counts)] = entries
+    return result, begins
+
+
+def index_by_footer(columns: ScanColumns, footer: FooterData, next_offsets: list[int]) -> FooterData | None:
+    """The segment's own footer once more, without the messages that the scan did not find.
+
+    It knows every offset, however many messages are lost; those between `next_offsets`, where the segment before
+    ends, and its own first ones are lost as well. None if the frames say otherwise: it is not theirs.
+    """
+    entries = columns.entries()
+    good = entries != LOST_ENTRY
+    found, numbers, lows = entries[good], columns.all_numbers()[good], columns.all_lows()[good]
+    order = np.argsort(footer.entries, kind="stable")
+    at = np.searchsorted(footer.entries, found, sorter=order)
+    listed = at < len(order)
+    places = order[at[listed]]
+    listed[listed] = footer.entries[places] == found[listed]  # the others were given up by an earlier repair
+    places = order[at[listed]]
+    streams = np.arange(len(footer.first)).repeat(footer.counts)
+    offsets = footer.first[streams] + np.arange(len(streams)) - footer.start.astype(np.int64)[streams]
+    if (streams[places] != numbers[listed]).any() or (offsets[places] & 0xFFFF != lows[listed]).any():
+        return None
+    kept = np.full(len(footer.entries), LOST_ENTRY, np.uint32)
+    kept[places] = found[listed]
+    first = footer.first.copy()
+    first[: len(next_offsets)] = next_offsets
+    start = np.zeros(len(first) + 1, np.int64)
+    (footer.next_offsets - first).cumsum(out=start[1:])
+    data = replace(footer, first=first, start=start.astype(np.uint32), **_frame_columns(columns.frames))
+    data.entries = np.full(start[-1], LOST_ENTRY, np.uint32)
+    data.entries[start[streams] + offsets - first[streams]] = kept
+    return data
 
 
 def open_table(frames: list[Frame], data: FooterData) -> OpenTable:

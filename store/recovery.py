@@ -20,11 +20,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from .disk import Disk
 from .footer import FooterData
-from .format import CLOSED, DATA_START, SEALED, align_up
-from .lane_streams import FooterNames, LaneStreams
-from .rebuild import ScanColumns, index_columns, open_table
+from .format import CLOSED, DATA_START, LOST_ENTRY, SEALED, align_up
+from .lane_streams import FooterNames, LaneStreams, footer_of
+from .rebuild import MOST_ENTRIES, ScanColumns, index_by_footer, index_columns, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
 from .scanner import ChunkReader, FrameScanner
 from .sealed import SealedSegment, write_footer
@@ -61,8 +64,9 @@ class LaneRecovery:
         self._direct = direct
         self._repair = Repair(disk, quarantine, lane, allowed=repair)
         self._files = LaneFiles(disk, folder, lane, store_id, self._repair)
-        self._streams = LaneStreams(lane)
+        self._streams = LaneStreams(lane, self._repair)
         self._passed: SealedSegment | None = None  # the newest footer whose streams are not loaded yet
+        self._unplaced = 0  # messages noted as lost whose offsets are not known yet
         self._opened: list[Segment] = []
         self.found = Found()
 
@@ -82,8 +86,8 @@ class LaneRecovery:
         found = self.found
         files = self._files.in_use()
         for index, listed in enumerate(files):
-            if index and listed.sequence > files[index - 1].sequence + 1:
-                self._fill_holes(files[index - 1].sequence + 1, listed.sequence, listed.header.previous_chain)
+            begin = files[index - 1].sequence + 1 if index else self._files.begins_with(listed.sequence)
+            self._fill_holes(begin, listed.sequence, listed)
             file = self._files.linked(listed, found.last_chain)
             if index and file.header.previous_chain != found.last_chain and self._ends_before(files[index:]):
                 break
@@ -94,9 +98,8 @@ class LaneRecovery:
                 scan = self._recover_segment(segment, file, files[index + 1 :])
                 if scan.is_torn:
                     break
-        if self._files.spares:
-            after = found.segments[-1][0] + 1 if files else 1
-            self._fill_holes(after, self._files.spares[0][0], found.last_chain)
+        after = found.segments[-1][0] + 1 if found.segments else self._files.begins_with(1)
+        self._fill_holes(after, self._files.ends_before, None)
         self._load_streams()
         found.streams, found.next_offsets = self._streams.names, self._streams.next_offsets
         found.spares, found.losses = self._files.spares, self._repair.losses
@@ -132,58 +135,118 @@ class LaneRecovery:
         self._files.discard(files[0].sequence)
         return True
 
-    def _fill_holes(self, first: int, end: int, chain: int) -> None:
-        """Put empty segments in the place of lost ones, so that the numbers have no gap. Repair only."""
+    def _fill_holes(self, first: int, end: int, following: UsedFile | None) -> None:
+        """Put empty segments in the place of lost ones, so that the numbers have no gap. Repair only.
+
+        If the footer of the segment that is `following` tells what they had, that is kept free: all in the first.
+        """
+        if first >= end:
+            return
         self._load_streams()
+        if first > 1 and following is not None and not self.found.segments:
+            self._load_before(footer_of(self._disk, self._folder, following))  # what retention took is no loss
         for sequence in range(first, end):
+            chain = following.header.previous_chain if following is not None else self.found.last_chain
             segment = self._files.make_empty(sequence, self.found.last_chain)
-            data = self._index(ScanColumns(), segment, None)
+            ends = self._ends(following)
+            data = self._index(ScanColumns(), segment, ends)
+            self._note_more(segment.path, _lost(data), exact=ends is not None)
             self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
             self.found.segments.append((sequence, DATA_START))
             self.found.last_chain = chain
 
+    def _load_before(self, footer: FooterData | None) -> None:
+        """Take over the streams of the first footer that there is, if no frame was seen yet."""
+        if footer is not None and not self._streams.names:
+            self._streams.load_before(footer)
+
+    def _ends(self, following: UsedFile | None) -> npt.NDArray[np.int64] | None:
+        """Where each stream goes on in the segment that follows, if a whole footer tells; they are known then."""
+        footer = footer_of(self._disk, self._folder, following) if following is not None else None
+        if footer is None or (footer.first.sum() - sum(self._streams.next_offsets)) > MOST_ENTRIES:
+            return None
+        self._streams.take_over(footer)
+        return footer.first
+
     def _recover_segment(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> SegmentScan:
         """Scan a segment; seal it, or make it the one that is gone on with."""
         self._load_streams()
-        end = self._log_end(segment, file)
         before, behind = None, None
         if self._repair.allowed:
             before = whole_footer(segment, file.record)
             behind = FooterNames(self._disk, self._folder, [file, *later])
-        if before is not None and not self._streams.names:
-            self._streams.load_before(before)
+        self._load_before(before)
+        end = self._log_end(segment, file)
         began = time.perf_counter()
         sequential = segment.open_sequential()
         reader = ChunkReader(sequential, end)
-        scanner = FrameScanner(reader, file.sequence, DATA_START, file.header.chain)
-        scan = SegmentScan(scanner, file, later, self._files, self._repair)
+        scanner = FrameScanner.behind(reader, file.header)
+        scan = SegmentScan(scanner, segment, file, later, self._files, self._repair, before)
         try:
             scan.run(self._streams, behind)
         finally:
             reader.close()
             sequential.close()
         self.found.scan_ms += (time.perf_counter() - began) * 1000
+        self.found.scanned_bytes += min(end, align_up(scanner.position))
         if scan.is_torn and later:
             # The next segment continues the torn frame's chain, but not its messages, and was never durable. It goes
             # before this one is sealed: a crash in between must not leave the two side by side.
             self._files.discard(later[0].sequence)
-        # A lost frame may have named some; of others no frame may be left.
-        self._streams.know(max(scan.columns.streams(), len(before.first) if before is not None else 0), behind)
-        self.found.scanned_bytes += min(end, align_up(scanner.position))
-        data = self._index(scan.columns, segment, before)
-        if scan.has_gaps and later and not scan.is_torn:
+            later = ()
+        data = self._index_scan(scan, segment, behind, later)
+        if scan.has_gaps and later:
             scanner.chain = later[0].header.previous_chain  # the next segment must be found to continue it
         self.found.last_chain = scanner.chain
         small = file.record is not None and file.record.state == CLOSED
-        if small and not later and not self._repair.losses and not scan.has_gaps:
+        sound = not (self._repair.losses or self._files.foreign or scan.has_gaps or _lost(data))
+        if small and sound and not later:
             opened = OpenSegment(segment, open_table(scan.columns.frames, data))
             self.found.resumable = opened, scanner.position, scanner.chain
             return scan
         entries = scan.columns.next_entry
-        self.found.sealed.append(
-            write_footer(self._disk, segment, data, scanner.position, scanner.chain, entries)
-        )
+        self.found.sealed.append(write_footer(self._disk, segment, data, scanner.position, scanner.chain, entries))
         return scan
+
+    def _index_scan(
+        self, scan: SegmentScan, segment: Segment, behind: FooterNames | None, later: Sequence[UsedFile]
+    ) -> FooterData:
+        """The footer of a scanned segment: its own once more, if it was found, else one made of the frames.
+
+        What of its messages is lost, and was not noted by the scan, is noted.
+        """
+        columns, footer, streams = scan.columns, scan.footer, self._streams
+        if footer is not None and self._is_oldest(segment):
+            streams.load_before(footer)  # what its frames name are streams that began here
+        if footer is not None and streams.continues_with(footer):
+            data = index_by_footer(columns, footer, streams.next_offsets)
+            if data is not None:
+                streams.take_over(footer)
+                streams.next_offsets = data.next_offsets.tolist()
+                self._unplaced = 0
+                self._note_more(segment.path, _lost(data) - _lost(footer) - scan.lost, exact=scan.has_gaps)
+                return data
+        # A lost frame may have named some; of others no frame may be left.
+        streams.know(columns.streams(), behind, segment.path)
+        if streams.unnamed:
+            self._repair.on_damage("a stream was never defined", segment.path, DATA_START)
+        follows = later[0] if later and later[0].sequence == segment.sequence + 1 else None
+        ends = self._ends(follows) if self._repair.allowed else None
+        data = self._index(columns, segment, ends)
+        self._note_more(segment.path, _lost(data) - scan.lost, exact=ends is not None)
+        return data
+
+    def _is_oldest(self, segment: Segment) -> bool:
+        """Is it the first segment that retention has left? Then nothing but its footer tells of what was before."""
+        return segment.sequence == self.found.segments[0][0] > 1
+
+    def _note_more(self, path: Path, messages: int, *, exact: bool) -> None:
+        """A footer gives up so many messages more than were noted as lost in its segment; or fewer, if that is < 0:
+        then nothing told yet which ones they are, and what follows leaves them out.
+        """
+        more = messages - self._unplaced
+        self._unplaced = max(0, -more)
+        self._repair.note_more(path, max(0, more), exact=exact)
 
     def _log_end(self, segment: Segment, file: UsedFile) -> int:
         """Where the segment's log ends at the latest."""
@@ -194,12 +257,17 @@ class LaneRecovery:
             self._repair.on_damage("the segment is cut short", file.path, size)
         return min(size, file.record.data_end)
 
-    def _index(self, columns: ScanColumns, segment: Segment, before: FooterData | None) -> FooterData:
+    def _index(self, columns: ScanColumns, segment: Segment, ends: npt.NDArray[np.int64] | None) -> FooterData:
         """The footer of scanned columns; the streams go on behind it."""
         streams = self._streams
-        data = index_columns(columns, streams.names, streams.next_offsets, before, self._repair, segment.path)
+        data = index_columns(columns, streams.names, streams.next_offsets, ends, self._repair, segment.path)
         streams.next_offsets = data.next_offsets.tolist()
         return data
+
+
+def _lost(data: FooterData) -> int:
+    """How many messages a footer has given up."""
+    return int(np.count_nonzero(data.entries == LOST_ENTRY))
 
 
 __all__ = ["Found", "LaneRecovery", "Loss"]

@@ -5,15 +5,27 @@ Nothing that a repair gives up is gone: a copy of it is in the quarantine folder
 
 from __future__ import annotations
 
+import errno
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from .disk import Disk
+from .disk import Disk, LogFile
 from .errors import StoreCorrupt
 from .footer import FooterData
-from .format import DATA_START, LOST_ENTRY, SEALED, SealRecord
+from .format import (
+    BLOCK_BYTES,
+    DATA_START,
+    LOST_ENTRY,
+    RETIRED_PREFIX,
+    SEALED,
+    UNDECODABLE,
+    SealRecord,
+    align_up,
+    kept_messages,
+)
 from .scanner import ChunkReader, FrameScanner, good_messages
 from .sealed import SealedSegment
 from .segment import Segment
@@ -22,13 +34,23 @@ COPY_BYTES = 8 << 20
 
 
 class Loss(NamedTuple):
-    """A range that a repair set aside."""
+    """Something that a repair found damaged or missing, and goes on without.
+
+    Attributes:
+        file: the file; the lane's folder, where that is missing.
+        position: where in it the damage begins.
+        size_bytes: the bytes that were set aside; 0 where there are none: the file or the rest of it is missing.
+        messages: the messages that are gone: 0 where all was made again, None where nothing is left that tells
+            how many they were. Of missing segments in a row the first one's tells of all. Behind more than 65,535
+            lost messages of a queue, in a segment without a whole footer, the next ones have too low offsets.
+        quarantined_to: the copy of the bytes; None where there are none.
+    """
 
     file: str
     position: int
     size_bytes: int
-    messages: int
-    quarantined_to: str
+    messages: int | None
+    quarantined_to: str | None
 
 
 class Repair:
@@ -46,19 +68,94 @@ class Repair:
         if not self.allowed:
             raise StoreCorrupt(what, path, position)
 
-    def set_aside(self, path: Path, position: int, size: int, messages: int) -> None:
-        """Copy a damaged range to the quarantine folder and note it; `messages` are lost with it."""
-        self._disk.make_folder(self._quarantine)
+    def set_aside(self, path: Path, position: int, size: int, messages: int | None) -> None:
+        """Copy what there is of a damaged range to the quarantine folder and note it; `messages` are lost with it."""
         source = self._disk.open(path)
-        name = f"lane-{self._lane:02d}-{path.stem}-{position}.bin"
-        target = self._disk.open(self._quarantine / name, create=True)
-        for at in range(position, position + size, COPY_BYTES):
-            target.write([source.read(at, min(COPY_BYTES, position + size - at))], at - position)
-        target.force()
-        target.close()
-        source.close()
+        try:
+            size = max(0, min(size, source.size() - position))
+            stem = f"lane-{self._lane:02d}-{path.stem}-{position}"
+            copy = str(self._copy(source, stem, position, size)) if size else None
+        finally:
+            source.close()
+        self.losses.append(Loss(str(path), position, size, messages, copy))
+
+    def _copy(self, source: LogFile, stem: str, position: int, size: int) -> Path:
+        """The copy of a range, under a name that no earlier repair has used."""
+        self._disk.make_folder(self._quarantine)
+        taken = self._disk.list(self._quarantine)
+        names = (f"{stem}.bin" if number == 1 else f"{stem}-{number}.bin" for number in count(1))
+        path = self._quarantine / next(name for name in names if name not in taken)
+        target = self._disk.open(path, create=True)
+        try:
+            for at in range(position, position + size, COPY_BYTES):
+                target.write([source.read(at, min(COPY_BYTES, position + size - at))], at - position)
+            target.force()
+        finally:
+            target.close()
         self._disk.force_folder(self._quarantine)
-        self.losses.append(Loss(str(path), position, size, messages, str(self._quarantine / name)))
+        return path
+
+    def note_missing(self, path: Path, messages: int | None) -> None:
+        """Note the loss of messages of which no byte is left."""
+        self.losses.append(Loss(str(path), 0, 0, messages, None))
+
+    def note_more(self, path: Path, messages: int, *, exact: bool) -> None:
+        """So many messages turn out to be lost beside those that were noted; all, if that is `exact`.
+
+        They are those of the newest loss, where their number was not known.
+        """
+        newest = self.losses[-1] if self.losses else None
+        if newest is None or newest.messages is not None:
+            if messages:
+                self.note_missing(path, messages)
+        elif exact:
+            self.losses[-1] = newest._replace(messages=messages)
+
+    def make_readable(self, path: Path) -> None:
+        """Put a copy in the place of a file that the device refuses to read in places, with zeros there.
+
+        Recovery then finds them damaged, if they had anything; and readers find the rest.
+        """
+        source = self._disk.open(path)
+        try:
+            size = source.size()
+            places = [(at, min(COPY_BYTES, size - at)) for at in range(0, size, COPY_BYTES)]
+            if all(_is_readable(source, *place) for place in places):
+                return
+            fresh = path.with_name(RETIRED_PREFIX + path.stem)
+            target = self._disk.open(fresh, create=True)
+            try:
+                for place in places:
+                    target.write([_readable(source, *place)], place[0])
+                target.force()
+            finally:
+                target.close()
+        finally:
+            source.close()
+        self._disk.rename(fresh, path)
+        self._disk.force_folder(path.parent)
+
+
+def _is_readable(file: LogFile, position: int, size: int) -> bool:
+    try:
+        file.read(position, size)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return False
+    return True
+
+
+def _readable(file: LogFile, position: int, size: int) -> bytes:
+    """A range of a file, with zeros for the blocks that the device refuses to read."""
+    if _is_readable(file, position, size):
+        return file.read(position, size)
+    if size <= BLOCK_BYTES:
+        return bytes(size)
+    half = align_up(size // 2)
+    if half == size:  # of two blocks, the second one not whole
+        half -= BLOCK_BYTES
+    return _readable(file, position, half) + _readable(file, position + half, size - half)
 
 
 def is_healthy(sealed: SealedSegment) -> bool:
@@ -68,7 +165,10 @@ def is_healthy(sealed: SealedSegment) -> bool:
     try:
         footer = sealed.footer
         footer.check_entries()
-        scanner = FrameScanner(reader, segment.sequence, DATA_START, 0)
+        topics = len(footer.topics())
+        if len(footer.stream_topic) and int(footer.stream_topic.max()) >= topics:
+            return False
+        scanner = FrameScanner(reader, segment.header.lane, segment.sequence, DATA_START, 0)
         good = np.zeros(record.entries, np.bool_)
         for position in footer.frame_position.tolist():
             frame = scanner.frame_at(position)
@@ -76,11 +176,11 @@ def is_healthy(sealed: SealedSegment) -> bool:
                 return False
             payload = reader.view(frame.payload_start, frame.header.payload_bytes)
             begin = frame.header.first_entry
-            kept = good_messages(frame, payload)[: record.entries - begin]
+            kept = good_messages(frame, payload)[: kept_messages(record, frame.header)]
             good[begin : begin + len(kept)] = kept
         entries = footer.entries[footer.entries != LOST_ENTRY]
         return bool(good[entries].all())
-    except StoreCorrupt:
+    except (StoreCorrupt, *UNDECODABLE):
         return False
     finally:
         reader.close()
@@ -93,6 +193,17 @@ def whole_footer(segment: Segment, record: SealRecord | None) -> FooterData | No
     try:
         footer = SealedSegment(segment, record).footer
         footer.check_entries()
-        return footer.data()
-    except StoreCorrupt:
+        return footer.data() if footer.sequence == segment.sequence else None
+    except (StoreCorrupt, *UNDECODABLE):
         return None
+
+
+def footer_behind(segment: Segment, position: int) -> FooterData | None:
+    """The segment's footer, if it stands right behind `position` as one does: from there to the file's end.
+
+    So the log was once decided to end there, also if no seal record says so.
+    """
+    begin = align_up(position)
+    size = segment.data.size() - begin
+    record = SealRecord(SEALED, segment.sequence, position, 0, 0, begin, size)
+    return whole_footer(segment, record) if size > 0 else None

@@ -18,10 +18,12 @@ import numpy.typing as npt
 
 from .disk import Disk, LogFile
 from .format import (
+    DATA_START,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     HAS_PAYLOAD_CHECKSUM,
     FrameHeader,
+    SegmentHeader,
     align_up,
     checksum64,
     read_frame_header,
@@ -179,11 +181,21 @@ class FrameScanner:
     After `next` gave None, `position` and `chain` say where and on what the walk ended.
     """
 
-    def __init__(self, reader: ChunkReader, sequence: int, position: int, chain: int) -> None:
+    def __init__(self, reader: ChunkReader, lane: int, sequence: int, position: int, chain: int) -> None:
         self.reader = reader
+        self.lane = lane
         self.sequence = sequence
         self.position = position
         self.chain = chain
+
+    @classmethod
+    def behind(cls, reader: ChunkReader, header: SegmentHeader) -> FrameScanner:
+        """At a segment's first frame. Behind a rebuilt header that is taken whatever its chain."""
+        scanner = cls(reader, header.lane, header.sequence, DATA_START, header.chain)
+        first = scanner.frame_at(DATA_START) if header.is_rebuilt else None
+        if first is not None and first.header.first_entry == 0:
+            scanner.chain = first.header.chain
+        return scanner
 
     def next(self) -> Scanned | None:
         """The next frame; None if no frame follows on the chain."""
@@ -210,7 +222,7 @@ class FrameScanner:
         if head[: len(FRAME_MAGIC)].tobytes() != FRAME_MAGIC:
             return None  # mostly: zeros where the log ends, or behind padding
         header = read_frame_header(head, 0)
-        if header is None or header.sequence != self.sequence or header.position != position:
+        if header is None or (header.lane, header.sequence, header.position) != (self.lane, self.sequence, position):
             return None
         return decode_head(header, bytes(self.reader.view(position, header.header_bytes)))
 

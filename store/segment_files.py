@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .disk import Disk
-from .format import BLOCK_BYTES, CLOSED, DATA_START, FrameHeader, SealRecord, SegmentHeader, segment_name
+from .format import (
+    BLOCK_BYTES,
+    CLOSED,
+    DATA_START,
+    REBUILT_MS,
+    RETIRED_PREFIX,
+    FrameHeader,
+    SealRecord,
+    SegmentHeader,
+    segment_name,
+)
 from .repair import Repair
 from .scanner import ChunkReader, FrameScanner, open_sequential
 from .segment import Segment
@@ -36,6 +46,8 @@ class UsedFile(NamedTuple):
 class LaneFiles:
     """The segment files of one lane.
 
+    A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: somebody has put it there.
+
     `spares` are the (sequence, bytes) of pre-written files behind the last one in use; they follow each other
     without a gap.
     """
@@ -46,20 +58,28 @@ class LaneFiles:
         self._lane = lane
         self._store_id = store_id
         self._repair = repair
-        self._rebuilt: set[int] = set()  # sequences of segments whose header a repair wrote anew
         self._begun: set[int] = set()  # files without a header that hold frames of their own sequence all the same
+        self.foreign: list[int] = []  # numbers of files that are another segment's
         self.spares: list[tuple[int, int]] = []
 
     def in_use(self) -> list[UsedFile]:
         """The segments in use, in order; spares are noted. Raises StoreCorrupt if one is missing."""
         used: list[UsedFile] = []
         unknown: list[tuple[int, Path]] = []
-        for sequence, path in self._listed():
-            file = self._read_blocks(sequence, path)
-            if file is None:
+        listed = self._listed()
+        for sequence, path in listed:
+            if self._repair.allowed:
+                self._repair.make_readable(path)
+            header, record = self._read_blocks(sequence, path)
+            if header is None:
                 unknown.append((sequence, path))
+            elif header.stands_wrongly(self._lane, self._store_id, sequence, listed[0][0]):
+                self._repair.on_damage("the file is another segment's", path, 0)
+                self.foreign.append(sequence)
+            elif header.sequence == sequence:
+                used.append(UsedFile(sequence, path, header, record))
             else:
-                used.append(file)
+                unknown.append((sequence, path))
         last = used[-1].sequence if used else 0
         unused: list[tuple[int, Path]] = []
         for sequence, path in unknown:
@@ -78,7 +98,8 @@ class LaneFiles:
                 break
             else:
                 unused.append((sequence, path))
-        self._keep_spares(unused)
+        highest = max(self.foreign, default=0)
+        self._keep_spares([(sequence, path) for sequence, path in unused if sequence > highest])
         self._check_gaps(used)
         return used
 
@@ -88,22 +109,29 @@ class LaneFiles:
         for name in self._disk.list(self._folder):
             if _SEGMENT_FILE.fullmatch(name):
                 files.append((int(name[:12]), self._folder / name))
-            elif name.startswith("retired-"):
+            elif name.startswith(RETIRED_PREFIX):
                 self._disk.remove(self._folder / name)
         return files
 
-    def _read_blocks(self, sequence: int, path: Path) -> UsedFile | None:
-        """None if the first block is not this segment's header."""
+    def _read_blocks(self, sequence: int, path: Path) -> tuple[SegmentHeader | None, SealRecord | None]:
+        """The header in a file, and the seal record if it is this segment's."""
         file = self._disk.open(path)
         try:
             head = file.read(0, DATA_START)
         finally:
             file.close()
-        header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-        if header is None or (header.sequence, header.lane, header.store_id) != (sequence, self._lane, self._store_id):
-            return None
         record = SealRecord.unpack(head[BLOCK_BYTES:])
-        return UsedFile(sequence, path, header, record if record and record.sequence == sequence else None)
+        header = SegmentHeader.unpack(head[:BLOCK_BYTES])
+        return header, record if record is not None and record.sequence == sequence else None
+
+    @property
+    def ends_before(self) -> int:
+        """The first number behind the segments that are or were in use, as far as the files tell."""
+        return self.spares[0][0] if self.spares else max(self.foreign, default=0) + 1
+
+    def begins_with(self, first: int) -> int:
+        """The first number of those that are or were in use, if `first` is the first that is."""
+        return min([first, *self.foreign])
 
     def _check_gaps(self, used: list[UsedFile]) -> None:
         """Segments and spares are numbered without gaps, from 1 unless retention took the first ones."""
@@ -133,7 +161,7 @@ class LaneFiles:
             record = SealRecord.unpack(bytes(reader.view(BLOCK_BYTES, BLOCK_BYTES)))
             if record is not None and record.sequence == sequence:
                 return True
-            frames = FrameScanner(reader, sequence, 0, 0).find_later(0, reader.size_bytes)
+            frames = FrameScanner(reader, self._lane, sequence, 0, 0).find_later(0, reader.size_bytes)
             if frames:
                 self._begun.add(sequence)
         finally:
@@ -147,7 +175,8 @@ class LaneFiles:
         data = open_sequential(self._disk, file.path)
         reader = ChunkReader(data, data.size())
         try:
-            frames = FrameScanner(reader, file.sequence, DATA_START, 0).find_later(DATA_START, reader.size_bytes)
+            scanner = FrameScanner(reader, self._lane, file.sequence, DATA_START, 0)
+            frames = scanner.find_later(DATA_START, reader.size_bytes)
             return [mark_of(frame) for frame in frames]
         finally:
             reader.close()
@@ -187,36 +216,44 @@ class LaneFiles:
     def _rebuild_header(self, sequence: int, path: Path) -> UsedFile:
         """Put a new header before the frames of a segment; the old one is set aside."""
         self._repair.set_aside(path, 0, BLOCK_BYTES, 0)
-        self._rebuilt.add(sequence)
         return self._write_header(sequence, path, 0)
 
     def linked(self, file: UsedFile, chain: int) -> UsedFile:
         """The file; a header that a repair wrote anew gets the chain of the segment before, now it is known."""
-        return self._write_header(file.sequence, file.path, chain) if file.sequence in self._rebuilt else file
+        wrong = self._repair.allowed and file.header.is_rebuilt and file.header.previous_chain != chain
+        return self._write_header(file.sequence, file.path, chain) if wrong else file
 
     def _write_header(self, sequence: int, path: Path, previous_chain: int) -> UsedFile:
         file = self._disk.open(path)
         try:
             capacity = file.size() & -BLOCK_BYTES
-            header = SegmentHeader(self._lane, self._store_id, sequence, capacity, 0, previous_chain)
+            header = SegmentHeader(self._lane, self._store_id, sequence, capacity, REBUILT_MS, previous_chain)
             file.write([header.pack()], 0)
             file.force()
         finally:
             file.close()
-        found = self._read_blocks(sequence, path)
-        assert found is not None
-        return found
+        found, record = self._read_blocks(sequence, path)
+        assert found == header
+        return UsedFile(sequence, path, header, record)
 
     def make_empty(self, sequence: int, previous_chain: int) -> Segment:
         """Put an empty segment in the place of a lost one, and note the loss. It is not sealed yet."""
-        header = SegmentHeader(self._lane, self._store_id, sequence, DATA_START, 0, previous_chain)
+        header = SegmentHeader(self._lane, self._store_id, sequence, DATA_START, REBUILT_MS, previous_chain)
         segment = Segment(self._disk, self._folder, header, direct=False)
+        is_there = segment.path.name in self._disk.list(self._folder)
         file = self._disk.open(segment.path, create=True)
-        file.write([header.pack(), bytes(BLOCK_BYTES)], 0)
-        file.force()
-        file.close()
+        try:
+            if is_there:
+                self._repair.set_aside(segment.path, 0, file.size(), None)
+                file.truncate(0)
+                file.force()  # before there is a header: what stood there must not come to be its frames
+            else:
+                self._repair.note_missing(segment.path, None)
+            file.write([header.pack(), bytes(BLOCK_BYTES)], 0)
+            file.force()
+        finally:
+            file.close()
         self._disk.force_folder(self._folder)
-        self._repair.set_aside(segment.path, 0, 0, 0)
         return segment
 
 

@@ -12,10 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import StoreCorrupt
+from .footer import FooterData
+from .format import LOST_ENTRY, kept_messages
 from .lane_streams import FooterNames, LaneStreams
 from .rebuild import ScanColumns
-from .repair import Repair
+from .repair import Repair, footer_behind
 from .scanner import FrameScanner, Scanned, good_messages
+from .segment import Segment
 from .segment_files import LaneFiles, UsedFile, mark_of
 
 
@@ -23,18 +26,22 @@ class SegmentScan:
     """Scans one segment; `later` are the segments in use behind it.
 
     After `run`, the scanner stands at the end of the log, `columns` has all messages before it, and
-    `has_gaps` says that a repair left some out, `is_torn` that the log ends inside the last frame.
+    `has_gaps` says that a repair left some out, `lost` how many of them were noted as lost; `is_torn` that the
+    log ends inside the last frame. `footer` is the segment's own, if all of it is whole.
     """
 
     def __init__(
         self,
         scanner: FrameScanner,
+        segment: Segment,
         file: UsedFile,
         later: Sequence[UsedFile],
         files: LaneFiles,
         repair: Repair,
+        footer: FooterData | None,
     ) -> None:
         self._scanner = scanner
+        self._segment = segment
         self._file = file
         self._later = later
         self._files = files
@@ -42,6 +49,8 @@ class SegmentScan:
         self.columns = ScanColumns()
         self.has_gaps = False
         self.is_torn = False
+        self.lost = 0
+        self.footer = footer
 
     def run(self, streams: LaneStreams, behind: FooterNames | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
@@ -52,7 +61,7 @@ class SegmentScan:
             if found is None:
                 going = self._step_over(begin)
             else:
-                streams.learn(found.frame, behind)
+                streams.learn(found.frame, behind, self._file.path)
                 going = self._take(found)
 
     def _step_over(self, begin: int) -> bool:
@@ -60,49 +69,94 @@ class SegmentScan:
         scanner, file, next_entry = self._scanner, self._file, self.columns.next_entry
         ends = [file.record.chain] if file.record is not None else []
         ends += [other.header.previous_chain for other in self._later[:1]]
+        sealed = self._is_sealed_at(begin, next_entry)
         if scanner.chain in ends or not self._durable_beyond(begin):
+            return False
+        if sealed:
+            self.has_gaps = True
             return False
         self._repair.on_damage("a frame is damaged or missing", file.path, begin)
         self.has_gaps = True
         following = scanner.find_later(begin, scanner.reader.size_bytes)
         resumed = next((header for header in following if header.first_entry >= next_entry), None)
-        stop = resumed.position if resumed is not None else scanner.reader.size_bytes
-        lost = resumed.first_entry - next_entry if resumed is not None else 0
-        if stop > begin or resumed is None:
-            self._repair.set_aside(file.path, begin, max(0, stop - begin), lost)
         if resumed is None:
+            entries = np.arange(next_entry, file.record.entries) if file.record is not None else None
+            self._give_up(begin, scanner.reader.size_bytes, entries)
             return False
+        if resumed.position > begin or resumed.first_entry > next_entry:
+            self._give_up(begin, resumed.position, np.arange(next_entry, resumed.first_entry))
         scanner.position, scanner.chain = resumed.position, resumed.chain
         self.columns.next_entry = resumed.first_entry
         return True
 
     def _take(self, found: Scanned) -> bool:
         """Take a frame on the chain. False if the log ends in it; a repair keeps its good messages: True."""
-        if found.is_whole:
-            self._add(found, found.whole)
+        frame, header, record = found.frame, found.frame.header, self._file.record
+        kept = kept_messages(record, header)
+        if record is not None and kept < header.count:
+            self._scanner.position = record.data_end  # a torn frame, cut there by recovery
+        if found.whole >= kept:
+            self._add(found, kept)
             return True
-        frame, header = found.frame, found.frame.header
+        position = int(frame.starts()[found.whole])
+        if self._is_sealed_at(position, header.first_entry + found.whole):
+            self._scanner.position = position
+            self._add(found, found.whole)
+            return False
         # A torn tail counts as well in a repair: the segment is sealed then, and not gone on with.
         self.has_gaps = self.has_gaps or self._repair.allowed
-        position = int(frame.starts()[found.whole])
         if not self._durable_beyond(position):
             self._scanner.position = position
             self._add(found, found.whole)
             self.is_torn = True
             return False
         self._repair.on_damage("a message's bytes do not match their checksum", self._file.path, position)
-        good = good_messages(frame, found.payload)
-        self._repair.set_aside(
-            self._file.path, header.position, header.end - header.position, int((~good).sum())
-        )
-        self._add(found, header.count, good)
+        good = good_messages(frame, found.payload)[:kept]
+        lost = self._not_given_up(np.flatnonzero(~good) + header.first_entry)
+        if len(lost):
+            self._set_aside(header.position, header.end, lost)
+        self._add(found, kept, good)
         return True
+
+    def _give_up(self, begin: int, end: int, entries: npt.NDArray[np.int64] | None) -> None:
+        """Set a range of frames aside with these messages, unless an earlier repair has done that."""
+        lost = None if entries is None else self._not_given_up(entries)
+        known = () if self.footer is None else self.footer.frame_position.tolist()
+        if self.footer is None or lost is None or len(lost) or any(begin <= position < end for position in known):
+            self._set_aside(begin, end, lost)
+
+    def _not_given_up(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Those of the messages that the segment's footer still has."""
+        return entries if self.footer is None else entries[np.isin(entries, self.footer.entries)]
+
+    def _set_aside(self, begin: int, end: int, lost: npt.NDArray[np.int64] | None) -> None:
+        messages = None if lost is None else len(lost)
+        self._repair.set_aside(self._file.path, begin, end - begin, messages)
+        self.lost += messages or 0
 
     def _add(self, found: Scanned, count: int, good: npt.NDArray[np.bool_] | None = None) -> None:
         header = found.frame.header
         if header.first_entry != self.columns.next_entry:
             raise StoreCorrupt("a frame's entry number is wrong", self._file.path, header.position)
         self.columns.add(found.frame, count, good)
+
+    def _is_sealed_at(self, position: int, entries: int) -> bool:
+        """The seal record is lost, and the footer stands behind `position` and knows `entries` messages before it.
+
+        So the log was cut there once, although the rest of a torn frame or of a gap was never durable. Repaired
+        segments alone have lost messages, also at their end.
+        """
+        if self._file.record is not None:
+            return False
+        footer = footer_behind(self._segment, position)
+        if footer is None:
+            return False
+        kept = footer.entries[footer.entries != LOST_ENTRY]
+        known = int(kept.max()) + 1 if len(kept) else 0
+        if known != entries and (len(kept) == len(footer.entries) or known > entries):
+            return False
+        self.footer = footer
+        return True
 
     def _durable_beyond(self, position: int) -> bool:
         """Does anything say that the lane was durable beyond `position` of this segment?"""

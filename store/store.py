@@ -147,6 +147,7 @@ class MessageStore(Appender, Fetcher):
                 if not repair:
                     raise StoreCorrupt("a lane's folder is missing", folder, 0)
                 disk.make_folder(folder)
+                self.losses.append(Loss(str(folder), 0, 0, None, None))
             found = LaneRecovery(
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()

@@ -17,7 +17,7 @@ from pathlib import Path
 from .config import MIB, StoreConfig
 from .disk import Disk
 from .errors import StoreCorrupt, StoreFull
-from .format import BLOCK_BYTES, align_up, segment_name
+from .format import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
 from .lane import Lane
 from .sealing import StreamNames, let_go, rows_of, seal
 from .segment import Segment, prewrite
@@ -26,7 +26,6 @@ from .write import FullSegment
 FIRST_SEGMENT_BYTES = 4 * MIB
 SEGMENT_GROWTH = 4
 TICK_S = 0.5
-RETIRED_PREFIX = "retired-"
 WARM_AHEAD_BYTES = 16 * MIB
 DROP_BYTES = 4 * MIB
 

@@ -66,7 +66,7 @@ def _store_header(folder: Path, findings: Findings) -> StoreHeader | None:
     if header is None:
         findings.damage("the store's header is damaged or of a newer version", path, 0)
     elif block != header.pack():
-        findings.damage("the store's header is not filled up with zeros", path, differ(block, header.pack()))
+        findings.remark("the store's header is not filled up with zeros", path, differ(block, header.pack()))
     return header
 
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from .disk import LogFile
 from .errors import StoreCorrupt
 from .footer import Footer
-from .format import LOST_ENTRY, SEALED
+from .format import LOST_ENTRY, SEALED, UNDECODABLE
 from .inspect import SegmentFile, stream_names
 from .verify_report import Findings
-from .verify_walk import UNDECODABLE, FrameWalk
+from .verify_walk import FrameWalk
 
 
 def sound_footer(data: LogFile, file: SegmentFile, findings: Findings) -> Footer | None:
@@ -43,7 +43,7 @@ def disagreements(
     walk: FrameWalk,
     entry_count: int,
     names: list[tuple[str, int]] | None,
-    next_offsets: npt.NDArray[np.int64],
+    next_offsets: npt.NDArray[np.int64] | None,
 ) -> Iterator[str]:
     """What a sound footer says otherwise than the frames."""
     columns = (footer.frame_position, footer.frame_entry, footer.frame_time)
@@ -54,9 +54,9 @@ def disagreements(
     times = footer.frame_time.tolist() or [0]
     if (footer.time_min_ms, footer.time_max_ms) != (min(times), max(times)):
         yield "the footer's time range does not agree with the frames"
-    if names is not None:
-        if stream_names(footer)[: len(names)] != names:
-            yield "the footer's streams do not agree with the frames"
+    if names is not None and stream_names(footer)[: len(names)] != names:
+        yield "the footer's streams do not agree with the frames"
+    if next_offsets is not None:
         known = np.zeros(max(len(footer.first), len(next_offsets)), np.int64)
         known[: len(next_offsets)] = next_offsets
         if not np.array_equal(footer.first, known):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .disk import Disk
-from .format import BLOCK_BYTES, SealRecord, align_up
+from .format import BLOCK_BYTES, LOST_ENTRY, SealRecord, align_up, segment_name
 from .inspect import SegmentFile, missing_segments, stream_names
 from .scanner import ChunkReader
 from .verify_footer import disagreements, sound_footer
@@ -16,14 +16,12 @@ from .verify_marks import LaneFrames
 from .verify_report import Findings, differ
 from .verify_walk import FrameWalk
 
-HEADER_DAMAGED = "the segment's header is damaged"
-
 
 class LaneCheck:
     """The check of one lane; making it reads the first blocks of its files and may raise OSError.
 
-    `chain`, `names` and `next_offsets` are what the next segment must go on from; the first two are None
-    while that is unknown, behind damage and behind what retention took.
+    `chain`, `names` and `next_offsets` are what the next segment must go on from; each is None while that is
+    unknown, behind damage and behind what retention took.
     """
 
     def __init__(self, disk: Disk, store: Path, number: int, store_id: bytes | None, findings: Findings) -> None:
@@ -34,32 +32,53 @@ class LaneCheck:
         begins = bool(self.used) and self.used[0].sequence == 1
         self.chain: int | None = 0 if begins else None
         self.names: list[tuple[str, int]] | None = [] if begins else None
-        self.next_offsets: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self.next_offsets: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if begins else None
 
     def run(self) -> None:
         """Check the segments in order, up to the end of the log."""
         frames, findings = self._frames, self._findings
         for name in missing_segments(self.files, used=bool(self.used)):
             findings.damage("a segment is missing", frames.folder / name, 0)
+        for file in self.files:
+            if file not in self.used and not file.is_blank:
+                findings.remark("a file that is not in use yet has something else than zeros", file.path, 0)
+        self._check_oldest()
         for index, file in enumerate(self.used):
             if index and file.sequence != self.used[index - 1].sequence + 1:
-                self.chain = self.names = None
+                self._forget()
             header = file.header
+            if file.is_foreign:
+                findings.damage(file.why_unknown, file.path, 0)
+                self._forget()
+                continue
             if header is None or self.chain not in (None, header.previous_chain):
-                if (header is not None or file.is_blank) and not frames.vouched(index, 0):
+                if not frames.vouched(index, 0):
                     for rest in self.used[index:]:
                         findings.report.torn_bytes += max((head.end for head in frames.heads(rest)), default=0)
                     return
                 unlinked = "the log does not reach this segment"
-                findings.damage(unlinked if header is not None else HEADER_DAMAGED, file.path, 0)
-                self.names = self.names if header is None else None
+                findings.damage(unlinked if header is not None else file.why_unknown, file.path, 0)
+                if header is not None:
+                    self._forget()
             try:
                 self._check(index, file)
             except OSError as error:
                 findings.damage(f"cannot be read ({error})", file.path, 0)
-                self.chain = self.names = None
+                self._forget()
             findings.done_bytes += file.used_bytes
             findings.reached(0)
+
+    def _check_oldest(self) -> None:
+        """Retention takes the first segments of a lane, but leaves the newest that is sealed."""
+        for oldest in self.used[:1]:
+            lost_record = oldest.record is None and any(oldest.head[BLOCK_BYTES:])
+            if oldest.sequence > 1 and oldest.state in ("open", "closed") and not lost_record:
+                path = self._frames.folder / segment_name(oldest.sequence - 1)
+                self._findings.damage("a segment is missing", path, 0)
+
+    def _forget(self) -> None:
+        """What the next segment must go on from is not known any more."""
+        self.chain = self.names = self.next_offsets = None
 
     def _check(self, index: int, file: SegmentFile) -> None:
         findings, record = self._findings, file.record
@@ -80,10 +99,13 @@ class LaneCheck:
         if footer is not None and record is not None:
             for what in disagreements(footer, walk, record.entries, self.names, self.next_offsets):
                 findings.damage(what, file.path, record.footer_position)
-            self.names = stream_names(footer)
-            start = footer.start.astype(np.int64)
-            self.next_offsets = footer.first.astype(np.int64) + start[1:] - start[:-1]
-        elif not walk.gaps:
+            given_up = int(np.count_nonzero(footer.entries == LOST_ENTRY))
+            if given_up:
+                findings.remark(f"{given_up} messages that a repair gave up", file.path, record.footer_position)
+            self.names, self.next_offsets = stream_names(footer), footer.next_offsets
+        elif walk.gaps:
+            self.next_offsets = None
+        else:
             self._follow_offsets(walk)
         self.chain = record.chain if record is not None else walk.scanner.chain if walk.ended else None
         footer_bytes = record.footer_bytes if record is not None else 0
@@ -95,7 +117,7 @@ class LaneCheck:
             block = file.head[begin : begin + BLOCK_BYTES]
             if known is not None and block != known.pack():
                 at = begin + differ(block, known.pack())
-                self._findings.damage(f"the segment's {name} is not filled up with zeros", file.path, at)
+                self._findings.remark(f"the segment's {name} is not filled up with zeros", file.path, at)
         block = file.head[BLOCK_BYTES:]
         torn = any(block) and SealRecord.unpack(block) is None
         # Segments are sealed in order, so a later record vouches for this one's.
@@ -113,8 +135,8 @@ class LaneCheck:
         first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
         expected = np.roll(lows, 1) + 1
         expected[first] = lows[first]
-        if self.names is not None:
-            known = np.zeros(max(len(self.names), int(numbers.max(initial=-1)) + 1), np.int64)
+        if self.next_offsets is not None:
+            known = np.zeros(max(len(self.next_offsets), int(numbers.max(initial=-1)) + 1), np.int64)
             known[: len(self.next_offsets)] = self.next_offsets
             expected[first] = known[numbers[order][first]]
             self.next_offsets = known + np.bincount(numbers, minlength=len(known))

@@ -13,7 +13,8 @@ from .scanner import ChunkReader, FrameScanner
 class LaneFrames:
     """The segments of a lane and the headers of their frames.
 
-    `files` are all segment files, `used` those that are no spares.
+    `files` are all segment files, `used` those that are no spares: behind the last one with a header of its own, that
+    is what was never durable, whatever stands in it.
     """
 
     def __init__(self, disk: Disk, store: Path, number: int, store_id: bytes | None) -> None:
@@ -22,11 +23,12 @@ class LaneFrames:
         self._disk = disk
         self._heads: dict[int, list[FrameHeader]] = {}
         self.files = list_segments(disk, self.folder, number, store_id)
-        self.used = [file for file in self.files if not file.is_spare or self._was_used(file)]
+        last = max((file.sequence for file in self.files if file.header is not None), default=0)
+        self.used = [file for file in self.files if file.sequence <= last or self._was_used(file)]
 
     def _was_used(self, file: SegmentFile) -> bool:
-        """Was anything durable in a file that looks like a spare? Its record or its frames' marks say so."""
-        if file.record is not None:
+        """Was anything durable in a file behind the last one? Its record or its frames' marks say so."""
+        if file.record is not None or file.is_foreign:
             return True
         return any(_mark(head) > (file.sequence, 0) for head in self.heads(file))
 
@@ -36,7 +38,7 @@ class LaneFrames:
             data = self._disk.open(file.path)
             reader = ChunkReader(data, file.log_bytes)
             try:
-                found = FrameScanner(reader, file.sequence, begin, 0).find_later(begin, file.log_bytes)
+                found = FrameScanner(reader, self.number, file.sequence, begin, 0).find_later(begin, file.log_bytes)
             finally:
                 reader.close()
                 data.close()

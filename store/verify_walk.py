@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
-
 import numpy as np
 import numpy.typing as npt
 
 from .footer import Footer
 from .format import (
-    DATA_START,
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
+    REBUILT_MS,
+    UNDECODABLE,
     FrameHeader,
+    SegmentHeader,
     align_up,
     checksum64,
+    kept_messages,
     read_frame_header,
 )
 from .frame import Frame
+from .inspect import stream_names
 from .scanner import ChunkReader, FrameScanner, Scanned, good_messages
 from .verify_marks import LaneFrames
 from .verify_report import Findings, differ
-
-UNDECODABLE = (ValueError, struct.error, IndexError, zlib.error)
 
 
 class FrameWalk:
@@ -51,12 +50,9 @@ class FrameWalk:
         self.good: list[npt.NDArray[np.bool_]] = []
         self.next_entry = 0
         self.gaps, self.ended = False, True
-        self.scanner = FrameScanner(reader, self.file.sequence, DATA_START, 0)
-        first = self.scanner.frame_at(DATA_START)
-        if self.file.header is not None:
-            self.scanner.chain = self.file.header.chain
-        elif first is not None:
-            self.scanner.chain = first.header.chain  # the header's damage is noted already
+        # Behind a damaged header, which is noted already, the frames are looked at as behind one that was rebuilt.
+        rebuilt = SegmentHeader(lane.number, b"", self.file.sequence, 0, REBUILT_MS, 0)
+        self.scanner = FrameScanner.behind(reader, self.file.header or rebuilt)
         self._listed: npt.NDArray[np.bool_] | None = None
         if footer is not None and self.file.record is not None:
             self._listed = np.zeros(self.file.record.entries, np.bool_)
@@ -126,9 +122,7 @@ class FrameWalk:
     def _take(self, found: Scanned) -> bool:
         """Check a frame on the chain. False if the log ends in it."""
         frame, header, record = found.frame, found.frame.header, self.file.record
-        kept = header.count
-        if record is not None and header.end > record.data_end:  # torn, and cut by recovery
-            kept = min(kept, max(0, record.entries - header.first_entry))
+        kept = kept_messages(record, header)
         good = np.ones(kept, np.bool_)
         if kept and (not found.is_whole or header.flags & HAS_PAYLOAD_CHECKSUM):
             good = good_messages(frame, found.payload)[:kept]
@@ -180,9 +174,17 @@ class FrameWalk:
         if names is None:
             return
         for number, topic, queue_id in defined:
+            self._know(number)
             if number == len(names):
                 names.append((topic, queue_id))
             elif number > len(names) or names[number] != (topic, queue_id):
                 self._damage("a frame gives a stream another number or name", header.position)
-        if header.count and int(frame.numbers.max()) >= len(names):
+        count = int(frame.numbers.max()) + 1 if header.count else 0
+        self._know(count)
+        if count > len(names):
             self._damage("a frame's stream was never defined", header.position)
+
+    def _know(self, count: int) -> None:
+        """Streams whose definitions a repair has given up are named by the footer that it wrote."""
+        if self.names is not None and self.footer is not None and count > len(self.names):
+            self.names += stream_names(self.footer)[len(self.names) : count]

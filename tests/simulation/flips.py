@@ -73,7 +73,7 @@ def _segment_ranges(name: str, disk: SimulatedDisk, path: Path, content: bytes) 
     yield Range(f"{state}: seal record", name, path, BLOCK_BYTES, BLOCK_BYTES + SEAL_BYTES)
     reader = ChunkReader(disk.open(path), len(content))
     end = record.data_end if record is not None else len(content)
-    headers = FrameScanner(reader, int(path.stem), DATA_START, 0).find_later(DATA_START, end)
+    headers = FrameScanner(reader, int(path.parent.name[5:]), int(path.stem), DATA_START, 0).find_later(DATA_START, end)
     reader.close()
     for header in headers:
         at, last = header.position, record is None and header is headers[-1]

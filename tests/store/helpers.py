@@ -128,7 +128,7 @@ def frames_of(path: Path) -> list[Frame]:
     file = OsFile(path, create=False, direct=False)
     reader = ChunkReader(file, file.size())
     try:
-        scanner = FrameScanner(reader, int(path.stem), DATA_START, 0)
+        scanner = FrameScanner(reader, int(path.parent.name[5:]), int(path.stem), DATA_START, 0)
         headers = scanner.find_later(DATA_START, reader.size_bytes)
         frames = [scanner.frame_at(header.position) for header in headers]
         return [frame for frame in frames if frame is not None]

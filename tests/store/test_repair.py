@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import random
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from store import MessageStore, StoreCorrupt, StoreError, verify_folder
-from store.format import BLOCK_BYTES, DATA_START
+from store.disk import Buffer, OsDisk, OsFile
+from store.footer import HEADER_BYTES
+from store.format import BLOCK_BYTES, CLOSED, DATA_START
 from store.frame import Frame
+from store.repair import Loss
 
 from .helpers import (
     contents,
@@ -60,8 +66,7 @@ def repair(path: Path, expected: Rows, *, lost: int) -> None:
         assert store.losses, "nothing was told of"
         assert store.stats()["recovery"]["losses"]
         for loss in store.losses:
-            assert Path(loss.quarantined_to).parent == path / "quarantine"
-            assert Path(loss.quarantined_to).stat().st_size <= loss.size_bytes
+            assert is_set_aside(path, loss)
         for topic, queue in QUEUES:
             offset = store.append(topic, queue, b"new")
             assert offset == store.queue_bounds(topic, queue)[1] - 1
@@ -72,6 +77,15 @@ def repair(path: Path, expected: Rows, *, lost: int) -> None:
         assert store.losses == []
         assert contents(store, QUEUES) == rows
         assert scanned(store) == {name: mine for name, mine in rows.items() if mine}
+    assert verify_folder(path).damages == []
+
+
+def is_set_aside(path: Path, loss: Loss) -> bool:
+    """There is a copy of all bytes that were set aside; and none where there were none."""
+    if loss.quarantined_to is None:
+        return loss.size_bytes == 0
+    copy = Path(loss.quarantined_to)
+    return copy.parent == path / "quarantine" and copy.stat().st_size == loss.size_bytes > 0
 
 
 def check(store: MessageStore, expected: Rows, lost: int) -> Rows:
@@ -159,18 +173,21 @@ def test_damage_is_set_aside_and_later_messages_keep_their_offsets(
     with pytest.raises(StoreCorrupt), MessageStore.open(path, TINY) as store:
         check(store, expected, 0)
     if damage is Path.unlink:
-        repair_of_missing(path, expected)
+        repair_of_missing(path, expected, segment_path(path, sequence))
     else:
         repair(path, expected, lost=lost)
 
 
-def repair_of_missing(path: Path, expected: Rows) -> None:
-    """There is nothing to set aside; the rest of `repair` holds."""
+def repair_of_missing(path: Path, expected: Rows, missing: Path) -> None:
+    """There is nothing to set aside, and the footer behind says how much is gone; the rest of `repair` holds."""
     with MessageStore.open(path, TINY, repair=True) as store:
         rows = check(store, expected, IN_A_SEGMENT)
-        assert store.losses
+        assert store.losses == [Loss(str(missing), 0, 0, count(expected) - count(rows), None)]
+        assert count(rows) < count(expected)
+    assert not (path / "quarantine").exists()
     with MessageStore.open(path, TINY) as store:
         assert contents(store, QUEUES) == rows
+    assert verify_folder(path).damages == []
 
 
 @pytest.mark.parametrize("damage", [damage_footer, damage_entries, damage_seal])
@@ -183,6 +200,7 @@ def test_damage_to_what_can_be_made_again_loses_nothing(long: tuple[Path, Rows],
             check(store, expected, 0)
     with MessageStore.open(path, TINY) as store:
         check(store, expected, 0)
+    assert verify_folder(path).damages == []
 
 
 def test_repair_of_a_healthy_store_changes_nothing(long: tuple[Path, Rows]) -> None:
@@ -211,16 +229,21 @@ def test_repair_after_retention_keeps_names_offsets_and_messages(folder: Path) -
     with MessageStore.open(path, TINY) as store:
         rows = contents(store, QUEUES)
         bounds = [store.queue_bounds(*name) for name in QUEUES]
-    with MessageStore.open(path, TINY, repair=True) as store:
-        assert store.losses == []
-        assert [store.queue_bounds(*name) for name in QUEUES] == bounds
-        assert contents(store, QUEUES) == rows
+    for damage, repairing in ((False, True), (True, False), (True, True)):
+        if damage:  # also its record: the footer of the oldest segment is found without it
+            oldest = segment_paths(path)[0]
+            assert seal_of(oldest) is not None
+            damage_seal(oldest)
+        with MessageStore.open(path, TINY, repair=repairing) as store:
+            assert store.losses == []
+            assert [store.queue_bounds(*name) for name in QUEUES] == bounds
+            assert contents(store, QUEUES) == rows
+    assert verify_folder(path).damages == []
 
 
 def test_repair_of_one_lane_leaves_the_others_alone(folder: Path) -> None:
     config = tiny(lanes=3)
     path = folder / "s"
-    expected: Rows = {name: {} for name in QUEUES}
     queues = [("t", queue) for queue in range(9)]
     with MessageStore.open(path, config) as store:
         for index in range(180):
@@ -232,7 +255,10 @@ def test_repair_of_one_lane_leaves_the_others_alone(folder: Path) -> None:
         after = contents(store, queues)
         assert count(before) - count(after) == 1
         assert is_part(after, before)
-    assert expected.keys() == set(QUEUES)
+        changed = {name for name in queues if after[name] != before[name]}
+        assert {store._streams.topics[topic][queue].lane.index for topic, queue in changed} == {1}
+        assert [Path(loss.file) for loss in store.losses] == [victim]
+    assert verify_folder(path).damages == []
 
 
 def test_damage_in_two_places_is_told_twice(long: tuple[Path, Rows]) -> None:
@@ -291,6 +317,7 @@ def test_every_flipped_byte_of_a_frame_can_be_repaired(folder: Path) -> None:
             assert store.losses
         with MessageStore.open(folder / "s", TINY) as store:
             check(store, expected, frame.header.count)
+        assert verify_folder(folder / "s").damages == []
 
 
 def test_queue_whose_name_was_in_the_lost_frame_keeps_its_messages_under_a_name_of_ours(folder: Path) -> None:
@@ -306,6 +333,7 @@ def test_queue_whose_name_was_in_the_lost_frame_keeps_its_messages_under_a_name_
             ((name, rows),) = [(name, rows) for name, rows in scanned(store).items() if name != ("a", 0)]
             assert rows == {1: b"later"}
             assert store.read(*name, 1)[0].data == b"later"
+    assert verify_folder(folder / "s").damages == []
 
 
 def hurt(chance: random.Random, path: Path) -> str:
@@ -358,6 +386,7 @@ def test_random_damage_never_gives_a_wrong_message_and_can_be_repaired(folder: P
         with MessageStore.open(path, TINY) as store:
             assert contents(store, QUEUES) == rows
             assert scanned(store) == {name: mine for name, mine in rows.items() if mine}
+        assert verify_folder(path).damages == []
 
 
 @pytest.mark.parametrize("which", [0, 2, -1], ids=["first", "middle", "last"])
@@ -373,3 +402,223 @@ def test_repaired_store_verifies_as_unharmed(tmp_path: Path, which: int, part: s
     with MessageStore.open(tmp_path, TINY, repair=True) as store:
         assert store.losses
     assert verify_folder(tmp_path).damages == []
+
+
+# -- what a repair must not do beside ------------------------------------------------------------------
+
+
+def test_flipped_seal_record_of_a_repaired_segment_costs_a_scan_and_no_message(long: tuple[Path, Rows]) -> None:
+    """Its frames were written behind another header than the one that the repair wrote."""
+    path, expected = long
+    for damage, lost in ((damage_segment_header, 0), (Path.unlink, IN_A_SEGMENT)):
+        victim = segment_path(path, 2)
+        damage(victim)
+        with MessageStore.open(path, TINY, repair=True) as store:
+            rows = check(store, expected, lost)
+            bounds = [store.queue_bounds(*name) for name in QUEUES]
+        flip_bit(victim, BLOCK_BYTES + 20)
+        with MessageStore.open(path, TINY) as store:
+            assert contents(store, QUEUES) == rows
+            assert [store.queue_bounds(*name) for name in QUEUES] == bounds
+        assert verify_folder(path).damages == []
+
+
+def test_flipped_names_of_the_newest_footer_are_made_again(folder: Path) -> None:
+    with MessageStore.open(folder / "s", TINY) as store:
+        expected = short_story(store)
+        crash_copy(folder / "s", folder / "crashed")
+    path = folder / "crashed"
+    MessageStore.open(path, TINY).close()  # recovery seals the segment
+    record = seal_of(segment_path(path, 1))
+    assert record is not None
+    flip_bit(segment_path(path, 1), record.footer_position + HEADER_BYTES + 5)
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(path, TINY)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        check(store, expected, 0)
+        assert store.losses == []
+    assert verify_folder(path).damages == []
+
+
+def test_second_repair_leaves_what_the_first_one_set_aside(long: tuple[Path, Rows]) -> None:
+    path, _ = long
+    held: dict[Path, bytes] = {}
+    for position in (30, 31, 32):
+        flip_bit(segment_path(path, 2), position)
+        with MessageStore.open(path, TINY, repair=True) as store:
+            (loss,) = store.losses
+        assert loss.quarantined_to is not None
+        assert Path(loss.quarantined_to) not in held
+        assert all(file.read_bytes() == before for file, before in held.items())
+        held[Path(loss.quarantined_to)] = Path(loss.quarantined_to).read_bytes()
+    assert len(list((path / "quarantine").iterdir())) == 3
+
+
+def test_missing_lane_folder_is_a_loss_of_unknown_size(folder: Path) -> None:
+    path, config = folder / "s", tiny(lanes=2)
+    with MessageStore.open(path, config) as store:
+        for queue in range(8):
+            store.append("t", queue, b"x")
+        queues = [("t", stream.queue_id) for stream in store._lanes[0].streams]
+        rows = contents(store, queues)
+    shutil.rmtree(path / "lane-01")
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(path, config)
+    with MessageStore.open(path, config, repair=True) as store:
+        assert store.losses == [Loss(str(path / "lane-01"), 0, 0, None, None)]
+        assert contents(store, queues) == rows
+    assert verify_folder(path).damages == []
+
+
+def test_missing_segments_in_a_row_are_counted_by_the_first_one(long: tuple[Path, Rows]) -> None:
+    path, expected = long
+    for sequence in (2, 3):
+        segment_path(path, sequence).unlink()
+    with MessageStore.open(path, TINY, repair=True) as store:
+        rows = check(store, expected, 2 * IN_A_SEGMENT)
+        lost = count(expected) - count(rows)
+        missing = [str(segment_path(path, sequence)) for sequence in (2, 3)]
+        assert store.losses == [Loss(missing[0], 0, 0, lost, None), Loss(missing[1], 0, 0, 0, None)]
+    assert verify_folder(path).damages == []
+
+
+def test_end_of_a_segment_that_is_cut_off_is_counted(long: tuple[Path, Rows]) -> None:
+    path, expected = long
+    victim = segment_path(path, 2)
+    frame = full_frames(victim)[5]
+    with victim.open("r+b") as file:
+        file.truncate(frame.header.end)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        rows = check(store, expected, IN_A_SEGMENT)
+        assert store.losses == [Loss(str(victim), frame.header.end, 0, count(expected) - count(rows), None)]
+        assert count(rows) < count(expected)
+    assert verify_folder(path).damages == []
+
+
+def test_segments_missing_before_a_closed_one_are_told_of(folder: Path) -> None:
+    """Retention leaves a lane's newest sealed segment: so something is missing, and the offsets say how much."""
+    path = folder / "s"
+    with MessageStore.open(path, TINY) as store:
+        rows = [("t", 0, b"%04d" % index * 700) for index in range(100)]
+        assert [store.append(*row) for row in rows] == list(range(100))
+        until(lambda: store.stats()["segments"]["open"] == 1)
+    closed = next(at for at in segment_paths(path) if (record := seal_of(at)) and record.state == CLOSED)
+    held = sum(frame.header.count for frame in full_frames(closed))
+    for sealed in segment_paths(path):
+        if sealed < closed:
+            sealed.unlink()
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(path, TINY)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses == [Loss(str(closed), 0, 0, 100 - held, None)]
+        ((_, mine),) = scanned(store).items()
+        assert mine == {at: rows[at][2] for at in range(100 - held, 100)}
+    assert verify_folder(path).damages == []
+
+
+class BadSectors(OsDisk):
+    """A disk on which some bytes of one file, by its inode, cannot be read."""
+
+    def __init__(self, path: Path, begin: int, end: int) -> None:
+        self.bad = path.stat().st_ino, begin, end
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return BadFile(path, self.bad, create=create, direct=direct)
+
+
+class BadFile(OsFile):
+    """A file of it."""
+
+    def __init__(self, path: Path, bad: tuple[int, int, int], *, create: bool, direct: bool) -> None:
+        super().__init__(path, create=create, direct=direct)
+        self.bad = bad
+
+    def _reach(self, position: int, size: int) -> None:
+        inode, begin, end = self.bad
+        if os.fstat(self.fileno()).st_ino == inode and position < end and position + size > begin:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def read(self, position: int, size: int) -> bytes:
+        self._reach(position, size)
+        return super().read(position, size)
+
+    def read_into(self, views: Sequence[memoryview], position: int) -> int:
+        self._reach(position, sum(map(len, views)))
+        return super().read_into(views, position)
+
+    def sequential(self) -> BadFile:
+        return BadFile(Path(f"/proc/self/fd/{self.fileno()}"), self.bad, create=False, direct=False)
+
+
+@pytest.mark.parametrize("block", [0, 1, 4, 9, -1])
+def test_block_that_the_device_refuses_to_read_is_repaired_as_damage(long: tuple[Path, Rows], block: int) -> None:
+    path, expected = long
+    victim = segment_path(path, 2)
+    begin = range(0, victim.stat().st_size, BLOCK_BYTES)[block]
+    disk = BadSectors(victim, begin, begin + BLOCK_BYTES)
+    with MessageStore.open(path, TINY, repair=True, disk=disk) as store:
+        rows = check(store, expected, 2)
+        bounds = [store.queue_bounds(*name) for name in QUEUES]
+    assert bounds == [(0, len(expected[name])) for name in QUEUES]
+    with MessageStore.open(path, TINY, disk=disk) as store:
+        assert contents(store, QUEUES) == rows
+    assert verify_folder(path).damages == []
+
+
+def test_repair_can_be_repeated_wherever_it_crashes(folder: Path, long: tuple[Path, Rows]) -> None:
+    path, expected = long
+    victim = segment_path(path, len([at for at in segment_paths(path) if full_frames(at)]) - 1)
+    with victim.open("r+b") as file:
+        file.truncate(full_frames(victim)[1].header.end)
+    whole = take_snapshot(path)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        rows = check(store, expected, IN_A_SEGMENT)
+    crashes = 0
+    while True:
+        put_snapshot(whole, path)
+        disk = DyingDisk(crashes)
+        try:
+            MessageStore.open(path, TINY, repair=True, disk=disk).close()
+        except Died:
+            crashes += 1
+        else:
+            break
+        with MessageStore.open(path, TINY, repair=True) as store:
+            assert contents(store, QUEUES) == rows
+        assert verify_folder(path).damages == []
+    assert crashes > 5
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+class DyingDisk(OsDisk):
+    """A disk whose process dies before its nth change, and makes none after that."""
+
+    def __init__(self, changes: int) -> None:
+        self.left = changes
+
+    def change(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Died
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return DyingFile(path, self, create=create, direct=direct)
+
+
+class DyingFile(OsFile):
+    """A file of it."""
+
+    def __init__(self, path: Path, disk: DyingDisk, *, create: bool, direct: bool) -> None:
+        super().__init__(path, create=create, direct=direct)
+        self.disk = disk
+
+    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
+        self.disk.change()
+        super().write(parts, position, force=force)
+
+    def truncate(self, size: int) -> None:
+        self.disk.change()
+        super().truncate(size)

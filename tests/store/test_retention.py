@@ -15,7 +15,8 @@ import pytest
 from cache import MessageCache
 from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreError
 from store.disk import OsDisk
-from store.upkeep import RETIRED_PREFIX, Upkeep
+from store.format import RETIRED_PREFIX
+from store.upkeep import Upkeep
 
 from .helpers import (
     contents,

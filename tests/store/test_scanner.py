@@ -58,7 +58,7 @@ def place(*frames: bytes) -> bytes:
 def test_scan_follows_the_chain_and_ends_with_it(tmp_path: Path) -> None:
     content = place(golden.full_frame(), b"rubbish")
     reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
-    walk = FrameScanner(reader, 7, DATA_START, golden.SEGMENT.chain)
+    walk = FrameScanner(reader, golden.SEGMENT.lane, 7, DATA_START, golden.SEGMENT.chain)
     found = walk.next()
     assert found is not None
     assert found.is_whole
@@ -71,12 +71,12 @@ def test_scan_follows_the_chain_and_ends_with_it(tmp_path: Path) -> None:
 def test_frame_of_another_chain_sequence_or_position_is_not_followed(tmp_path: Path) -> None:
     frame = golden.full_frame()
     reader = ChunkReader(open_file(tmp_path / "f", place(frame)), DATA_START + len(frame))
-    assert FrameScanner(reader, 7, DATA_START, golden.SEGMENT.chain + 1).next() is None
-    assert FrameScanner(reader, 8, DATA_START, golden.SEGMENT.chain).next() is None
+    assert FrameScanner(reader, golden.SEGMENT.lane, 7, DATA_START, golden.SEGMENT.chain + 1).next() is None
+    assert FrameScanner(reader, golden.SEGMENT.lane, 8, DATA_START, golden.SEGMENT.chain).next() is None
     reader.close()
     shifted = place(bytes(4096), frame)
     reader = ChunkReader(open_file(tmp_path / "g", shifted), len(shifted))
-    assert FrameScanner(reader, 7, DATA_START + 4096, golden.SEGMENT.chain).next() is None
+    assert FrameScanner(reader, golden.SEGMENT.lane, 7, DATA_START + 4096, golden.SEGMENT.chain).next() is None
     reader.close()
 
 
@@ -84,7 +84,7 @@ def test_later_frames_are_found_across_chunk_borders(tmp_path: Path, small_chunk
     content = FRAME_MAGIC * 2000 + bytes(192) + golden.full_frame()
     assert content.index(golden.full_frame()) == DATA_START
     reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
-    found = FrameScanner(reader, 7, 0, 0).find_later(0, len(content))
+    found = FrameScanner(reader, golden.SEGMENT.lane, 7, 0, 0).find_later(0, len(content))
     assert [header.position for header in found] == [DATA_START]
     reader.close()
 
@@ -94,8 +94,8 @@ def test_later_frames_are_found_across_chunk_borders(tmp_path: Path, small_chunk
 def test_rubbish_is_never_a_frame(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes) -> None:
     content = FRAME_MAGIC + rubbish
     reader = ChunkReader(open_file(tmp_path_factory.getbasetemp() / "rubbish", content), len(content))
-    assert FrameScanner(reader, 7, 0, 0).next() is None
-    assert FrameScanner(reader, 7, 0, 0).find_later(0, len(content)) == []
+    assert FrameScanner(reader, golden.SEGMENT.lane, 7, 0, 0).next() is None
+    assert FrameScanner(reader, golden.SEGMENT.lane, 7, 0, 0).find_later(0, len(content)) == []
     reader.close()
 
 
@@ -105,9 +105,9 @@ def test_later_frames_are_found_wherever_a_chunk_ends(tmp_path: Path, monkeypatc
         monkeypatch.setattr(scanner_module, "CHUNK_BYTES", chunk)
         reader = ChunkReader(open_file(tmp_path / "f", content), len(content))
         for begin in (0, 5, DATA_START):
-            found = FrameScanner(reader, 7, 0, 0).find_later(begin, len(content))
+            found = FrameScanner(reader, golden.SEGMENT.lane, 7, 0, 0).find_later(begin, len(content))
             assert [header.position for header in found] == [DATA_START], (chunk, begin)
-        assert FrameScanner(reader, 7, 0, 0).find_later(DATA_START + 1, len(content)) == []
+        assert FrameScanner(reader, golden.SEGMENT.lane, 7, 0, 0).find_later(DATA_START + 1, len(content)) == []
         reader.close()
 
 

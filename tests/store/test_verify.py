@@ -129,6 +129,13 @@ def reported(folder: Path, what: str, path: Path, position: int) -> VerifyReport
     return report
 
 
+def remarked(folder: Path, what: str, path: Path, position: int) -> None:
+    """Verify a store in which something harms no message."""
+    report = verify_folder(folder)
+    assert report.ok, report.damages
+    assert f"{what} in {path} at byte {position}" in report.remarks
+
+
 def contents(folder: Path) -> dict[str, bytes | None]:
     """All names, and the bytes of all files but LOCK."""
     paths = [path for path in folder.rglob("*") if path.name != "LOCK"]
@@ -244,9 +251,9 @@ def test_damaged_store_file_is_reported_and_the_lanes_are_read_on(folder: Path) 
     assert reported(folder, what, folder / "STORE", 0).messages == MESSAGES
 
 
-def test_bytes_behind_the_store_header_are_reported(folder: Path) -> None:
+def test_bytes_behind_the_store_header_are_remarked_on(folder: Path) -> None:
     flip(folder / "STORE", 3000)
-    reported(folder, "the store's header is not filled up with zeros", folder / "STORE", 3000)
+    remarked(folder, "the store's header is not filled up with zeros", folder / "STORE", 3000)
 
 
 def test_missing_lane_is_reported(tmp_path: Path) -> None:
@@ -269,6 +276,13 @@ def test_missing_last_segment_before_a_spare_is_reported(folder: Path) -> None:
     reported(folder, "a segment is missing", segment(folder, 3), 0)
 
 
+def test_missing_segments_before_one_that_is_not_sealed_are_reported(folder: Path) -> None:
+    """Retention leaves the newest sealed one."""
+    segment(folder, 1).unlink()
+    segment(folder, 2).unlink()
+    reported(folder, "a segment is missing", segment(folder, 2), 0)
+
+
 @pytest.mark.parametrize("sequence", [1, 2, 3])
 def test_damaged_segment_header_is_reported_and_its_frames_are_read(folder: Path, sequence: int) -> None:
     flip(segment(folder, sequence), 40)
@@ -282,12 +296,30 @@ def test_zeroed_begin_of_a_segment_is_reported(folder: Path, sequence: int) -> N
     reported(folder, "the segment's header is damaged", segment(folder, sequence), 0)
 
 
-def test_bytes_behind_header_and_seal_record_are_reported(folder: Path) -> None:
+def test_bytes_behind_header_and_seal_record_are_remarked_on(folder: Path) -> None:
     flip(segment(folder, 1), 4000)
     flip(segment(folder, 2), BLOCK_BYTES + 4000)
-    reported(folder, "the segment's header is not filled up with zeros", segment(folder, 1), 4000)
+    remarked(folder, "the segment's header is not filled up with zeros", segment(folder, 1), 4000)
     place = BLOCK_BYTES + 4000
-    reported(folder, "the segment's seal record is not filled up with zeros", segment(folder, 2), place)
+    remarked(folder, "the segment's seal record is not filled up with zeros", segment(folder, 2), place)
+
+
+def test_file_that_was_never_begun_may_have_anything_in_it(folder: Path) -> None:
+    spare = segment(folder, 4)
+    spare.write_bytes(random.Random(SEED).randbytes(262_144))
+    remarked(folder, "a file that is not in use yet has something else than zeros", spare, 0)
+    with MessageStore.open(folder, CONFIG) as store:
+        assert sum(len(batch) for batch in store.scan()) == MESSAGES
+
+
+def test_segment_under_the_name_of_another_is_reported(folder: Path) -> None:
+    shutil.copyfile(segment(folder, 2), segment(folder, 4))
+    reported(folder, "the file is another segment's", segment(folder, 4), 0)
+    one, two = segment(folder, 1).read_bytes(), segment(folder, 2).read_bytes()
+    segment(folder, 1).write_bytes(two)
+    segment(folder, 2).write_bytes(one)
+    for sequence in (1, 2):
+        reported(folder, "the file is another segment's", segment(folder, sequence), 0)
 
 
 def test_segment_that_does_not_continue_the_one_before_is_reported(folder: Path) -> None:

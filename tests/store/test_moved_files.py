@@ -1,0 +1,127 @@
+"""Segment files that somebody has moved or copied: to another number, another lane, another store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore, StoreCorrupt, verify_folder
+from store.inspect import inspect_folder
+
+from .helpers import contents, crash_copy, frames_of, memory_folder, scanned, segment_path, segment_paths, tiny
+
+CONFIG = tiny(lanes=2)
+QUEUES = [("q", index) for index in range(8)]
+Rows = dict[tuple[str, int], dict[int, bytes]]
+
+pytestmark = pytest.mark.usefixtures("no_marks")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+@pytest.fixture(params=["closed", "crashed"])
+def made(folder: Path, request: pytest.FixtureRequest) -> tuple[Path, Rows]:
+    """A store of two lanes with some segments each."""
+    with MessageStore.open(folder / "closed", CONFIG) as store:
+        for turn in range(60):
+            store.append_batch([(*name, b"%d, %d;" % (name[1], turn) * 80) for name in QUEUES])
+        rows = contents(store, QUEUES)
+        crash_copy(folder / "closed", folder / "crashed")
+    return folder / request.param, rows
+
+
+def exchange(one: Path, other: Path) -> None:
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def newest(path: Path) -> int:
+    """The number of the newest segment of lane 0 that has frames."""
+    return max(int(at.stem) for at in segment_paths(path) if frames_of(at))
+
+
+def check(path: Path, rows: Rows, moved: list[Path]) -> None:
+    """It is reported, and a repair sets it aside as a whole: no queue gets a message that is not its own."""
+    held = {at: at.read_bytes() for at in moved}
+    with pytest.raises(StoreCorrupt) as caught:
+        MessageStore.open(path, CONFIG)
+    assert caught.value.what == "the file is another segment's"
+    assert Path(caught.value.file) == min(moved)
+    assert [one.split(" in ")[0] for one in verify_folder(path).damages].count(caught.value.what) == len(moved)
+    problems = [segment["problem"] for lane in inspect_folder(path)["lanes"] for segment in lane["segments"]]
+    assert sum(caught.value.what in (problem or "") for problem in problems) == len(moved)
+    with MessageStore.open(path, CONFIG, repair=True) as store:
+        found = contents(store, QUEUES)
+        assert all(rows[name].get(at) == data for name, mine in found.items() for at, data in mine.items())
+        assert scanned(store) == {name: mine for name, mine in found.items() if mine}
+        aside = {loss.file: loss.quarantined_to for loss in store.losses}
+        for at, content in held.items():
+            copy = aside[str(at)]
+            assert copy is not None
+            assert Path(copy).read_bytes() == content
+        ends = [store.queue_bounds(*name)[1] for name in QUEUES]
+        assert [store.append(*name, b"new") for name in QUEUES] == ends
+    with MessageStore.open(path, CONFIG) as store:
+        assert contents(store, QUEUES) == {
+            name: {**found[name], end: b"new"} for name, end in zip(QUEUES, ends, strict=True)
+        }
+    assert verify_folder(path).damages == []
+
+
+@pytest.mark.parametrize("sequence", [1, 2])
+def test_files_of_two_lanes_are_exchanged(made: tuple[Path, Rows], sequence: int) -> None:
+    path, rows = made
+    moved = [segment_path(path, sequence, lane) for lane in (0, 1)]
+    exchange(*moved)
+    check(path, rows, moved)
+
+
+def test_file_of_one_lane_is_copied_over_that_of_another(made: tuple[Path, Rows]) -> None:
+    path, rows = made
+    shutil.copyfile(segment_path(path, 2, 1), segment_path(path, 2, 0))
+    check(path, rows, [segment_path(path, 2, 0)])
+
+
+def test_two_files_of_a_lane_are_exchanged(made: tuple[Path, Rows]) -> None:
+    path, rows = made
+    last = newest(path)
+    moved = [segment_path(path, sequence) for sequence in (last - 1, last)]
+    exchange(*moved)
+    check(path, rows, moved)
+
+
+def test_file_is_copied_over_the_newest_of_its_lane(made: tuple[Path, Rows]) -> None:
+    path, rows = made
+    last = newest(path)
+    shutil.copyfile(segment_path(path, last - 1), segment_path(path, last))
+    check(path, rows, [segment_path(path, last)])
+
+
+def test_file_of_another_store_stands_behind_the_last(made: tuple[Path, Rows], folder: Path) -> None:
+    path, rows = made
+    with MessageStore.open(folder / "other", CONFIG) as store:
+        store.append_batch([(*name, b"of another store") for name in QUEUES])
+    behind = segment_path(path, newest(path) + 1)
+    shutil.copyfile(segment_path(folder / "other", 1), behind)
+    check(path, rows, [behind])
+
+
+def test_recycled_file_is_a_spare_as_before(folder: Path) -> None:
+    """It has the header of a segment that retention has removed."""
+    path, config = folder / "s", tiny(retention_bytes=200 << 10)
+    with MessageStore.open(path, config) as store:
+        while store.stats()["log"]["recycled_segments"] < 2:
+            store.append("t", 0, bytes(7000))
+        _, end = store.queue_bounds("t", 0)
+        crashed = crash_copy(path, folder / "crashed")
+    assert verify_folder(crashed).damages == []
+    with MessageStore.open(crashed, config) as store:
+        assert store.queue_bounds("t", 0)[1] == end
