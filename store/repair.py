@@ -18,6 +18,7 @@ from .footer import FooterData
 from .format import (
     BLOCK_BYTES,
     DATA_START,
+    LEAST_MESSAGE_BYTES,
     LOST_ENTRY,
     RETIRED_PREFIX,
     SEALED,
@@ -205,5 +206,6 @@ def footer_behind(segment: Segment, position: int) -> FooterData | None:
     """
     begin = align_up(position)
     size = segment.data.size() - begin
-    record = SealRecord(SEALED, segment.sequence, position, 0, 0, begin, size)
+    most = (position - DATA_START) // LEAST_MESSAGE_BYTES  # entries: only the footer knows how many
+    record = SealRecord(SEALED, segment.sequence, position, 0, most, begin, size)
     return whole_footer(segment, record) if size > 0 else None
