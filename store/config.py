@@ -11,7 +11,7 @@ from cache.block_cache import BLOCK_BYTES as CACHE_BLOCK_BYTES
 from cache.plan import LEAST_BYTES
 
 from .errors import InvalidConfig
-from .format import BLOCK_BYTES
+from .format import BLOCK_BYTES, MAX_LANES
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -87,7 +87,7 @@ class StoreConfig:
     read_cache_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self._integer("lanes", 1, 64)
+        self._integer("lanes", 1, MAX_LANES)
         self._integer("flush_interval_ms", 1, 86_400_000)
         self._integer("segment_bytes", 64 * KIB, (1 << 32) - MIB)
         self._integer("prewrite_bytes", 0, 1 << 50)
