@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import weakref
 from collections import deque
@@ -21,12 +22,14 @@ class Holder(Protocol):
 
 
 # An entry a descriptor, in the order of opening; one list for the process, as the limit on descriptors is. Only
-# single operations of the deque are used, so threads need no lock, and a forked child finds none held.
+# single operations of the deque are used, so threads need no lock. A forked child forgets its parent's: a thread that
+# is not there may have held the lock of one.
 #
 # Invariant: a descriptor that is held has an entry of its own, or one that its opener is about to add. So whatever
 # lets go takes an entry away first, and an entry more than descriptors (two threads opened the same, a store was
 # closed) does no harm: it lets go of nothing.
 OPENED: deque[weakref.ref[Holder]] = deque()
+os.register_at_fork(after_in_child=OPENED.clear)
 
 
 def note_opened(holder: Holder) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,7 +41,7 @@ from .lane import Lane
 from .offsets import NextOffsets
 from .queue import RequestQueue, Sizer
 from .recovery import Found, LaneRecovery, Loss
-from .request import Barrier, Mark, Ticket, answer_all
+from .request import AsyncRequest, Barrier, Mark, Ticket, answer_all
 from .ring import Ring
 from .streams import Stream
 from .upkeep import Upkeep
@@ -128,7 +128,9 @@ class MessageStore(Appender, Fetcher):
     def _open(self, repair: bool) -> None:
         disk, config = self._disk, self.config
         header = read_header(disk, self.path) or create_store(disk, self.path, config.lanes)
-        self.config = config = replace(config, lanes=header.lanes)
+        if config.lanes != header.lanes:  # a copy, not `replace`: a subclass may be made of other arguments
+            self.config = config = copy.copy(config)
+            object.__setattr__(config, "lanes", header.lanes)
         direct = config.direct_io is not False and config.durability == "force"
         if direct and not takes_direct(disk, self.path / STORE_FILE):
             if config.direct_io:
@@ -242,7 +244,9 @@ class MessageStore(Appender, Fetcher):
         """Invariant: once `_ended` is set nothing of the folder is touched any more: it may be somebody else's."""
         closed = StoreClosed(self._why_closed)
         for queue in self._queues:
-            answer_all(queue.close(closed), closed)
+            # When this comes again after an interrupt, some were told already.
+            left = [one for one in queue.close(closed) if type(one) is AsyncRequest or not one.done()]
+            answer_all(left, closed)
         for flusher in self._flushers:
             flusher.join()
         self._waiting.wake_all()

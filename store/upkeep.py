@@ -158,7 +158,11 @@ class Upkeep:
         files = self._recyclable[lane.index]
         if not files:
             return False
-        self._disk.rename(files[0], path)
+        try:
+            self._disk.rename(files[0], path)
+        except FileNotFoundError:
+            files.popleft()  # somebody has removed it
+            return False
         files.popleft()
         file = self._disk.open(path)
         try:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from store import MessageStore, StoreClosed, StoreConfig
+from store.request import answer_all
 from store.segment import Segment
 
 from .disks import GatedDisk
@@ -113,6 +114,42 @@ def test_flush_waits_for_coroutines_in_the_line_at_the_cap(tmp_path: Path) -> No
 
         asyncio.run(produce())
         assert durable == [13]
+
+
+def test_flush_that_an_interrupted_close_has_told_is_not_told_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = GatedDisk()
+    store = MessageStore.open(tmp_path, tiny(publish_buffer_bytes=64 << 10), disk=disk)
+    store.append("t", 0, b"x")
+    disk.gate.clear()
+    outcomes: list[object] = []
+
+    def flush() -> None:
+        try:
+            store.flush()
+        except StoreClosed as error:
+            outcomes.append(error)
+
+    async def produce() -> None:
+        futures = [store.append_async("t", 0, bytes(30_000)) for _ in range(6)]
+        flushing = start(flush)
+        queue = store._queues[0]
+        until(lambda: any(request.count == 0 and request._waiters for request in list(queue._overflow)))
+        (barrier,) = [request for request in queue._overflow if request.count == 0]
+        with monkeypatch.context() as patched:
+            patched.setattr("store.store.answer_all", interrupted_after(answer_all))
+            with pytest.raises(Interrupted):
+                store.close()
+        flushing.join()
+        assert barrier._waiters is not None
+        barrier._waiters[:] = [threading.Lock()]  # as one that was let go, and whose thread was not awake yet
+        disk.gate.set()
+        await asyncio.to_thread(store.close)
+        await asyncio.gather(*futures, return_exceptions=True)
+
+    asyncio.run(produce())
+    assert [type(outcome) for outcome in outcomes] == [StoreClosed]
 
 
 FORK_WHILE = """

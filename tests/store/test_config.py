@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from store import CacheConfig, InvalidConfig, StoreConfig
+from store import CacheConfig, InvalidConfig, MessageStore, StoreConfig
 
 BAD: list[tuple[str, Any]] = [
     ("lanes", 0), ("lanes", 65), ("lanes", True), ("lanes", 1.0), ("lanes", "1"), ("lanes", None),
@@ -80,3 +80,17 @@ def test_defaults_are_the_documented_ones() -> None:
     assert config.append_timeout_ms == 30_000
     assert config.retention_ms is None
     assert config.retention_bytes is None
+
+
+class OwnSettings(StoreConfig):
+    """A program's own, made of other arguments."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(segment_bytes=len(name) << 20, lanes=2)
+
+
+def test_settings_of_a_subclass_are_taken_and_say_what_is_in_force(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path, StoreConfig(lanes=3)).close()
+    with MessageStore.open(tmp_path, OwnSettings("m")) as store:
+        assert isinstance(store.config, OwnSettings)
+        assert (store.config.lanes, store.config.segment_bytes) == (3, 1 << 20)
