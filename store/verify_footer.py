@@ -11,7 +11,7 @@ from .disk import LogFile
 from .errors import StoreCorrupt
 from .footer import Footer
 from .format import LOST_ENTRY, SEALED, UNDECODABLE
-from .inspect import SegmentFile, stream_names
+from .listing import SegmentFile, stream_names
 from .verify_report import Findings
 from .verify_walk import FrameWalk
 

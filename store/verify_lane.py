@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .disk import Disk
 from .format import BLOCK_BYTES, LOST_ENTRY, SealRecord, align_up, segment_name
-from .inspect import SegmentFile, missing_segments, stream_names
+from .listing import SegmentFile, missing_segments, stream_names
 from .scanner import ChunkReader
 from .verify_footer import disagreements, sound_footer
 from .verify_marks import LaneFrames

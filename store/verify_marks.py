@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .disk import Disk
 from .format import DATA_START, FrameHeader, lane_name
-from .inspect import SegmentFile, list_segments
+from .listing import SegmentFile, list_segments
 from .scanner import ChunkReader, FrameScanner
 
 

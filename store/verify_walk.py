@@ -19,7 +19,7 @@ from .format import (
     read_frame_header,
 )
 from .frame import Frame
-from .inspect import stream_names
+from .listing import stream_names
 from .scanner import ChunkReader, FrameScanner, Scanned, good_messages
 from .verify_marks import LaneFrames
 from .verify_report import Findings, differ

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.store.helpers import contents, run_child, tiny
 from .child import APIS, Order
 from .life import check_recovered as check_told_recovered
 from .life import live
+from .mounts import tmpfs
 
 SETTINGS = {"segment_bytes": 64 << 10, "max_message_bytes": 64 << 10, "max_frame_bytes": 64 << 10, "recent_bytes": 0}
 
@@ -151,16 +151,8 @@ except StoreFull as error:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of 2 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"mounting is not permitted: {done.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with tmpfs(tmp_path / "disk", "2m") as path:
+        yield path
 
 
 @pytest.mark.parametrize("lanes", [1, 2])

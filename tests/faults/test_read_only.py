@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +16,7 @@ from tests.store.helpers import crash_copy, tiny
 from .child import APIS, Order
 from .inject import Refusal, why_not
 from .life import check_recovered, live
+from .mounts import tmpfs
 
 SETTINGS = {"segment_bytes": 64 << 10, "max_message_bytes": 64 << 10, "max_frame_bytes": 64 << 10, "recent_bytes": 0}
 
@@ -49,16 +49,8 @@ def test_folder_that_becomes_read_only_takes_what_fits_and_then_says_so(open_fol
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, which can be made read-only."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"mounting is not permitted: {done.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with tmpfs(tmp_path / "disk", "8m") as path:
+        yield path
 
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["closed", "crashed"])

@@ -65,18 +65,28 @@ def test_close_that_was_interrupted_early_is_finished_by_the_next(
         assert again.queue_bounds("t", 0) == (0, 1)
 
 
-def test_coroutines_in_the_line_at_the_cap_are_told_after_an_interrupted_close(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = GatedDisk()
+@pytest.fixture
+def disk() -> GatedDisk:
+    return GatedDisk()
+
+
+@pytest.fixture
+def stalled(tmp_path: Path, disk: GatedDisk) -> MessageStore:
+    """A store with a small cap and one message, whose disk takes nothing more; the test closes it."""
     store = MessageStore.open(tmp_path, tiny(publish_buffer_bytes=64 << 10), disk=disk)
     store.append("t", 0, b"x")
     disk.gate.clear()
+    return store
+
+
+def test_coroutines_in_the_line_at_the_cap_are_told_after_an_interrupted_close(
+    stalled: MessageStore, disk: GatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcomes: list[object] = []
     lined_up = threading.Event()
 
     async def produce() -> None:
-        futures = [store.append_async("t", 0, bytes(30_000)) for _ in range(6)]
+        futures = [stalled.append_async("t", 0, bytes(30_000)) for _ in range(6)]
         lined_up.set()
         outcomes.extend(await asyncio.gather(*futures, return_exceptions=True))
 
@@ -85,9 +95,9 @@ def test_coroutines_in_the_line_at_the_cap_are_told_after_an_interrupted_close(
     with monkeypatch.context() as patched:
         patched.setattr("store.store.answer_all", interrupted_after(lambda requests, error: None))
         with pytest.raises(Interrupted):
-            store.close()
+            stalled.close()
     disk.gate.set()
-    store.close()
+    stalled.close()
     loop.join()
     assert {type(outcome) for outcome in outcomes} == {int, StoreClosed}
 
@@ -117,35 +127,31 @@ def test_flush_waits_for_coroutines_in_the_line_at_the_cap(tmp_path: Path) -> No
 
 
 def test_flush_that_an_interrupted_close_has_told_is_not_told_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stalled: MessageStore, disk: GatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = GatedDisk()
-    store = MessageStore.open(tmp_path, tiny(publish_buffer_bytes=64 << 10), disk=disk)
-    store.append("t", 0, b"x")
-    disk.gate.clear()
     outcomes: list[object] = []
 
     def flush() -> None:
         try:
-            store.flush()
+            stalled.flush()
         except StoreClosed as error:
             outcomes.append(error)
 
     async def produce() -> None:
-        futures = [store.append_async("t", 0, bytes(30_000)) for _ in range(6)]
+        futures = [stalled.append_async("t", 0, bytes(30_000)) for _ in range(6)]
         flushing = start(flush)
-        queue = store._queues[0]
+        queue = stalled._queues[0]
         until(lambda: any(request.count == 0 and request._waiters for request in list(queue._overflow)))
         (barrier,) = [request for request in queue._overflow if request.count == 0]
         with monkeypatch.context() as patched:
             patched.setattr("store.store.answer_all", interrupted_after(answer_all))
             with pytest.raises(Interrupted):
-                store.close()
+                stalled.close()
         flushing.join()
         assert barrier._waiters is not None
         barrier._waiters[:] = [threading.Lock()]  # as one that was let go, and whose thread was not awake yet
         disk.gate.set()
-        await asyncio.to_thread(store.close)
+        await asyncio.to_thread(stalled.close)
         await asyncio.gather(*futures, return_exceptions=True)
 
     asyncio.run(produce())

@@ -291,6 +291,6 @@ def test_a_closed_store_with_a_message_cache_keeps_nothing_of_its_lanes(
     until(lambda: store.stats()["log"]["removed_segments"] > 5)
     lanes = [weakref.ref(lane) for lane in store._lanes]
     store.close()
-    store = None  # type: ignore[assignment]
+    store = None  # type: ignore[assignment]  # so that nothing but what leaks holds the lanes
     gc.collect()
     assert [lane() for lane in lanes] == [None]
