@@ -179,6 +179,9 @@ class AsyncRequest(Ticket):
         self.loop = loop
         self.future: asyncio.Future[int] = loop.create_future()
 
+    def done(self) -> bool:
+        return self.future.done()
+
 
 class Group(Ticket):
     """Many messages of one `append_batch` call, cut to a frame's size, answered together.

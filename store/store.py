@@ -41,7 +41,7 @@ from .lane import Lane
 from .offsets import NextOffsets
 from .queue import RequestQueue, Sizer
 from .recovery import Found, LaneRecovery, Loss
-from .request import AsyncRequest, Barrier, Mark, Ticket, answer_all
+from .request import Barrier, Mark, Ticket, answer_all
 from .ring import Ring
 from .streams import Stream
 from .upkeep import Upkeep
@@ -245,8 +245,7 @@ class MessageStore(Appender, Fetcher):
         closed = StoreClosed(self._why_closed)
         for queue in self._queues:
             # When this comes again after an interrupt, some were told already.
-            left = [one for one in queue.close(closed) if type(one) is AsyncRequest or not one.done()]
-            answer_all(left, closed)
+            answer_all([one for one in queue.close(closed) if not one.done()], closed)
         for flusher in self._flushers:
             flusher.join()
         self._waiting.wake_all()
