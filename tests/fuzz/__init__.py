@@ -1,0 +1,1 @@
+"""Fuzzers that attack the store, as commands: `python -m tests.fuzz NAME`."""
