@@ -11,7 +11,8 @@ from pathlib import Path
 
 from .disk import Disk
 from .errors import StoreCorrupt, StoreLocked, StoreUnusable
-from .format import BLOCK_BYTES, StoreHeader, lane_name
+from .format import BLOCK_BYTES, START_FILE, LaneStart, StoreHeader, lane_name
+from .lane_start import write_start
 
 STORE_FILE = "STORE"
 LOCK_FILE = "LOCK"
@@ -106,7 +107,7 @@ def _check_names(disk: Disk, folder: Path, *, create: bool) -> None:
 
 def _is_empty_lane(disk: Disk, path: Path) -> bool:
     """True for what an interrupted creation leaves behind."""
-    return path.name.startswith("lane-") and path.is_dir() and not disk.list(path)
+    return path.name.startswith("lane-") and path.is_dir() and disk.list(path) in ([], [START_FILE])
 
 
 def read_header(disk: Disk, folder: Path) -> StoreHeader | None:
@@ -130,9 +131,10 @@ def read_header(disk: Disk, folder: Path) -> StoreHeader | None:
 
 def create_store(disk: Disk, folder: Path, lanes: int) -> StoreHeader:
     """Make a new store of the folder. The name of its header comes last: with it there is a store."""
+    header = StoreHeader(secrets.token_bytes(16), lanes)
     for lane in range(lanes):
         disk.make_folder(folder / lane_name(lane))
-    header = StoreHeader(secrets.token_bytes(16), lanes)
+        write_start(disk, folder / lane_name(lane), LaneStart(lane, header.store_id))
     fresh = folder / (STORE_FILE + ".new")
     file = disk.open(fresh, create=True)
     try:

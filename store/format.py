@@ -5,13 +5,22 @@ All numbers are little-endian. A *checksum* is xxh3_64; a message's is its low 3
 Folder
     STORE                    one block: which store this is and how many lanes it has
     LOCK                     locked while a process has the folder open
-    lane-00/000000000001.seg the segments of a lane, numbered from 1 without gaps
+    lane-00/START            the first segment of the lane's log: 1, until retention removes segments
+    lane-00/000000000001.seg the segments of a lane, numbered from START's without gaps
     quarantine/              ranges that a repair set aside
 
+START
+    Two blocks, each a copy of the same record: the first segment of the log, and how many messages the log
+    had before it. The first copy is forced before the second is written, and both before a segment is
+    removed. So one copy is whole after any crash, and the larger number counts: a segment below it was being
+    removed, and a first segment above it is missing.
+
 Segment
-    block 0                  segment header: lane, sequence, capacity. Written with the first frames.
+    block 0                  segment header: lane, sequence, capacity; how many messages and streams the
+                             lane's log has before it. Written with the first frames.
     block 1                  seal record: all zeros while the segment is open. "closed": a clean close wrote
                              where the log ends. "sealed": full (or recovered); says where the footer is.
+                             Segments are sealed in log order.
     8192 ..                  frames, one after the other, until `data_end`
     footer                   at the next block boundary after `data_end`, once sealed
     A file without a header of its own is a spare: pre-written and not begun. Block 0 is zeros or, in a
@@ -72,6 +81,7 @@ FORMAT_VERSION: Final = 1
 BLOCK_BYTES: Final = 4096
 DATA_START: Final = 2 * BLOCK_BYTES
 SEGMENT_SUFFIX: Final = ".seg"
+START_FILE: Final = "START"
 RETIRED_PREFIX: Final = "retired-"  # of files that nobody needs: the next opening removes them
 
 # Flags of a frame.
@@ -100,6 +110,7 @@ MAX_FRAME_MESSAGES: Final = 4096
 UNDECODABLE: Final = (ValueError, struct.error, IndexError, zlib.error)
 
 REBUILT_MS: Final = 0  # as the time of a segment header
+UNKNOWN: Final = (1 << 64) - 1  # as a number of messages: a repair wrote it, and nothing was left to count by
 
 # Seal record states.
 CLOSED: Final = 1
@@ -109,14 +120,16 @@ MAX_TOPIC_BYTES: Final = 255
 MAX_QUEUE_ID: Final = (1 << 31) - 1
 
 STORE_MAGIC: Final = b"SLOGSTOR"
+START_MAGIC: Final = b"SLOGSTRT"
 SEGMENT_MAGIC: Final = b"SLOGSEGM"
 SEAL_MAGIC: Final = b"SLOGSEAL"
 FRAME_MAGIC: Final = b"\xf5SLf"
 FOOTER_MAGIC: Final = b"SLOGFOOT"
 
 _STORE = struct.Struct("<8sI16sI")
-_SEGMENT = struct.Struct("<8sII16sQQqQ")
-_SEAL = struct.Struct("<8sIIQQQQQQ")
+_START = struct.Struct("<8sII16sQQ")
+_SEGMENT = struct.Struct("<8sII16sQQqQQQ")
+_SEAL = struct.Struct("<8sIIQQQQQQQ")
 _FRAME = struct.Struct("<4sHHIIIIQQqQQQQ")
 _SUM = struct.Struct("<Q")
 FRAME_HEADER_BYTES: Final = _FRAME.size + _SUM.size
@@ -165,8 +178,35 @@ class StoreHeader(NamedTuple):
         return cls(store_id, lanes) if known else None
 
 
+class LaneStart(NamedTuple):
+    """One copy of a lane's START: the first segment of the log, and the messages of the log before it or UNKNOWN."""
+
+    lane: int
+    store_id: bytes
+    sequence: int = 1
+    messages_before: int = 0
+
+    def pack(self) -> bytes:
+        body = _START.pack(START_MAGIC, FORMAT_VERSION, *self)
+        return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, block: bytes) -> LaneStart | None:
+        """The record, or None when the bytes are not one."""
+        body = _checked(block, _START.size)
+        if body is None:
+            return None
+        magic, version, *rest = _START.unpack(body)
+        start = cls(*rest)
+        return start if (magic, version) == (START_MAGIC, FORMAT_VERSION) and start.sequence >= 1 else None
+
+
 class SegmentHeader(NamedTuple):
-    """Block 0 of a segment. `previous_chain` ties it to the end of the segment before."""
+    """Block 0 of a segment. `previous_chain` ties it to the end of the segment before.
+
+    `messages_before` counts all messages of the lane's log before the segment, or is UNKNOWN; `streams_before`
+    the streams. They tell how much is lost where frames or whole segments are.
+    """
 
     lane: int
     store_id: bytes
@@ -174,11 +214,13 @@ class SegmentHeader(NamedTuple):
     capacity_bytes: int
     created_ms: int
     previous_chain: int
+    messages_before: int = 0
+    streams_before: int = 0
 
     def pack(self) -> bytes:
         body = _SEGMENT.pack(
             SEGMENT_MAGIC, FORMAT_VERSION, self.lane, self.store_id, self.sequence, self.capacity_bytes,
-            self.created_ms, self.previous_chain,
+            self.created_ms, self.previous_chain, self.messages_before, self.streams_before,
         )  # fmt: skip
         return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
 
@@ -190,8 +232,8 @@ class SegmentHeader(NamedTuple):
     def stands_wrongly(self, lane: int, store_id: bytes | None, sequence: int, lowest: int) -> bool:
         """Is a file with this name and this header another segment's, moved or copied here by somebody?
 
-        A spare may have the header of a removed segment of its lane, older than the `lowest` number of the files
-        that are there: retention removes the oldest ones. `store_id` None is any.
+        A spare may have the header of a removed segment of its lane, older than the `lowest` number of the log's:
+        retention removes the oldest ones. `store_id` None is any.
         """
         if self.lane != lane or store_id not in (None, self.store_id):
             return True
@@ -213,7 +255,7 @@ class SegmentHeader(NamedTuple):
 
 
 class SealRecord(NamedTuple):
-    """Block 1 of a segment that is closed or sealed."""
+    """Block 1 of a segment that is closed or sealed. `streams` is how many the lane had when it was written."""
 
     state: int
     sequence: int
@@ -222,11 +264,12 @@ class SealRecord(NamedTuple):
     entries: int
     footer_position: int
     footer_bytes: int
+    streams: int = 0
 
     def pack(self) -> bytes:
         body = _SEAL.pack(
             SEAL_MAGIC, FORMAT_VERSION, self.state, self.sequence, self.data_end, self.chain, self.entries,
-            self.footer_position, self.footer_bytes,
+            self.footer_position, self.footer_bytes, self.streams,
         )  # fmt: skip
         return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
 

@@ -14,6 +14,7 @@ from cache import plan_memory
 
 from .disk import Disk, LogFile, ReadingDisk
 from .errors import StoreCorrupt
+from .evidence import LANE_IS_MISSING
 from .folder import enter_folder, read_header
 from .footer import Footer
 from .format import (
@@ -25,12 +26,13 @@ from .format import (
     SegmentHeader,
     StoreHeader,
     align_up,
-    lane_name,
     read_frame_header,
 )
 from .frame import Frame
-from .listing import SegmentFile, list_segments, missing_segments, stream_names
+from .listing import Listing, SegmentFile, stream_names
+from .refusal import refusal
 from .scanner import ChunkReader, FrameScanner
+from .verify_marks import LaneFrames
 from .verify_report import Damage
 
 TOPICS_SHOWN = 20
@@ -116,15 +118,19 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
     queues: list[_Row] = []
     topics: dict[str, None] = {}
     totals: dict[str, int | None] = {"messages": 0, "payload_bytes": 0, "disk_bytes": 0}
-    files = [list_segments(disk, folder / lane_name(lane), lane, header.store_id) for lane in range(header.lanes)]
     problems: list[Damage] = []
-    for lane, segments in enumerate(files):
-        found = _LaneQueues()
-        missing = list(_missing(disk, folder / lane_name(lane), segments, begun=any(files)))
+    for lane in range(header.lanes):
+        frames, found = LaneFrames(disk, folder, lane, header.store_id), _LaneQueues()
+        listing = frames.listing
+        used = {file.sequence for file in frames.used}
+        segments = [file._replace(is_spare=file.sequence not in used) for file in frames.files]
+        missing = list(_missing(disk, listing, segments))
         if missing:
             totals["messages"] = totals["payload_bytes"] = None
         rows = [_segment(disk, file, segments, found, totals) for file in segments]
         damages = [*missing, *(row["problem"] for row in rows if row["problem"] is not None)]
+        if not damages:
+            damages += [damage for damage in [refusal(listing.folder, lane, header.store_id)] if damage is not None]
         found.known = found.known and not damages
         problems += damages
         for row in rows:
@@ -145,12 +151,14 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
     }
 
 
-def _missing(disk: Disk, lane: Path, segments: Sequence[SegmentFile], *, begun: bool) -> Iterator[Damage]:
-    """What of a lane is not there: all of it, or segments. All lanes are made before the first segment of any."""
-    if begun and lane.name not in disk.list(lane.parent):
-        yield Damage("a lane is missing", str(lane), 0)
-    for name in missing_segments(segments, used=any(file.state != "spare" for file in segments)):
-        yield Damage("a segment is missing", str(lane / name), 0)
+def _missing(disk: Disk, listing: Listing, segments: Sequence[SegmentFile]) -> Iterator[Damage]:
+    """What of a lane is not there: all of it, where it begins, or segments."""
+    if listing.folder.name not in disk.list(listing.folder.parent):
+        yield Damage(LANE_IS_MISSING, str(listing.folder), 0)
+        return
+    if listing.start_damage is not None:
+        yield listing.start_damage
+    yield from listing.missing([file for file in segments if not file.is_spare])
 
 
 def _segment(

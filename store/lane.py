@@ -27,6 +27,7 @@ from .format import (
     DATA_START,
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
+    UNKNOWN,
     WIDE_NUMBERS,
     FrameHeader,
     SegmentHeader,
@@ -96,6 +97,7 @@ class Lane:
         self.tail = 0
         self.issued = 0
         self.chain = 0
+        self.messages_before = 0  # of the log, before the first segment that this opening begins
         self.marked = (0, 0)  # the mark of the newest frame: what it vouches for (see `UnderWay.forced_mark`)
         self._planned: list[Write] = []
         self._unissued = Unissued()
@@ -241,8 +243,14 @@ class Lane:
             self.view = View(self.view.sealed, (*self.view.open, opened))
 
     def replace_open(self, sealed: SealedSegment) -> None:
-        """Show readers a segment by its footer from now on, no longer by its open table."""
+        """Show readers a segment by its footer from now on, no longer by its open table.
+
+        Invariant: segments are sealed in log order. A later footer begins where the one before ends, and a seal
+        record vouches for all segments before it.
+        """
         with self._viewing:
+            if not self.view.open or self.view.open[0].segment is not sealed.segment:
+                raise RuntimeError(f"{sealed.segment.path} is sealed before an older segment of its lane")
             rest = tuple(opened for opened in self.view.open if opened.segment is not sealed.segment)
             self.view = View((*self.view.sealed, sealed), rest)
 
@@ -285,7 +293,12 @@ class Lane:
 
     def next_header(self, sequence: int, capacity_bytes: int, store_id: bytes) -> SegmentHeader:
         """The header of the segment that follows."""
-        return SegmentHeader(self.index, store_id, sequence, capacity_bytes, self._clock_ms(), self.chain)
+        messages = self.messages_before if self.segment is None else self.segment.header.messages_before
+        if self.segment is not None and messages != UNKNOWN:
+            messages += self.table.entries
+        return SegmentHeader(
+            self.index, store_id, sequence, capacity_bytes, self._clock_ms(), self.chain, messages, len(self.streams)
+        )
 
     # -- writing --------------------------------------------------------------------------------------
 

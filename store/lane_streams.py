@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from .disk import Disk
 from .errors import StoreCorrupt
 from .footer import FooterData
 from .format import DATA_START
 from .frame import Frame
+from .placement import NO_OFFSET
 from .repair import Repair, whole_footer
 from .segment import Segment
 from .segment_files import UsedFile
@@ -26,7 +29,9 @@ Name = tuple[str, int]  # (topic, queue)
 class LaneStreams:
     """Names and next offsets of a lane's streams; both lists have one element a stream, by number.
 
-    `unnamed` is how many streams got a name of ours.
+    `unnamed` is how many streams got a name of ours. `begin_at_zero`: a stream that turns up begins with offset 0,
+    whichever frame names it. It does not while nothing tells of the streams of segments that retention removed; then
+    its next offset is NO_OFFSET.
     """
 
     def __init__(self, lane: int, repair: Repair) -> None:
@@ -35,24 +40,27 @@ class LaneStreams:
         self.names: list[Name] = []
         self.next_offsets: list[int] = []
         self.unnamed = 0
+        self.begin_at_zero = True
 
     def load(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are behind its segment."""
         self.names = names_in(footer)
         self.next_offsets = footer.next_offsets.tolist()
+        self.begin_at_zero = True
 
     def load_before(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are before its segment."""
         self.names = names_in(footer)
         self.next_offsets = footer.first.tolist()
         self.unnamed = 0
+        self.begin_at_zero = True
 
     def learn(self, frame: Frame, behind: FooterNames | None, path: Path) -> None:
         """Note the streams that a frame names. Raises StoreCorrupt."""
         for number, topic, queue_id in frame.definitions():
             self.know(number, behind, path)
             if number == len(self.names):
-                self._add((topic, queue_id))
+                self._add((topic, queue_id), 0)
             self.names[number] = (topic, queue_id)
 
     def know(self, count: int, behind: FooterNames | None, path: Path) -> None:
@@ -67,7 +75,7 @@ class LaneStreams:
             name = behind.name(number) if behind is not None else None
             self.unnamed += name is None
             # What no footer knows is kept under a name of ours: its messages can still be read.
-            self._add(name or (f"lost-name-{self._lane}", number))
+            self._add(name or (f"lost-name-{self._lane}", number), self._begin)
 
     def continues_with(self, footer: FooterData) -> bool:
         """Can this be the footer of the segment that follows? Messages before it may be missing, in a repair."""
@@ -75,16 +83,21 @@ class LaneStreams:
         first = footer.first[:known]
         if len(first) < known or names_in(footer)[:known] != self.names:
             return False
-        return bool((first >= self.next_offsets if self._repair.allowed else first == self.next_offsets).all())
+        before = np.array(self.next_offsets, np.int64)
+        return bool((first >= before if self._repair.allowed else first == before).all())
 
     def take_over(self, footer: FooterData) -> None:
         """Take over the names of a footer's streams that are not known."""
         for name in names_in(footer)[len(self.names) :]:
-            self._add(name)
+            self._add(name, self._begin)
 
-    def _add(self, name: Name) -> None:
+    @property
+    def _begin(self) -> int:
+        return 0 if self.begin_at_zero else NO_OFFSET
+
+    def _add(self, name: Name, next_offset: int) -> None:
         self.names.append(name)
-        self.next_offsets.append(0)
+        self.next_offsets.append(next_offset)
 
 
 class FooterNames:

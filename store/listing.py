@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from .disk import Disk
+from .evidence import SEGMENT_IS_MISSING, START_IS_LOST, first_number, is_lost, missing_numbers
 from .footer import Footer
 from .format import (
     BLOCK_BYTES,
     DATA_START,
     SEALED,
     SEGMENT_SUFFIX,
+    START_FILE,
     SealRecord,
     SegmentHeader,
     segment_name,
 )
+from .lane_start import FoundStart, read_start
+from .verify_report import Damage
 
 _SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
 
@@ -68,25 +71,42 @@ class SegmentFile(NamedTuple):
         return max(self.log_bytes, footer_end)
 
 
-def list_segments(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> list[SegmentFile]:
-    """The segment files of a lane, by sequence. `store_id` None takes the headers of any store.
+class Listing(NamedTuple):
+    """The segment files of a lane's log by sequence, and where the log begins by the lane's START."""
+
+    folder: Path
+    files: list[SegmentFile]
+    found: FoundStart
+    numbers: list[int]
+
+    @property
+    def start_damage(self) -> Damage | None:
+        """START is not whole, and it matters."""
+        return Damage(START_IS_LOST, str(self.folder / START_FILE), 0) if is_lost(self.found, self.numbers) else None
+
+    def missing(self, used: Sequence[SegmentFile]) -> Iterator[Damage]:
+        """The missing segments, the first one of each stretch, if these files are those in use."""
+        last = max((file.sequence for file in used), default=0)
+        spares = [file.sequence for file in self.files if file.sequence > last]
+        first = first_number(self.found, self.numbers)
+        for missing in missing_numbers(first, [file.sequence for file in used], spares):
+            yield Damage(SEGMENT_IS_MISSING, str(self.folder / segment_name(missing.start)), 0)
+
+
+def list_segments(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> Listing:
+    """The segment files of a lane. `store_id` None takes the headers of any store.
 
     A spare is a file behind the last one in use whose first block is blank or was another segment's.
     """
     names = [name for name in disk.list(folder) if _SEGMENT_FILE.fullmatch(name)]
-    lowest = int(names[0].removesuffix(SEGMENT_SUFFIX)) if names else 0
-    files = [_read_head(disk, folder / name, lane, store_id, lowest) for name in names]
+    numbers = [int(name.removesuffix(SEGMENT_SUFFIX)) for name in names]
+    found = read_start(disk, folder, lane, store_id)
+    first = first_number(found, numbers)
+    pairs = zip(names, numbers, strict=True)
+    files = [_read_head(disk, folder / name, lane, store_id, first) for name, number in pairs if number >= first]
     last = max((file.sequence for file in files if file.header is not None), default=0)
-    return [file._replace(is_spare=file.is_blank and file.sequence > last) for file in files]
-
-
-def missing_segments(files: Sequence[SegmentFile], *, used: bool) -> Iterator[str]:
-    """Names of the files that are missing between those of a lane; before its first one, retention may have taken
-    some if it is in use."""
-    sequences = [file.sequence for file in files]
-    for before, after in pairwise(sequences if used else [0, *sequences]):
-        if after != before + 1:
-            yield segment_name(before + 1)
+    files = [file._replace(is_spare=file.is_blank and file.sequence > last) for file in files]
+    return Listing(folder, files, found, numbers)
 
 
 def _read_head(disk: Disk, path: Path, lane: int, store_id: bytes | None, lowest: int) -> SegmentFile:

@@ -1,7 +1,7 @@
 """The index of a scanned segment, made anew from its frames: a footer, or the table of one that stays open.
 
 A frame has only the low 16 bits of its messages' offsets. Each stream's offsets go on from the segment before,
-so the low bits are a check; after a repair they also say how many messages are missing in between.
+so the low bits are a check; in a repair `placement` uses them to place what follows a gap.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .footer import FooterData, by_stream
 from .format import DATA_START, LOST_ENTRY, WIDE_NUMBERS
 from .frame import Frame
 from .lane_streams import Name
+from .placement import NO_OFFSET, Bounds, Placed, place
 from .repair import Repair
 from .rows import Row, Rows
 from .table import OpenTable, entry_rows
@@ -26,6 +27,7 @@ from .table import OpenTable, entry_rows
 Offsets = npt.NDArray[np.int64]
 Entries = npt.NDArray[np.uint32]
 
+MOST_LEFT_OUT = 1 << 24  # offsets of a segment whose queues are not known: they cost four bytes each in its footer
 MOST_ENTRIES = 1 << 27  # of a repaired segment, lost ones included: its footer has 512 MiB then
 
 
@@ -71,33 +73,36 @@ class ScanColumns:
         """The low bits of the offset of each message."""
         return np.concatenate(self.lows or [np.empty(0, np.uint16)])
 
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return sum(map(len, self.numbers))
+
+    def missing(self) -> Offsets:
+        """How many messages of the segment before each one were left out."""
+        counts = np.array([len(part) for part in self.numbers], np.int64)
+        return np.repeat(np.array(self._begins, np.int64) - counts.cumsum() + counts, counts)
+
     def entries(self) -> Entries:
         """The entry numbers of all messages, LOST_ENTRY for the lost ones."""
         total = sum(map(len, self.numbers))
         entries = np.arange(total, dtype=np.uint32)
         if total != self.next_entry:  # a repair has left some out
-            counts = np.array([len(part) for part in self.numbers], np.int64)
-            entries += np.repeat(np.array(self._begins) - counts.cumsum() + counts, counts).astype(np.uint32)
+            entries += self.missing().astype(np.uint32)
         if self._lost:
             entries[np.isin(entries, np.concatenate(self._lost))] = LOST_ENTRY
         return entries
 
 
 def index_columns(
-    columns: ScanColumns,
-    names: list[Name],
-    next_offsets: list[int],
-    ends: Offsets | None,
-    repair: Repair,
-    path: Path,
-) -> FooterData:
-    """Sort a scan's messages by stream; the footer of the segment.
+    columns: ScanColumns, names: list[Name], bounds: Bounds, repair: Repair, path: Path
+) -> tuple[FooterData, bool]:
+    """Sort a scan's messages by stream; the footer of the segment, and whether all of its offsets are sure.
 
     Args:
         columns: what was scanned.
-        names: the lane's streams by number, all that occur in the columns and in `ends` among them.
-        next_offsets: where each of them goes on.
-        ends: where each must end, if the next segment's footer tells.
+        names: the lane's streams by number, all that occur in the columns and in `bounds` among them.
+        bounds: where they go on, and where they end if that is known.
         repair: decides about offsets that jump.
         path: the segment's file, for errors.
 
@@ -110,20 +115,20 @@ def index_columns(
     counts = np.bincount(numbers, minlength=len(names))
     start = np.zeros(len(names) + 1, np.int64)
     counts.cumsum(out=start[1:])
-    first = np.array(next_offsets, np.int64)
+    first = bounds.first
     entries, lows = columns.entries()[order], columns.all_lows()[order]
     # Only 16 bits of an offset are in a frame, so 16 bits are compared.
     expected = (first - start[:-1]).astype(np.uint16).repeat(counts)
     expected += np.arange(len(order), dtype=np.uint32).astype(np.uint16)
-    jumps = bool((expected != lows).any())
+    jumps = bool((expected != lows).any()) or NO_OFFSET in first
     if jumps:
         repair.on_damage("an offset does not follow the one before", path, DATA_START)
-    if jumps or ends is not None:
-        last = first.copy()
-        if ends is not None:
-            last[: len(ends)] = ends
-        entries, start = _fill_gaps(entries, lows, start, first, last, path)
-    return _footer_data(columns.frames, names, first, start, entries)
+    sure = True
+    if jumps or bounds.ends is not None or bounds.before or columns.next_entry != len(order):
+        placed = place(lows, columns.missing()[order], start, bounds, path)
+        first, sure = placed.first, placed.is_sure
+        entries, start = _spread(entries, start, placed, path)
+    return _footer_data(columns.frames, names, first, start, entries), sure
 
 
 def _footer_data(
@@ -150,29 +155,24 @@ def _frame_columns(frames: list[Frame]) -> _FrameColumns:
     }
 
 
-def _fill_gaps(
-    entries: Entries, lows: npt.NDArray[np.uint16], start: Offsets, first: Offsets, ends: Offsets, path: Path
-) -> tuple[Entries, Offsets]:
-    """Put LOST_ENTRY where a queue's offsets jump, or end before `ends`; entries, and where each stream's begin.
-
-    A jump is known by its low 16 bits. Where a footer was lost together with more than 65,535 messages of a queue
-    in one stretch, that is too little: what follows then gets too low offsets.
-    """
-    counts = np.diff(start)
-    streams = np.flatnonzero(counts)
-    due = lows.astype(np.int64)
-    due[1:] = lows[:-1].astype(np.int64) + 1
-    due[start[streams]] = first[streams]
-    places = (1 + ((lows - due) & 0xFFFF)).cumsum()  # of each message, counted through all streams from 1
-    reached = np.concatenate([np.zeros(1, np.int64), places])
-    filled = np.maximum(reached[start[1:]] - reached[start[:-1]], ends - first)
+def _spread(entries: Entries, start: Offsets, placed: Placed, path: Path) -> tuple[Entries, Offsets]:
+    """Put entries into their places, and LOST_ENTRY into the others; they, and where each stream's begin."""
     begins = np.zeros(len(start), np.int64)
-    filled.cumsum(out=begins[1:])
+    placed.counts.cumsum(out=begins[1:])
     if begins[-1] > MOST_ENTRIES:
         raise StoreCorrupt("the offsets make no sense", path, DATA_START)
     result = np.full(begins[-1], LOST_ENTRY, np.uint32)
-    result[places - 1 + (begins[:-1] - reached[start[:-1]]).repeat(counts)] = entries
+    result[placed.places + begins[:-1].repeat(np.diff(start))] = entries
     return result, begins
+
+
+def leave_out(data: FooterData, offsets: int) -> FooterData | None:
+    """The footer with so many more offsets left out at the end of each stream; None if they are too many for that."""
+    if offsets * len(data.first) > MOST_LEFT_OUT:
+        return None
+    entries = np.insert(data.entries, data.start[1:].repeat(offsets), LOST_ENTRY)
+    start = (data.start + offsets * np.arange(len(data.start))).astype(np.uint32)
+    return replace(data, entries=entries, start=start)
 
 
 def index_by_footer(columns: ScanColumns, footer: FooterData, next_offsets: list[int]) -> FooterData | None:

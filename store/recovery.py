@@ -21,19 +21,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from .disk import Disk
+from .evidence import SEGMENT_IS_MISSING, is_unlinked
 from .footer import FooterData
-from .format import CLOSED, DATA_START, LOST_ENTRY, SEALED, align_up
-from .lane_streams import FooterNames, LaneStreams, footer_of
-from .rebuild import MOST_ENTRIES, ScanColumns, index_by_footer, index_columns, open_table
+from .format import BLOCK_BYTES, CLOSED, DATA_START, LOST_ENTRY, SEALED, align_up, segment_name
+from .lane_streams import FooterNames, LaneStreams
+from .neighbours import ends_ahead
+from .placement import ANY, Bounds
+from .rebuild import ScanColumns, index_by_footer, index_columns, leave_out, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
 from .scanner import ChunkReader, FrameScanner
 from .sealed import SealedSegment, write_footer
 from .segment import Segment
 from .segment_files import LaneFiles, UsedFile
 from .segment_scan import SegmentScan
+from .tally import Tally
 from .write import OpenSegment
 
 
@@ -48,6 +51,7 @@ class Found:
     segments: list[tuple[int, int]] = field(default_factory=list)  # (sequence, capacity) of those in use
     spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
     last_chain: int = 0
+    messages: int = 0  # of the log, lost ones included, or UNKNOWN
     scanned_bytes: int = 0
     scan_ms: float = 0.0
     losses: list[Loss] = field(default_factory=list)
@@ -66,7 +70,7 @@ class LaneRecovery:
         self._files = LaneFiles(disk, folder, lane, store_id, self._repair)
         self._streams = LaneStreams(lane, self._repair)
         self._passed: SealedSegment | None = None  # the newest footer whose streams are not loaded yet
-        self._unplaced = 0  # messages noted as lost whose offsets are not known yet
+        self._tally = Tally(self._repair)
         self._opened: list[Segment] = []
         self.found = Found()
 
@@ -84,44 +88,81 @@ class LaneRecovery:
 
     def _run(self) -> Found:
         found = self.found
-        files = self._files.in_use()
+        files = self._begin()
         for index, listed in enumerate(files):
-            begin = files[index - 1].sequence + 1 if index else self._files.begins_with(listed.sequence)
-            self._fill_holes(begin, listed.sequence, listed)
-            file = self._files.linked(listed, found.last_chain)
+            if index:
+                self._fill_holes(files[index - 1].sequence + 1, listed.sequence, files[index:])
+            tally = self._tally
+            file = self._files.linked(listed, found.last_chain, tally.next_total, self._known_streams)
             if index and file.header.previous_chain != found.last_chain and self._ends_before(files[index:]):
                 break
+            tally.reach(file.header.messages_before)
+            tally.streams = max(tally.streams, file.header.streams_before)
             segment = Segment(self._disk, self._folder, file.header, direct=self._direct)
             self._opened.append(segment)
             found.segments.append((file.sequence, file.header.capacity_bytes))
-            if not self._pass(segment, file):
+            if not self._pass(segment, file, files[index + 1 :]):
                 scan = self._recover_segment(segment, file, files[index + 1 :])
                 if scan.is_torn:
                     break
-        after = found.segments[-1][0] + 1 if found.segments else self._files.begins_with(1)
-        self._fill_holes(after, self._files.ends_before, None)
+        after = found.segments[-1][0] + 1 if found.segments else self._files.start.sequence
+        self._fill_holes(after, self._files.ends_before, ())
         self._load_streams()
-        found.streams, found.next_offsets = self._streams.names, self._streams.next_offsets
-        found.spares, found.losses = self._files.spares, self._repair.losses
+        self._finish()
         return found
 
-    def _pass(self, segment: Segment, file: UsedFile) -> bool:
-        """Take a sealed segment as it is. False if it is not sealed, or a repair finds damage in it."""
+    def _begin(self) -> list[UsedFile]:
+        """The segments in use. If the first ones are lost, the log begins behind them."""
+        files, start = self._files.in_use(), self._files.start
+        self._tally.begin(start.messages_before)
+        self._streams.begin_at_zero = start.sequence == 1
+        if files and files[0].sequence > start.sequence:
+            self._repair.on_damage(SEGMENT_IS_MISSING, self._folder / segment_name(start.sequence), 0)
+            lost = self._tally.reach(files[0].header.messages_before)
+            self._files.move_start(files[0], lost)
+            self._tally.lose(lost)
+        return files
+
+    def _finish(self) -> None:
+        found, streams, tally = self.found, self._streams, self._tally
+        if tally.unplaced != 0 or streams.unnamed or len(streams.names) < tally.streams:
+            tally.may_repeat()
+        found.streams, found.next_offsets = streams.names, streams.next_offsets
+        found.spares, found.losses = self._files.spares, self._repair.losses
+        found.messages = sum(streams.next_offsets) if tally.total is None else tally.total
+
+    @property
+    def _known_streams(self) -> int:
+        return max(len(self._streams.names), self._tally.streams)
+
+    def _pass(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> bool:
+        """Take a sealed segment as it is. False if it is not sealed, or a repair finds damage in it or behind it."""
         if file.record is None or file.record.state != SEALED:
             return False
         sealed = SealedSegment(segment, file.record)
-        if self._repair.allowed and not is_healthy(sealed):
+        if self._repair.allowed and not (is_healthy(sealed) and self._goes_on(file.record.chain, file, later)):
             return False
         self._passed = sealed
         self.found.sealed.append(sealed)
         self.found.last_chain = file.record.chain
+        self._tally.pass_by(file.record)
         return True
+
+    def _goes_on(self, chain: int, file: UsedFile, later: Sequence[UsedFile]) -> bool:
+        """Does the next segment continue a segment that ends like this? True if there is none, or it is not known yet.
+
+        One that was never durable goes away.
+        """
+        if not later or later[0].sequence != file.sequence + 1 or is_unlinked(later[0].header):
+            return True
+        return later[0].header.previous_chain == chain or not self._files.vouched(later, (later[0].sequence, 0))
 
     def _load_streams(self) -> None:
         """Load the streams of the newest footer passed, if that was not done: one footer in a row is enough."""
         if self._passed is not None:
             self._streams.load(self._passed.footer.data())
             self._passed = None
+            self._tally.is_settled()
 
     def _ends_before(self, files: Sequence[UsedFile]) -> bool:
         """These segments do not continue the log. True, and they are removed, if they were never durable.
@@ -135,65 +176,72 @@ class LaneRecovery:
         self._files.discard(files[0].sequence)
         return True
 
-    def _fill_holes(self, first: int, end: int, following: UsedFile | None) -> None:
+    def _fill_holes(self, first: int, end: int, later: Sequence[UsedFile]) -> None:
         """Put empty segments in the place of lost ones, so that the numbers have no gap. Repair only.
 
-        If the footer of the segment that is `following` tells what they had, that is kept free: all in the first.
+        If the footer of the first `later` segment tells what they had, that is kept free: all in the first one.
         """
         if first >= end:
             return
+        following = later[0] if later else None
         self._load_streams()
-        if first > 1 and following is not None and not self.found.segments:
-            self._load_before(footer_of(self._disk, self._folder, following))  # what retention took is no loss
+        tally = self._tally
+        lost = None if following is None else tally.reach(following.header.messages_before)
+        chain = self.found.last_chain if following is None else following.header.previous_chain
         for sequence in range(first, end):
-            chain = following.header.previous_chain if following is not None else self.found.last_chain
-            segment = self._files.make_empty(sequence, self.found.last_chain)
-            ends = self._ends(following)
-            data = self._index(ScanColumns(), segment, ends)
-            self._note_more(segment.path, _lost(data), exact=ends is not None)
+            streams = self._known_streams
+            segment = self._files.make_empty(sequence, self.found.last_chain, tally.next_total, streams, lost)
+            tally.lose(lost)
+            bounds = self._bounds(later)
+            data = self._index(ScanColumns(), segment, bounds)
             self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
             self.found.segments.append((sequence, DATA_START))
             self.found.last_chain = chain
+            lost = lost and 0  # the first one's loss tells of all
 
     def _load_before(self, footer: FooterData | None) -> None:
         """Take over the streams of the first footer that there is, if no frame was seen yet."""
         if footer is not None and not self._streams.names:
             self._streams.load_before(footer)
 
-    def _ends(self, following: UsedFile | None) -> npt.NDArray[np.int64] | None:
-        """Where each stream goes on in the segment that follows, if a whole footer tells; they are known then."""
-        footer = footer_of(self._disk, self._folder, following) if following is not None else None
-        if footer is None or (footer.first.sum() - sum(self._streams.next_offsets)) > MOST_ENTRIES:
-            return None
-        self._streams.take_over(footer)
-        return footer.first
+    def _bounds(self, later: Sequence[UsedFile], scan: SegmentScan | None = None) -> Bounds:
+        """What is known of the offsets of the segment at hand, beside what its frames say.
+
+        Args:
+            later: the segments in use behind it.
+            scan: its frames; None for an empty one.
+        """
+        streams, unplaced = self._streams, self._tally.unplaced
+        ahead = ends_ahead(self._disk, self._folder, later) if self._repair.allowed else None
+        if ahead is not None:
+            streams.take_over(ahead.footer)
+        bounds = Bounds(np.array(streams.next_offsets, np.int64), ANY if unplaced is None else unplaced)
+        end = scan.end_entry if scan is not None else 0
+        if ahead is not None:
+            bounds.ends, bounds.is_exact = ahead.ends, ahead.is_next
+            end = scan.entry_before(ahead.messages_before) if scan is not None else None
+        if scan is not None and end is not None:
+            bounds.inside = max(0, end - scan.columns.count)
+        return bounds
 
     def _recover_segment(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> SegmentScan:
         """Scan a segment; seal it, or make it the one that is gone on with."""
         self._load_streams()
+        noted = len(self._repair.losses)
         before, behind = None, None
         if self._repair.allowed:
             before = whole_footer(segment, file.record)
             behind = FooterNames(self._disk, self._folder, [file, *later])
         self._load_before(before)
-        end = self._log_end(segment, file)
-        began = time.perf_counter()
-        sequential = segment.open_sequential()
-        reader = ChunkReader(sequential, end)
-        scanner = FrameScanner.behind(reader, file.header)
-        scan = SegmentScan(scanner, segment, file, later, self._files, self._repair, before)
-        try:
-            scan.run(self._streams, behind)
-        finally:
-            reader.close()
-            sequential.close()
-        self.found.scan_ms += (time.perf_counter() - began) * 1000
-        self.found.scanned_bytes += min(end, align_up(scanner.position))
+        scan, scanner = self._scan(segment, file, later, before, behind)
         if scan.is_torn and later:
             # The next segment continues the torn frame's chain, but not its messages, and was never durable. It goes
             # before this one is sealed: a crash in between must not leave the two side by side.
             self._files.discard(later[0].sequence)
             later = ()
+        if self._repair.allowed and not scan.has_gaps and not self._goes_on(scanner.chain, file, later):
+            scan.note_lost_end()
+        self._tally.take(scan.losses, scan.columns.next_entry, scan.end_entry)
         data = self._index_scan(scan, segment, behind, later)
         if scan.has_gaps and later:
             scanner.chain = later[0].header.previous_chain  # the next segment must be found to continue it
@@ -204,9 +252,45 @@ class LaneRecovery:
             opened = OpenSegment(segment, open_table(scan.columns.frames, data))
             self.found.resumable = opened, scanner.position, scanner.chain
             return scan
+        if len(self._repair.losses) == noted:
+            self._note_made_again(segment, file, later)
         entries = scan.columns.next_entry
         self.found.sealed.append(write_footer(self._disk, segment, data, scanner.position, scanner.chain, entries))
         return scan
+
+    def _scan(
+        self, segment: Segment, file: UsedFile, later: Sequence[UsedFile],
+        before: FooterData | None, behind: FooterNames | None,
+    ) -> tuple[SegmentScan, FrameScanner]:  # fmt: skip
+        """Scan a segment's frames to the end of the log or of the segment."""
+        end = self._log_end(segment, file)
+        began = time.perf_counter()
+        sequential = segment.open_sequential()
+        reader = ChunkReader(sequential, end)
+        scanner = FrameScanner.behind(reader, file.header)
+        scan = SegmentScan(
+            scanner, segment, file, later, self._files, self._repair, before, file.header.messages_before
+        )  # fmt: skip
+        try:
+            scan.run(self._streams, behind)
+        finally:
+            reader.close()
+            sequential.close()
+        self.found.scan_ms += (time.perf_counter() - began) * 1000
+        self.found.scanned_bytes += min(end, align_up(scanner.position))
+        if file.record is not None:
+            self._tally.streams = max(self._tally.streams, file.record.streams)
+        return scan, scanner
+
+    def _note_made_again(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> None:
+        """A repair makes a footer or a seal record again although no message is lost: that is told as well."""
+        record, repair = file.record, self._repair
+        if not repair.allowed:
+            return
+        if record is not None and record.state == SEALED:
+            repair.set_aside(file.path, record.footer_position, record.footer_bytes, 0)
+        elif record is None and (any(other.record for other in later) or any(segment.read(BLOCK_BYTES, BLOCK_BYTES))):
+            repair.set_aside(file.path, BLOCK_BYTES, BLOCK_BYTES, 0)
 
     def _index_scan(
         self, scan: SegmentScan, segment: Segment, behind: FooterNames | None, later: Sequence[UsedFile]
@@ -218,35 +302,27 @@ class LaneRecovery:
         columns, footer, streams = scan.columns, scan.footer, self._streams
         if footer is not None and self._is_oldest(segment):
             streams.load_before(footer)  # what its frames name are streams that began here
-        if footer is not None and streams.continues_with(footer):
+        if footer is not None and streams.continues_with(footer) and not scan.end_is_lost:
             data = index_by_footer(columns, footer, streams.next_offsets)
             if data is not None:
                 streams.take_over(footer)
                 streams.next_offsets = data.next_offsets.tolist()
-                self._unplaced = 0
-                self._note_more(segment.path, _lost(data) - _lost(footer) - scan.lost, exact=scan.has_gaps)
+                self._tally.place(segment.path, _lost(data) - _lost(footer), exact=True)
                 return data
         # A lost frame may have named some; of others no frame may be left.
         streams.know(columns.streams(), behind, segment.path)
         if streams.unnamed:
             self._repair.on_damage("a stream was never defined", segment.path, DATA_START)
-        follows = later[0] if later and later[0].sequence == segment.sequence + 1 else None
-        ends = self._ends(follows) if self._repair.allowed else None
-        data = self._index(columns, segment, ends)
-        self._note_more(segment.path, _lost(data) - scan.lost, exact=ends is not None)
-        return data
+        bounds = self._bounds(later, scan)
+        return self._index(columns, segment, bounds, is_last=not later and self._is_end(segment))
 
     def _is_oldest(self, segment: Segment) -> bool:
         """Is it the first segment that retention has left? Then nothing but its footer tells of what was before."""
         return segment.sequence == self.found.segments[0][0] > 1
 
-    def _note_more(self, path: Path, messages: int, *, exact: bool) -> None:
-        """A footer gives up so many messages more than were noted as lost in its segment; or fewer, if that is < 0:
-        then nothing told yet which ones they are, and what follows leaves them out.
-        """
-        more = messages - self._unplaced
-        self._unplaced = max(0, -more)
-        self._repair.note_more(path, max(0, more), exact=exact)
+    def _is_end(self, segment: Segment) -> bool:
+        """Does the log end in this segment?"""
+        return self._files.ends_before <= segment.sequence + 1
 
     def _log_end(self, segment: Segment, file: UsedFile) -> int:
         """Where the segment's log ends at the latest."""
@@ -257,10 +333,21 @@ class LaneRecovery:
             self._repair.on_damage("the segment is cut short", file.path, size)
         return min(size, file.record.data_end)
 
-    def _index(self, columns: ScanColumns, segment: Segment, ends: npt.NDArray[np.int64] | None) -> FooterData:
-        """The footer of scanned columns; the streams go on behind it."""
-        streams = self._streams
-        data = index_columns(columns, streams.names, streams.next_offsets, ends, self._repair, segment.path)
+    def _index(self, columns: ScanColumns, segment: Segment, bounds: Bounds, *, is_last: bool = False) -> FooterData:
+        """The footer of scanned columns; the streams go on behind it.
+
+        At the log's end, no queue gives an offset again that one of the lost messages may have had.
+        """
+        streams, tally, path = self._streams, self._tally, segment.path
+        data, is_sure = index_columns(columns, streams.names, bounds, self._repair, path)
+        if not is_sure:
+            tally.may_repeat()
+        tally.place(path, _lost(data), exact=bounds.is_exact)
+        if is_last and tally.unplaced:
+            more = leave_out(data, tally.unplaced)
+            if more is not None:
+                data = more
+                tally.is_left_out()
         streams.next_offsets = data.next_offsets.tolist()
         return data
 

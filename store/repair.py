@@ -42,9 +42,12 @@ class Loss(NamedTuple):
         position: where in it the damage begins.
         size_bytes: the bytes that were set aside; 0 where there are none: the file or the rest of it is missing.
         messages: the messages that are gone: 0 where all was made again, None where nothing is left that tells
-            how many they were. Of missing segments in a row the first one's tells of all. Behind more than 65,535
-            lost messages of a queue, in a segment without a whole footer, the next ones have too low offsets.
+            how many they were. Of missing segments in a row the first one's tells of all.
         quarantined_to: the copy of the bytes; None where there are none.
+        offsets_may_repeat: an offset that was acknowledged with a lost message may be given to another one.
+            Mostly it is not: what is left of the log says how far each queue had got, or at least how many messages
+            are lost, and so many offsets are left out in every queue. It is where that is unknown, where the names
+            of queues are lost, and where more than 65,535 messages in a row are and no footer tells of which queues.
     """
 
     file: str
@@ -52,6 +55,7 @@ class Loss(NamedTuple):
     size_bytes: int
     messages: int | None
     quarantined_to: str | None
+    offsets_may_repeat: bool = False
 
 
 class Repair:
@@ -100,17 +104,16 @@ class Repair:
         """Note the loss of messages of which no byte is left."""
         self.losses.append(Loss(str(path), 0, 0, messages, None))
 
-    def note_more(self, path: Path, messages: int, *, exact: bool) -> None:
-        """So many messages turn out to be lost beside those that were noted; all, if that is `exact`.
+    def count(self, since: int, messages: int) -> None:
+        """So many were lost with the losses from `since` on, beside those that were counted."""
+        for index, loss in enumerate(self.losses[since:], since):
+            if loss.messages is None:
+                self.losses[index] = loss._replace(messages=messages)
+                messages = 0  # the first one tells of all
 
-        They are those of the newest loss, where their number was not known.
-        """
-        newest = self.losses[-1] if self.losses else None
-        if newest is None or newest.messages is not None:
-            if messages:
-                self.note_missing(path, messages)
-        elif exact:
-            self.losses[-1] = newest._replace(messages=messages)
+    def may_repeat(self, since: int) -> None:
+        """What was lost with the losses from `since` on had offsets that may be given again."""
+        self.losses[since:] = [loss._replace(offsets_may_repeat=loss.messages != 0) for loss in self.losses[since:]]
 
     def make_readable(self, path: Path) -> None:
         """Put a copy in the place of a file that the device refuses to read in places, with zeros there.

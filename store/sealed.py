@@ -250,7 +250,7 @@ def write_footer(
         file.force()
     finally:
         file.close()
-    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size)
+    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size, len(data.first))
     segment.write_seal(record)
     segment.stop_writing()
     return SealedSegment(segment, record)

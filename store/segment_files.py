@@ -9,29 +9,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from .disk import Disk
+from .evidence import (
+    SEGMENT_IS_MISSING,
+    START_IS_LOST,
+    Mark,
+    first_number,
+    is_durable_beyond,
+    is_lost,
+    is_unlinked,
+    mark_of,
+    missing_numbers,
+)
 from .format import (
     BLOCK_BYTES,
     CLOSED,
     DATA_START,
     REBUILT_MS,
     RETIRED_PREFIX,
+    START_FILE,
+    UNKNOWN,
     FrameHeader,
+    LaneStart,
     SealRecord,
     SegmentHeader,
     segment_name,
 )
+from .lane_start import read_start, write_start
 from .repair import Repair
 from .scanner import ChunkReader, FrameScanner, open_sequential
 from .segment import Segment
 
 _SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
-
-Mark = tuple[int, int]  # (sequence, position): everything before it was durable
 
 
 class UsedFile(NamedTuple):
@@ -48,8 +60,8 @@ class LaneFiles:
 
     A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: somebody has put it there.
 
-    `spares` are the (sequence, bytes) of pre-written files behind the last one in use; they follow each other
-    without a gap.
+    `start` is where the log begins. `spares` are the (sequence, bytes) of pre-written files behind the last one in
+    use; they follow each other without a gap.
     """
 
     def __init__(self, disk: Disk, folder: Path, lane: int, store_id: bytes, repair: Repair) -> None:
@@ -58,6 +70,8 @@ class LaneFiles:
         self._lane = lane
         self._store_id = store_id
         self._repair = repair
+        self.start = LaneStart(lane, store_id)
+        self._first_spare: int | None = None
         self._begun: set[int] = set()  # files without a header that hold frames of their own sequence all the same
         self.foreign: list[int] = []  # numbers of files that are another segment's
         self.spares: list[tuple[int, int]] = []
@@ -66,14 +80,13 @@ class LaneFiles:
         """The segments in use, in order; spares are noted. Raises StoreCorrupt if one is missing."""
         used: list[UsedFile] = []
         unknown: list[tuple[int, Path]] = []
-        listed = self._listed()
-        for sequence, path in listed:
+        for sequence, path in self._begin(self._listed()):
             if self._repair.allowed:
                 self._repair.make_readable(path)
             header, record = self._read_blocks(sequence, path)
             if header is None:
                 unknown.append((sequence, path))
-            elif header.stands_wrongly(self._lane, self._store_id, sequence, listed[0][0]):
+            elif header.stands_wrongly(self._lane, self._store_id, sequence, self.start.sequence):
                 self._repair.on_damage("the file is another segment's", path, 0)
                 self.foreign.append(sequence)
             elif header.sequence == sequence:
@@ -98,10 +111,28 @@ class LaneFiles:
                 break
             else:
                 unused.append((sequence, path))
-        highest = max(self.foreign, default=0)
-        self._keep_spares([(sequence, path) for sequence, path in unused if sequence > highest])
-        self._check_gaps(used)
+        unused = [(sequence, path) for sequence, path in unused if sequence > max(self.foreign, default=0)]
+        self._first_spare = unused[0][0] if unused else None
+        self._check_gaps([file.sequence for file in used], [sequence for sequence, _ in unused])
+        self._keep_spares(unused)
         return used
+
+    def _begin(self, listed: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
+        """Learn from START where the log begins; the files from there on. Those that retention gave up are removed."""
+        numbers, path = [sequence for sequence, _ in listed], self._folder / START_FILE
+        found = read_start(self._disk, self._folder, self._lane, self._store_id)
+        if is_lost(found, numbers):
+            self._repair.on_damage(START_IS_LOST, path, 0)
+            if START_FILE in self._disk.list(self._folder):
+                self._repair.set_aside(path, 0, DATA_START, None)
+            else:
+                self._repair.note_missing(path, None)
+        first = first_number(found, numbers)
+        self.start = found.start or LaneStart(self._lane, self._store_id, first, 0 if first == 1 else UNKNOWN)
+        if not found.is_whole:
+            write_start(self._disk, self._folder, self.start)
+        self._remove([path for sequence, path in listed if sequence < first])
+        return [(sequence, path) for sequence, path in listed if sequence >= first]
 
     def _listed(self) -> list[tuple[int, Path]]:
         """(sequence, path) of the segment files; files that retention had retired are removed."""
@@ -127,28 +158,20 @@ class LaneFiles:
     @property
     def ends_before(self) -> int:
         """The first number behind the segments that are or were in use, as far as the files tell."""
-        return self.spares[0][0] if self.spares else max(self.foreign, default=0) + 1
+        first = self.start.sequence
+        known = self._first_spare or max(self.foreign, default=0) + 1
+        return max(known, first + (first > 1))  # retention leaves the newest sealed segment
 
-    def begins_with(self, first: int) -> int:
-        """The first number of those that are or were in use, if `first` is the first that is."""
-        return min([first, *self.foreign])
-
-    def _check_gaps(self, used: list[UsedFile]) -> None:
-        """Segments and spares are numbered without gaps, from 1 unless retention took the first ones."""
-        sequences = [file.sequence for file in used] + [sequence for sequence, _ in self.spares]
-        if not used and sequences:
-            sequences.insert(0, 0)
-        for before, after in pairwise(sequences):
-            if after != before + 1:
-                self._repair.on_damage("a segment is missing", self._folder / segment_name(before + 1), 0)
+    def _check_gaps(self, used: list[int], unused: list[int]) -> None:
+        for missing in missing_numbers(self.start.sequence, used, unused):
+            self._repair.on_damage(SEGMENT_IS_MISSING, self._folder / segment_name(missing.start), 0)
 
     # -- what was durable -----------------------------------------------------------------------------
 
     def vouched(self, files: Sequence[UsedFile], place: Mark) -> bool:
         """Does a seal record or a frame of these segments say that the lane was durable beyond `place`?"""
-        if any(file.record is not None for file in files):
-            return True  # a segment is sealed or closed after all before it was forced
-        return any(mark > place for file in files for mark in self._marks(file))
+        frames = (frame for file in files for frame in self._frames(file))
+        return is_durable_beyond(place, [file.record for file in files], frames)
 
     def _was_in_use(self, sequence: int, path: Path, later: list[UsedFile]) -> bool:
         """Was anything durable in this file, whose header is not its own?
@@ -170,14 +193,13 @@ class LaneFiles:
         place = (sequence, 0)
         return any(mark_of(frame) > place for frame in frames) or self.vouched(later, place)
 
-    def _marks(self, file: UsedFile) -> list[Mark]:
-        """The durable marks of all frames of a segment, on the chain or not."""
+    def _frames(self, file: UsedFile) -> list[FrameHeader]:
+        """The headers of all frames of a segment, on the chain or not."""
         data = open_sequential(self._disk, file.path)
         reader = ChunkReader(data, data.size())
         try:
             scanner = FrameScanner(reader, self._lane, file.sequence, DATA_START, 0)
-            frames = scanner.find_later(DATA_START, reader.size_bytes)
-            return [mark_of(frame) for frame in frames]
+            return scanner.find_later(DATA_START, reader.size_bytes)
         finally:
             reader.close()
             data.close()
@@ -205,6 +227,7 @@ class LaneFiles:
     def discard(self, first: int) -> None:
         """Remove the files from a sequence on: nothing in them was acknowledged."""
         self.spares.clear()
+        self._first_spare = None
         self._remove([path for sequence, path in self._listed() if sequence >= first])
 
     def _remove(self, paths: list[Path]) -> None:
@@ -216,18 +239,18 @@ class LaneFiles:
     def _rebuild_header(self, sequence: int, path: Path) -> UsedFile:
         """Put a new header before the frames of a segment; the old one is set aside."""
         self._repair.set_aside(path, 0, BLOCK_BYTES, 0)
-        return self._write_header(sequence, path, 0)
+        return self._write_header(sequence, path, 0, UNKNOWN, 0)
 
-    def linked(self, file: UsedFile, chain: int) -> UsedFile:
-        """The file; a header that a repair wrote anew gets the chain of the segment before, now it is known."""
-        wrong = self._repair.allowed and file.header.is_rebuilt and file.header.previous_chain != chain
-        return self._write_header(file.sequence, file.path, chain) if wrong else file
+    def linked(self, file: UsedFile, chain: int, messages: int, streams: int) -> UsedFile:
+        """The file; a header that a repair wrote anew is completed, now that all before the segment is known."""
+        if not (self._repair.allowed and is_unlinked(file.header)):
+            return file
+        return self._write_header(file.sequence, file.path, chain, messages, streams)
 
-    def _write_header(self, sequence: int, path: Path, previous_chain: int) -> UsedFile:
+    def _write_header(self, sequence: int, path: Path, previous_chain: int, messages: int, streams: int) -> UsedFile:
         file = self._disk.open(path)
         try:
-            capacity = file.size() & -BLOCK_BYTES
-            header = SegmentHeader(self._lane, self._store_id, sequence, capacity, REBUILT_MS, previous_chain)
+            header = self._header(sequence, file.size() & -BLOCK_BYTES, previous_chain, messages, streams)
             file.write([header.pack()], 0)
             file.force()
         finally:
@@ -236,25 +259,53 @@ class LaneFiles:
         assert found == header
         return UsedFile(sequence, path, header, record)
 
-    def make_empty(self, sequence: int, previous_chain: int) -> Segment:
+    def _header(self, sequence: int, capacity: int, chain: int, messages: int, streams: int) -> SegmentHeader:
+        return SegmentHeader(
+            self._lane, self._store_id, sequence, capacity, REBUILT_MS, chain, messages, streams
+        )  # fmt: skip
+
+    def make_empty(self, sequence: int, previous_chain: int, messages: int, streams: int, lost: int | None) -> Segment:
         """Put an empty segment in the place of a lost one, and note the loss. It is not sealed yet."""
-        header = SegmentHeader(self._lane, self._store_id, sequence, DATA_START, REBUILT_MS, previous_chain)
+        header = self._header(sequence, DATA_START, previous_chain, messages, streams)
         segment = Segment(self._disk, self._folder, header, direct=False)
-        is_there = segment.path.name in self._disk.list(self._folder)
+        self.note_lost(sequence, lost)
+        self.spares = [spare for spare in self.spares if spare[0] > sequence]
         file = self._disk.open(segment.path, create=True)
         try:
-            if is_there:
-                self._repair.set_aside(segment.path, 0, file.size(), None)
+            if file.size():
                 file.truncate(0)
                 file.force()  # before there is a header: what stood there must not come to be its frames
-            else:
-                self._repair.note_missing(segment.path, None)
             file.write([header.pack(), bytes(BLOCK_BYTES)], 0)
             file.force()
         finally:
             file.close()
         self._disk.force_folder(self._folder)
         return segment
+
+    def note_lost(self, sequence: int, lost: int | None) -> None:
+        """Note that a segment is gone; what stands under its name is set aside."""
+        path = self._folder / segment_name(sequence)
+        if path.name in self._disk.list(self._folder):
+            size = self._disk_size(path)
+            self._repair.set_aside(path, 0, size, lost)
+        else:
+            self._repair.note_missing(path, lost)
+
+    def _disk_size(self, path: Path) -> int:
+        file = self._disk.open(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def move_start(self, first: UsedFile, lost: int | None) -> None:
+        """The log begins with this segment: those before it are lost. The first one's loss tells of all."""
+        missing = range(self.start.sequence, first.sequence)
+        for number in missing:
+            self.note_lost(number, lost if number == missing.start or lost is None else 0)
+        self.start = self.start._replace(sequence=first.sequence, messages_before=first.header.messages_before)
+        write_start(self._disk, self._folder, self.start)
+        self._remove([path for sequence, path in self._listed() if sequence < first.sequence])
 
 
 def _is_closed(used: Sequence[UsedFile]) -> bool:
@@ -265,7 +316,3 @@ def _is_closed(used: Sequence[UsedFile]) -> bool:
     record = used[-1].record if used else None
     return record is not None and record.state == CLOSED
 
-
-def mark_of(frame: FrameHeader) -> Mark:
-    """What a frame says was durable when it was written."""
-    return frame.durable_sequence, frame.durable_position

@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import StoreCorrupt
+from .evidence import is_end, mark_of
 from .footer import FooterData
-from .format import LOST_ENTRY, kept_messages
+from .format import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, kept_messages
 from .lane_streams import FooterNames, LaneStreams
 from .rebuild import ScanColumns
 from .repair import Repair, footer_behind
 from .scanner import FrameScanner, Scanned, good_messages
 from .segment import Segment
-from .segment_files import LaneFiles, UsedFile, mark_of
+from .segment_files import LaneFiles, UsedFile
 
 
 class SegmentScan:
@@ -39,6 +40,7 @@ class SegmentScan:
         files: LaneFiles,
         repair: Repair,
         footer: FooterData | None,
+        messages_before: int,
     ) -> None:
         self._scanner = scanner
         self._segment = segment
@@ -49,8 +51,10 @@ class SegmentScan:
         self.columns = ScanColumns()
         self.has_gaps = False
         self.is_torn = False
-        self.lost = 0
+        self.losses: list[int | None] = []
+        self.end_is_lost = False
         self.footer = footer
+        self._before = messages_before
 
     def run(self, streams: LaneStreams, behind: FooterNames | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
@@ -67,10 +71,8 @@ class SegmentScan:
     def _step_over(self, begin: int) -> bool:
         """The chain ended at `begin`. False if the log ends there; a repair steps over damage: True."""
         scanner, file, next_entry = self._scanner, self._file, self.columns.next_entry
-        ends = [file.record.chain] if file.record is not None else []
-        ends += [other.header.previous_chain for other in self._later[:1]]
         sealed = self._is_sealed_at(begin, next_entry)
-        if scanner.chain in ends or not self._durable_beyond(begin):
+        if is_end(scanner.chain, file.record, self._following) or not self._durable_beyond(begin):
             return False
         if sealed:
             self.has_gaps = True
@@ -80,8 +82,8 @@ class SegmentScan:
         following = scanner.find_later(begin, scanner.reader.size_bytes)
         resumed = next((header for header in following if header.first_entry >= next_entry), None)
         if resumed is None:
-            entries = np.arange(next_entry, file.record.entries) if file.record is not None else None
-            self._give_up(begin, scanner.reader.size_bytes, entries)
+            end = self.end_entry
+            self._give_up(begin, scanner.reader.size_bytes, None if end is None else np.arange(next_entry, end))
             return False
         if resumed.position > begin or resumed.first_entry > next_entry:
             self._give_up(begin, resumed.position, np.arange(next_entry, resumed.first_entry))
@@ -132,7 +134,33 @@ class SegmentScan:
     def _set_aside(self, begin: int, end: int, lost: npt.NDArray[np.int64] | None) -> None:
         messages = None if lost is None else len(lost)
         self._repair.set_aside(self._file.path, begin, end - begin, messages)
-        self.lost += messages or 0
+        self.losses.append(messages)
+
+    @property
+    def _following(self) -> SegmentHeader | None:
+        return self._later[0].header if self._later else None
+
+    @property
+    def end_entry(self) -> int | None:
+        """How many messages the segment had, and those of missing ones behind it, as far as anything tells."""
+        record, following = self._file.record, self._following
+        if record is not None and (record.state == SEALED or following is None):
+            return record.entries
+        return self.entry_before(following.messages_before) if following is not None else None
+
+    def entry_before(self, messages: int) -> int | None:
+        """The entry number behind so many messages of the log, as if all were in this segment. None if unknown."""
+        return None if UNKNOWN in (self._before, messages) else max(self.columns.next_entry, messages - self._before)
+
+    def note_lost_end(self) -> None:
+        """The segment's end is lost: the next one does not continue what is left."""
+        following, record = self._following, self._file.record
+        end = self.entry_before(following.messages_before) if following is not None else None
+        known = max(self.columns.next_entry, record.entries if record is not None else 0)
+        messages = None if end is None else max(0, end - known)
+        self._repair.set_aside(self._file.path, self._scanner.position, 0, messages)
+        self.losses.append(messages)
+        self.has_gaps = self.end_is_lost = True
 
     def _add(self, found: Scanned, count: int, good: npt.NDArray[np.bool_] | None = None) -> None:
         header = found.frame.header

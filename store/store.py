@@ -149,7 +149,7 @@ class MessageStore(Appender, Fetcher):
                 if not repair:
                     raise StoreCorrupt("a lane's folder is missing", folder, 0)
                 disk.make_folder(folder)
-                self.losses.append(Loss(str(folder), 0, 0, None, None))
+                self.losses.append(Loss(str(folder), 0, 0, None, None, offsets_may_repeat=True))
             found = LaneRecovery(
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()
@@ -210,6 +210,7 @@ class MessageStore(Appender, Fetcher):
             upkeep.found_segment(index, sequence, capacity)
         for sequence, size in found.spares:
             upkeep.found_spare(index, sequence, size)
+        lane.messages_before = found.messages
         lane.adopt(found.sealed, found.resumable, found.last_chain)
         self.losses += found.losses
         self._scanned_bytes += found.scanned_bytes
@@ -288,7 +289,9 @@ class MessageStore(Appender, Fetcher):
         if len(lane.view.open) > 1 or not opened.table.entries:
             return  # earlier ones could not be sealed: recovery scans them, and this one with them
         if data_end < RESUME_BELOW_BYTES:
-            segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, opened.table.entries, 0, 0))
+            segment.write_seal(SealRecord(
+                CLOSED, segment.sequence, data_end, lane.chain, opened.table.entries, 0, 0, len(lane.streams)
+            ))  # fmt: skip
         else:
             self._upkeep.seal_now(lane, FullSegment(segment, opened.table, data_end, lane.chain))
 

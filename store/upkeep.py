@@ -17,8 +17,9 @@ from pathlib import Path
 from .config import MIB, StoreConfig
 from .disk import Disk
 from .errors import StoreCorrupt, StoreFull
-from .format import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
+from .format import BLOCK_BYTES, RETIRED_PREFIX, LaneStart, align_up, segment_name
 from .lane import Lane
+from .lane_start import write_start
 from .sealing import StreamNames, let_go, rows_of, seal
 from .segment import Segment, prewrite
 from .write import FullSegment
@@ -35,6 +36,7 @@ class Upkeep:
 
     Invariants:
         * a segment file's name is durable before a lane writes to it;
+        * START says durably that a segment is not the log's any more, before its file is renamed;
         * a segment is taken from the readers' view before its file is reused;
         * the newest sealed segment of a lane is never removed: its footer is the lane's stream table.
     """
@@ -264,6 +266,8 @@ class Upkeep:
 
     def seal_now(self, lane: Lane, full: FullSegment) -> None:
         """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
+        if not lane.view.open or lane.view.open[0].segment is not full.segment:  # before its footer is written
+            raise RuntimeError(f"{full.segment.path} is sealed before an older segment of its lane")
         if not full.segment.direct:
             full.segment.drop_pages(0, full.data_end)
         before = lane.view.sealed[-1].footer if lane.view.sealed else None
@@ -311,9 +315,12 @@ class Upkeep:
         oldest = lane.view.sealed[0]
         segment = oldest.segment
         retired = segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
+        following = lane.view.sealed[1].segment
+        start = LaneStart(lane.index, self._store_id, following.sequence, following.header.messages_before)
         segment.removed = True  # from here on it keeps its file open
         try:
             segment.open_data()  # for the readers who found it before, and know only its old name
+            write_start(self._disk, lane.folder, start)  # before the file goes: what is missing else is damage
             self._disk.rename(segment.path, retired)
         except OSError:
             segment.removed = False

@@ -1,7 +1,7 @@
 """Checking a closed store: every frame of every segment, every checksum, and that all parts agree.
 
-The rule for what is damage is recovery's. Where the chain of frames breaks and nothing later - a mark in a
-later frame, a seal record - says that the lane was durable beyond, the rest was never acknowledged: a torn
+The rule for what is damage is recovery's, see `evidence`. Where the chain of frames breaks and nothing later - a
+mark in a later frame, a seal record - says that the lane was durable beyond, the rest was never acknowledged: a torn
 tail, normal after a crash. Everything else is damage; it is noted, and the walk goes on behind it. What a
 footer leaves out between the frames that it lists was given up by a repair, and is not damage any more.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .disk import OsDisk, ReadingDisk
+from .evidence import LANE_IS_MISSING
 from .folder import STORE_FILE, enter_folder
 from .format import StoreHeader, lane_name
 from .verify_lane import LaneCheck
@@ -47,9 +48,9 @@ def _check_folder(disk: OsDisk, folder: Path, findings: Findings) -> None:
             lanes.append(LaneCheck(disk, folder, number, store_id, findings))
         except OSError as error:
             findings.damage(f"cannot be read ({error})", folder / lane_name(number), 0)
-    if header is not None and any(lane.files for lane in lanes):
-        for number in sorted({*range(header.lanes)} - {*found}):  # all are made before the first segment
-            findings.damage("a lane is missing", folder / lane_name(number), 0)
+    if header is not None:
+        for number in sorted({*range(header.lanes)} - {*found}):
+            findings.damage(LANE_IS_MISSING, folder / lane_name(number), 0)
     findings.total_bytes = sum(file.used_bytes for lane in lanes for file in lane.used)
     for lane in lanes:
         lane.run()

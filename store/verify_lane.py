@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .disk import Disk
-from .format import BLOCK_BYTES, LOST_ENTRY, SealRecord, align_up, segment_name
-from .listing import SegmentFile, missing_segments, stream_names
+from .format import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
+from .listing import SegmentFile, stream_names
+from .refusal import refusal
 from .scanner import ChunkReader
 from .verify_footer import disagreements, sound_footer
 from .verify_marks import LaneFrames
@@ -29,6 +30,7 @@ class LaneCheck:
         self._findings = findings
         self._frames = LaneFrames(disk, store, number, store_id)
         self.files, self.used = self._frames.files, self._frames.used
+        self._store_id = store_id
         begins = bool(self.used) and self.used[0].sequence == 1
         self.chain: int | None = 0 if begins else None
         self.names: list[tuple[str, int]] | None = [] if begins else None
@@ -36,13 +38,23 @@ class LaneCheck:
 
     def run(self) -> None:
         """Check the segments in order, up to the end of the log."""
-        frames, findings = self._frames, self._findings
-        for name in missing_segments(self.files, used=bool(self.used)):
-            findings.damage("a segment is missing", frames.folder / name, 0)
+        findings, places = self._findings, self._findings.report.places
+        known = len(places)
+        listing = self._frames.listing
+        places += [damage for damage in [listing.start_damage] if damage is not None]
+        places += listing.missing(self.used)
+        if not listing.found.is_whole and listing.start_damage is None:
+            findings.remark("the two copies of where the log begins are not whole", listing.folder / START_FILE, 0)
         for file in self.files:
             if file not in self.used and not file.is_blank:
                 findings.remark("a file that is not in use yet has something else than zeros", file.path, 0)
-        self._check_oldest()
+        self._walk()
+        if len(places) == known and self._store_id is not None and listing.folder.is_dir():
+            places += [damage for damage in [refusal(listing.folder, self._frames.number, self._store_id)] if damage]
+
+    def _walk(self) -> None:
+        """Go from segment to segment."""
+        frames, findings = self._frames, self._findings
         for index, file in enumerate(self.used):
             if index and file.sequence != self.used[index - 1].sequence + 1:
                 self._forget()
@@ -67,14 +79,6 @@ class LaneCheck:
                 self._forget()
             findings.done_bytes += file.used_bytes
             findings.reached(0)
-
-    def _check_oldest(self) -> None:
-        """Retention takes the first segments of a lane, but leaves the newest that is sealed."""
-        for oldest in self.used[:1]:
-            lost_record = oldest.record is None and any(oldest.head[BLOCK_BYTES:])
-            if oldest.sequence > 1 and oldest.state in ("open", "closed") and not lost_record:
-                path = self._frames.folder / segment_name(oldest.sequence - 1)
-                self._findings.damage("a segment is missing", path, 0)
 
     def _forget(self) -> None:
         """What the next segment must go on from is not known any more."""

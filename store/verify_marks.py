@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .disk import Disk
+from .evidence import is_durable_beyond
 from .format import DATA_START, FrameHeader, lane_name
 from .listing import SegmentFile, list_segments
 from .scanner import ChunkReader, FrameScanner
@@ -22,15 +23,20 @@ class LaneFrames:
         self.folder = store / lane_name(number)
         self._disk = disk
         self._heads: dict[int, list[FrameHeader]] = {}
-        self.files = list_segments(disk, self.folder, number, store_id)
+        self.listing = list_segments(disk, self.folder, number, store_id)
+        self.files = self.listing.files
         last = max((file.sequence for file in self.files if file.header is not None), default=0)
-        self.used = [file for file in self.files if file.sequence <= last or self._was_used(file)]
+        is_closed = any(file.state == "closed" and file.sequence == last for file in self.files)
+        self.used = [file for file in self.files if file.sequence <= last or self._was_used(file, is_closed)]
 
-    def _was_used(self, file: SegmentFile) -> bool:
-        """Was anything durable in a file behind the last one? Its record or its frames' marks say so."""
-        if file.record is not None or file.is_foreign:
-            return True
-        return any(_mark(head) > (file.sequence, 0) for head in self.heads(file))
+    def _was_used(self, file: SegmentFile, is_closed: bool) -> bool:
+        """Was anything durable in a file behind the last one? Its record or its frames' marks say so.
+
+        Behind a segment that was cleanly closed nothing was begun: going on takes its record back first.
+        """
+        if is_closed or file.record is not None or file.is_foreign:
+            return file.is_foreign or not is_closed
+        return is_durable_beyond((file.sequence, 0), (), self.heads(file))
 
     def heads(self, file: SegmentFile, begin: int = DATA_START) -> list[FrameHeader]:
         """Headers of the segment's frames from `begin` on, on the chain or not; read once."""
@@ -48,13 +54,7 @@ class LaneFrames:
     def vouched(self, index: int, position: int) -> bool:
         """Does anything say that the lane was durable beyond `position` of the segment `used[index]`?"""
         rest = self.used[index:]
-        if any(file.record is not None for file in rest):
-            return True
-        place = (rest[0].sequence, position)
         begins = [max(position, DATA_START)] + [DATA_START] * (len(rest) - 1)
         pairs = zip(rest, begins, strict=True)
-        return any(_mark(head) > place for file, begin in pairs for head in self.heads(file, begin))
-
-
-def _mark(head: FrameHeader) -> tuple[int, int]:
-    return head.durable_sequence, head.durable_position
+        heads = (head for file, begin in pairs for head in self.heads(file, begin))
+        return is_durable_beyond((rest[0].sequence, position), [file.record for file in rest], heads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from .evidence import is_end
 from .footer import Footer
 from .format import (
     FRAME_HEADER_BYTES,
@@ -85,16 +86,14 @@ class FrameWalk:
     def _step_over(self, begin: int) -> bool:
         """The chain ended at `begin`. False if the log does; else note the damage and go on behind it."""
         record, scanner, lane = self.file.record, self.scanner, self.lane
-        if record is not None and scanner.chain == record.chain:
-            self._check_padding(begin, record.data_end)
+        following = next((file.header for file in lane.used[self.index + 1 :] if file.header is not None), None)
+        if is_end(scanner.chain, record, following):
+            if record is not None:
+                self._check_padding(begin, record.data_end)
             return False
-        if record is None:
-            follower = lane.used[self.index + 1].header if self.index + 1 < len(lane.used) else None
-            if follower is not None and follower.previous_chain == scanner.chain:
-                return False
-            if not lane.vouched(self.index, begin):
-                self._note_torn(begin, begin)
-                return False
+        if record is None and not lane.vouched(self.index, begin):
+            self._note_torn(begin, begin)
+            return False
         later = (head for head in lane.heads(self.file, begin) if head.first_entry >= self.next_entry)
         resumed = next(later, None)
         stop = resumed.position if resumed is not None else self.reader.size_bytes

@@ -235,7 +235,8 @@ def test_repair_after_retention_keeps_names_offsets_and_messages(folder: Path) -
             assert seal_of(oldest) is not None
             damage_seal(oldest)
         with MessageStore.open(path, TINY, repair=repairing) as store:
-            assert store.losses == []
+            made_again = [(loss.file, loss.position, loss.messages) for loss in store.losses]
+            assert made_again == ([(str(oldest), BLOCK_BYTES, 0)] if damage and repairing else [])
             assert [store.queue_bounds(*name) for name in QUEUES] == bounds
             assert contents(store, QUEUES) == rows
     assert verify_folder(path).damages == []
