@@ -268,8 +268,11 @@ class RequestQueue:
 
     def withdraw(self, request: Ticket) -> PublishBufferFull | None:
         """Take a request out of the line at the cap: the error for it, or None if it is not there (any more)."""
+        error = None
         with self._lock:
-            return self._take_out(request) if request in self._line else None
+            if request in self._line:
+                error = self._take_out(request)
+        return error
 
     def _take_out(self, request: Ticket) -> PublishBufferFull:
         error = self._full()
