@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .base import OpenStore
-from .checks import Payload, as_bytes, check_extras, too_large
+from .checks import Payload, as_bytes, check_extras, check_rows, too_large
 from .config import StoreConfig
 from .errors import InvalidMessage, StoreError
 from .format import MAX_FRAME_MESSAGES
@@ -24,7 +24,12 @@ _DATA = itemgetter(2)  # of a row
 
 
 class Appender(OpenStore):
-    """Takes messages in."""
+    """Takes messages in.
+
+    Invariant: the appends of one thread (of an event loop: of all its coroutines) to one queue of a topic get their
+    offsets in the order of the calls, whatever mix of `append`, `submit`, `append_batch` and `append_async` they are;
+    those that fail are left out. `RequestQueue` keeps it.
+    """
 
     def __init__(self, path: Path, config: StoreConfig) -> None:
         super().__init__(path, config)
@@ -58,12 +63,12 @@ class Appender(OpenStore):
             StoreClosed: not accepted.
         """
         # As `_accept` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
-        if type(queue_id) is not int:
-            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1
+        if type(queue_id) is not int or type(topic) is not str:
+            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1, and hashes may raise
         stream: Stream | None
         try:
             stream = self._topics[topic][queue_id]
-        except (KeyError, TypeError):
+        except KeyError:
             stream = None  # to be made, once nothing can be wrong with the message
         if type(data) is not bytes:
             data = as_bytes(data, self._max_message_bytes)
@@ -162,15 +167,21 @@ class Appender(OpenStore):
             messages: (topic, queue id, data) of each; see `append`.
 
         Raises:
-            MessageTooLarge, InvalidTopic, InvalidMessage: of one message; none is stored.
+            MessageTooLarge, InvalidTopic, InvalidMessage: of the row that the error names, counted from 0; none is
+                stored.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some may be stored.
         """
         try:
+            if isinstance(messages, str | bytes | bytearray | memoryview):
+                raise TypeError
             each = iter(messages)
         except TypeError:
-            raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
+            raise InvalidMessage(
+                f"append_batch takes (topic, queue id, data) tuples, not {type(messages).__name__}"
+            ) from None
         rows = list(each)  # a copy: another thread may change the caller's list
         if not rows:
+            self._check_open()
             return np.empty(0, np.int64)
         streams, datas, sizes = self._accept_batch(rows)
         if len(self._lanes) == 1:
@@ -219,12 +230,12 @@ class Appender(OpenStore):
         properties: Mapping[str, str] | None,
     ) -> tuple[Stream, bytes, Extras | None]:
         """Check one message: (stream, data, extras)."""
-        if type(queue_id) is not int:
-            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1
+        if type(queue_id) is not int or type(topic) is not str:
+            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1, and hashes may raise
         stream: Stream | None
         try:
             stream = self._topics[topic][queue_id]
-        except (KeyError, TypeError):
+        except KeyError:
             stream = None  # to be made, once nothing can be wrong with the message
         if type(data) is not bytes:
             data = as_bytes(data, self._max_message_bytes)
@@ -242,35 +253,36 @@ class Appender(OpenStore):
     def _accept_batch(
         self, rows: list[tuple[str, int, Payload]]
     ) -> tuple[list[Stream], list[bytes], list[int]]:
-        """Check a batch, a column at a time: (streams, datas, sizes)."""
-        topics = self._topics
+        """Check a batch: (streams, datas, sizes)."""
         try:
-            streams = [topics[topic][queue_id] for topic, queue_id, _ in rows if type(queue_id) is int]
-        except (KeyError, TypeError, ValueError):
-            streams = []
-        try:
-            given = list(map(_DATA, rows))
-        except (TypeError, LookupError, ValueError):  # three things in no order, or a view that was released
-            raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
+            found = self._find_all(rows)
+        except Exception:  # a row may be of any type, which raises what it likes
+            found = None
+        return found or self._name_all(rows)
+
+    def _find_all(
+        self, rows: list[tuple[str, int, Payload]]
+    ) -> tuple[list[Stream], list[bytes], list[int]] | None:
+        """A batch, a column at a time; None, or any error, if a stream is new or something may be wrong with a row."""
+        topics, limit = self._topics, self._max_message_bytes
+        streams = [
+            topics[topic][queue_id] for topic, queue_id, _ in rows if type(queue_id) is int and type(topic) is str
+        ]
+        given = list(map(_DATA, rows))
         if set(map(type, given)) == {bytes}:
             datas: list[bytes] = given
         else:
-            limit = self._max_message_bytes
             datas = [data if type(data) is bytes else as_bytes(data, limit) for data in given]
         sizes = list(map(len, datas))
-        if max(sizes) > self._max_message_bytes:
-            raise too_large(max(sizes), self._max_message_bytes)
-        return streams if len(streams) == len(rows) else self._name_all(rows), datas, sizes
+        return None if len(streams) < len(rows) or max(sizes) > limit else (streams, datas, sizes)
 
-    def _name_all(self, rows: list[tuple[str, int, Payload]]) -> list[Stream]:
-        """The streams of a batch, some of which are new or have names that cannot be."""
-        try:
-            names = [(topic, queue_id) for topic, queue_id, _ in rows]
-        except (TypeError, ValueError):
-            raise InvalidMessage("append_batch takes (topic, queue id, data) tuples") from None
-        # All of them before the first is made.
-        names = [name if self._found(*name) is not None else check_name(*name) for name in names]
-        return [self._streams.get(*name) or self._stream(*name) for name in names]
+    def _name_all(self, rows: list[tuple[str, int, Payload]]) -> tuple[list[Stream], list[bytes], list[int]]:
+        """A batch, a row at a time, with the error of the first row that cannot be."""
+        checked = check_rows(rows, self._max_message_bytes)  # all of them, before the first stream is made
+        names = [(topic, queue_id) for topic, queue_id, _ in checked]
+        streams = [self._streams.get(*name) or self._stream(*name) for name in names]
+        datas = [data for _, _, data in checked]
+        return streams, datas, list(map(len, datas))
 
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
@@ -285,11 +297,17 @@ class Appender(OpenStore):
         return stream
 
     def flush(self) -> None:
-        """Return when everything handed over before the call is durable and forced (also with "os").
+        """Return when every message handed over before the call is durable and forced (also with "os"), or has failed.
+
+        It is a barrier: each message that any thread has handed over before is by then in one of two states, durable
+        or answered with an error of its own (which `append` has raised, or the ticket's `result` raises). It does not
+        fail with another's message: not with `StoreFull`, nor with `PublishBufferFull`. At a full publish buffer it
+        stands in line behind what it waits for, as long as that takes.
 
         Raises:
             StorePoisoned: a write or force failed; what was not answered may or may not be durable.
-            StoreClosed: the store was closed before; `close` has made everything durable.
+            StoreClosed: the store was closed before, or while the flush stood in line at a full publish buffer; `close`
+                makes durable what was accepted.
         """
         self._check_open()
         barriers = []

@@ -10,7 +10,7 @@ from cache import InvalidCacheConfig
 from cache.block_cache import BLOCK_BYTES as CACHE_BLOCK_BYTES
 from cache.plan import LEAST_BYTES
 
-from .errors import InvalidConfig
+from .errors import InvalidConfig, shown
 from .format import BLOCK_BYTES, MAX_LANES
 
 KIB = 1 << 10
@@ -101,30 +101,34 @@ class StoreConfig:
             self._integer("retention_ms", 0, 1 << 50)
         if self.retention_bytes is not None:
             self._integer("retention_bytes", 0, 1 << 60)
-        if self.memory_limit_bytes:
-            self._integer("memory_limit_bytes", LEAST_BYTES, 1 << 50)
-        elif self.memory_limit_bytes is not None:
-            self._integer("memory_limit_bytes", 0, 0)
-        self._integer("read_cache_bytes", CACHE_BLOCK_BYTES if self.read_cache_bytes else 0, 1 << 50)
+        if self.memory_limit_bytes is not None:
+            self._integer("memory_limit_bytes", 0, 1 << 50)
+            if self.memory_limit_bytes:
+                self._integer("memory_limit_bytes", LEAST_BYTES, 1 << 50)
+        self._integer("read_cache_bytes", 0, 1 << 50)
+        if self.read_cache_bytes != 0:
+            self._integer("read_cache_bytes", CACHE_BLOCK_BYTES, 1 << 50)
         if self.segment_bytes % BLOCK_BYTES:
             raise InvalidConfig(f"segment_bytes must be a multiple of {BLOCK_BYTES}, not {self.segment_bytes}")
         self._check_choices()
 
     def _check_choices(self) -> None:
-        if self.cache not in (None, "plan") and not isinstance(self.cache, AnyCacheConfig):
-            raise InvalidConfig(f'cache is a CacheConfig, "plan" or None, not {self.cache!r}')
-        if self.cache == "plan" and self.memory_limit_bytes == 0:
+        plans = isinstance(self.cache, str) and self.cache == "plan"
+        if self.cache is not None and not plans and not isinstance(self.cache, AnyCacheConfig):
+            raise InvalidConfig(f'cache is a CacheConfig, "plan" or None, not {shown(self.cache)}')
+        if plans and self.memory_limit_bytes == 0:
             raise InvalidConfig('cache="plan" needs a plan: give memory_limit_bytes a number, or leave it out')
-        if self.durability not in ("force", "os"):
-            raise InvalidConfig(f'durability is "force" or "os", not {self.durability!r}')
-        if self.alignment not in ("pad", "trim", "adaptive"):
-            raise InvalidConfig(f'alignment is "pad", "trim" or "adaptive", not {self.alignment!r}')
+        # The type first, here and above: what is compared with anything else may raise anything.
+        if not isinstance(self.durability, str) or self.durability not in ("force", "os"):
+            raise InvalidConfig(f'durability is "force" or "os", not {shown(self.durability)}')
+        if not isinstance(self.alignment, str) or self.alignment not in ("pad", "trim", "adaptive"):
+            raise InvalidConfig(f'alignment is "pad", "trim" or "adaptive", not {shown(self.alignment)}')
         if self.direct_io is not None and type(self.direct_io) is not bool:
-            raise InvalidConfig(f"direct_io is None, True or False, not {self.direct_io!r}")
+            raise InvalidConfig(f"direct_io is None, True or False, not {shown(self.direct_io)}")
         if self.direct_io and self.durability == "os":
             raise InvalidConfig('direct_io=True is for durability="force": with "os" the kernel keeps what is written')
 
     def _integer(self, name: str, low: int, high: int) -> None:
         value = getattr(self, name)
         if type(value) is not int or not low <= value <= high:
-            raise InvalidConfig(f"{name} must be an integer from {low} to {high}, not {value!r}")
+            raise InvalidConfig(f"{name} must be an integer from {low} to {high}, not {shown(value)}")

@@ -12,6 +12,18 @@ REPAIR_ADVICE = (
 )
 
 
+SHOWN_CHARACTERS = 200
+
+
+def shown(value: object) -> str:
+    """A value as an error's text shows it: shortened, or its type alone where it cannot be written."""
+    try:
+        text = repr(value)  # of an int with thousands of digits, or of anything of the caller's: it may raise
+    except Exception:
+        return f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}.."
+
+
 class StoreError(Exception):
     """Base of everything that the store raises on purpose. All can be copied and pickled, with their attributes."""
 
@@ -77,7 +89,7 @@ class OffsetOutOfRange(StoreError):
 
     def __init__(self, topic: str, queue_id: int, offset: int, first: int, next_offset: int) -> None:
         super().__init__(
-            f"offset {offset} is outside {topic!r}/{queue_id}, which holds offsets {first} to {next_offset} "
+            f"offset {shown(offset)} is outside {topic!r}/{queue_id}, which holds offsets {first} to {next_offset} "
             f"(exclusive); read from one of those, see queue_bounds()."
         )
         self.first = first

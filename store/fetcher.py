@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .async_reads import AsyncReads, Wanted
 from .base import OpenStore
 from .checks import LONGEST_WAIT_MS, check_counts
 from .config import StoreConfig
@@ -26,6 +27,7 @@ class Fetcher(OpenStore):
         super().__init__(path, config)
         self._reader = Reader()
         self._waiting = WaitingReaders(self._streams)
+        self._async_reads = AsyncReads(self._waiting, self._readable, self.read)
 
     def read(
         self,
@@ -71,6 +73,30 @@ class Fetcher(OpenStore):
                 stream = self._readable(topic, queue_id)
         except OSError as error:
             raise self._unreadable(error) from error
+
+    async def read_async(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int = 0,
+        max_messages: int = 32,
+        max_bytes: int = 1 << 20,
+        wait_ms: int = 0,
+    ) -> list[Message]:
+        """`read` for coroutines: it never stops the event loop, and a coroutine that waits needs no thread.
+
+        What is in the ring of recent frames is read at once, up to 1 MiB; everything else by a few threads of the
+        store's own. A coroutine that is cancelled waits no longer.
+
+        Args and errors: as for `read`.
+        """
+        self._check_open()
+        name = check_name(topic, queue_id)
+        offset, max_messages, max_bytes, wait_ms = check_counts(
+            offset=offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+        )
+        wanted = Wanted(*name, offset, max_messages, max_bytes)
+        return await self._async_reads.read(wanted, min(wait_ms, LONGEST_WAIT_MS) / 1000)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..}: up to `fetch_num` messages from `offset` on (R1, the contest's call).

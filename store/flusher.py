@@ -89,19 +89,27 @@ class Flusher:
         return lane.plan(follows=not late and active > 1, barrier=batch.barrier, active=int(active))
 
     def _build(self, batch: Batch) -> None:
+        untold = batch.requests
         try:
-            answered = self.lane.build(batch.requests)
+            try:
+                answered = self.lane.build(untold)
+            except StoreFull as error:
+                # A barrier does not fail with them: what came before it is durable soon, or has its own error.
+                untold = [request for request in batch.requests if not request.count]
+                self._refuse([request for request in batch.requests if request.count], batch.cost_bytes, error)
+                answered = self.lane.build(untold) if untold else 0
             if answered:
                 self.queue.release(0, answered)
-        except StoreFull as error:
-            answer_all(batch.requests, error)
-            self.queue.release(batch.cost_bytes, len(batch.requests))
         except BaseException as error:
             # Nobody else knows these requests yet: tell them before the lane is given up.
-            self.fail(error, batch.requests)
+            self.fail(error, untold)
             raise
         finally:
             self.queue.taken = ()
+
+    def _refuse(self, messages: Sequence[Ticket], cost: int, error: StoreFull) -> None:
+        answer_all(messages, error)
+        self.queue.release(cost, len(messages))
 
     def perform(self, writes: Sequence[Write]) -> None:
         """Do the writes, and answer what became durable by them. Raises OSError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -48,6 +48,25 @@ class Sizer:
         return requests > 0 and (writes_in_flight == 0 or size_bytes >= self.overlap_bytes)
 
 
+class Place:
+    """A request's place in the line at the cap.
+
+    `bell`: the producer's thread sleeps on it; None for a coroutine's request and for a barrier, which are answered.
+    `error`: why the line was dissolved, if it was.
+    """
+
+    __slots__ = ("bell", "error")
+
+    def __init__(self, bell: threading.Lock | None) -> None:
+        self.bell = bell
+        self.error: StoreError | None = None
+
+    def ring(self) -> None:
+        """Wake the producer to look. Under the queue's lock; twice is fine."""
+        if self.bell is not None and self.bell.locked():  # nobody else lets go of it, so it stays locked until we do
+            self.bell.release()
+
+
 class RequestQueue:
     """Requests on their way to a lane.
 
@@ -55,8 +74,20 @@ class RequestQueue:
         * `used_bytes` is the cost of all requests that were accepted and not yet released, and is over
           the cap only by a single request that is larger than the cap itself; what of it is not queued any
           more is `_taken_bytes`;
-        * requests leave in the order they came;
+        * one line for all at the cap, first come, first served: while a request waits there, every later one
+          joins behind it, also one that would fit, a coroutine's, or a flush. So a large message is not starved by
+          small ones, and the wait is bounded by what stands before it;
+        * requests are accepted and leave in the order in which they were put, of whatever kind they are: the
+          appends of one thread to one queue get offsets in the order of the calls. A request that leaves the line
+          (its time is up, it was cancelled or interrupted) changes nothing in the order of the others;
+        * while the line is not empty, `used_bytes` is not 0: a `release` is to come, and lets the first ones in;
+        * a request is in the line, or accepted, or neither: never two of these, wherever its thread is interrupted;
         * whenever a batch is ready, a builder is looking, or one has been woken to look.
+
+    Interrupts (KeyboardInterrupt, or what a signal's handler raises): the interpreter takes them behind calls, at the
+    beginning of a function and at the end of a loop's turn, and nowhere else. So the last step of every change is a
+    row of statements without a call, or with one at its end; `with` lets a lock go wherever an interrupt comes. Nothing
+    waits on a `Condition`: its wait is not safe against interrupts. A sleeper has a lock of its own instead, its bell.
     """
 
     def __init__(
@@ -75,7 +106,7 @@ class RequestQueue:
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._items: deque[Ticket] = deque()
-        self._overflow: deque[Ticket] = deque()  # of coroutines, which cannot wait in `put`
+        self._line: OrderedDict[Ticket, Place] = OrderedDict()  # at the cap; leaving it costs the same at any place
         self._taken_bytes = 0
         self._more = 0  # queued messages beyond one a request: groups have more, barriers none
         self._under_way = 0
@@ -85,71 +116,98 @@ class RequestQueue:
         self._refuses = False
         self._refusal: StoreError | None = None
         self._lock = threading.Lock()
-        self._space = threading.Condition(self._lock)
-        self._waiting_for_space = 0
         self.taken: Sequence[Ticket] = ()  # what a builder took and the lane may not have yet
-        self._left: list[Ticket] = []  # of the overflow, when the queue was closed
+        self._left: dict[Ticket, None] = {}  # of the line, when the queue was closed
         self._sleepers: list[threading.Lock] = []
         self._looking = builders  # those who are awake and not with the device
 
     # -- producers ------------------------------------------------------------------------------------
 
     def put(self, request: Ticket, *, wait: bool = True) -> bool:
-        """Accept a request. At the cap, wait; or, if `wait` is False, line it up for later and say False.
+        """Accept a request. At the cap it joins the line: wait there; or, if `wait` is False, return False at once.
+
+        A barrier never waits here. What was lined up and is not waited for is accepted later, or `close` returns it.
+
+        An interrupt is raised: the request is then out of the line, or was accepted.
 
         Raises:
-            PublishBufferFull: the cap was not left within the time-out.
+            PublishBufferFull: its turn did not come within the time-out.
             StoreError: the queue refuses (closed or poisoned).
         """
         cost = request.size_bytes
         if request.extras is not None:
             cost += request.extras.size_bytes
         with self._lock:
-            unusual = self._refusal is not None or self._overflow or self.used_bytes + cost > self.cap_bytes
-            if unusual and not self._admit(request, cost, wait):
+            if self._refusal is None and not self._line and self.used_bytes + cost <= self.cap_bytes:
+                self._accept(request, cost)
+                return True
+        return self._line_up(request, cost, wait and request.count > 0)
+
+    def _line_up(self, request: Ticket, cost: int, wait: bool) -> bool:
+        place = Place(None)
+        if wait:
+            place.bell = threading.Lock()
+            place.bell.acquire()
+        try:
+            with self._lock:
+                if self._refusal is not None:
+                    raise again(self._refusal)
+                if not self._line and (self._has_room(cost) or not request.count):
+                    self._accept(request, cost)
+                    return True
+                self._line[request] = place
+            if place.bell is None:
                 return False
-            self._accept(request, cost)
+            self._wait_in_line(request, place, place.bell)
+        except BaseException:
+            self.withdraw(request)  # interrupted: nobody is left to ask for it
+            raise
         return True
 
-    def _admit(self, request: Ticket, cost: int, wait: bool) -> bool:
-        """What the rules say when not all is plain: True to accept, False if it was lined up. May wait."""
-        if self._refusal is not None:
-            raise again(self._refusal)
-        if self.used_bytes + cost > self.cap_bytes and self.used_bytes and request.count:
-            if wait:
-                self._wait_for_space(cost)
-                return True
-        elif not self._overflow or (wait and request.count):  # a barrier is for all that came before it: it lines up
-            return True
-        self._overflow.append(request)
-        return False
+    def _has_room(self, cost: int) -> bool:
+        return self.used_bytes + cost <= self.cap_bytes or not self.used_bytes
 
-    def _accept(self, request: Ticket, cost: int) -> None:
+    def _wait_in_line(self, request: Ticket, place: Place, bell: threading.Lock) -> None:
+        """Sleep until the request is accepted; raises where it is not."""
+        deadline = self._clock() + self._timeout_ms / 1000
+        while True:
+            bell.acquire(timeout=max(deadline - self._clock(), 0.0))
+            with self._lock:
+                if request not in self._line:
+                    break
+                if self._refusal is not None:  # a close was interrupted
+                    del self._line[request]
+                    raise again(self._refusal)
+                if self._clock() >= deadline:
+                    raise self._take_out(request)
+        if place.error is not None:
+            raise again(place.error)
+
+    def _accept(self, request: Ticket, cost: int, lined_up: bool = False) -> None:
         # First the builder is woken, who then waits for our lock: an interrupt finds it looking and nothing queued, or
         # all done. Woken for nothing it goes back to sleep.
         if self._sleepers and not self._looking:
             queued = self.used_bytes - self._taken_bytes + cost
             if not self._in_flight or queued >= self.sizer.overlap_bytes or not request.count:
                 self._wake_builder()
+        # From here on there is one call, the last: no interrupt and no other thread can come in between.
+        if lined_up:
+            del self._line[request]
         self.used_bytes += cost
         if request.count != 1:
             self._more += request.count - 1
             self._barriers += request.count == 0
         self._items.append(request)
 
-    def _wait_for_space(self, cost: int) -> None:
-        deadline = self._clock() + self._timeout_ms / 1000
-        self._waiting_for_space += 1
-        try:
-            while self.used_bytes + cost > self.cap_bytes and self.used_bytes:
-                left = deadline - self._clock()
-                if left <= 0:
-                    raise self._full()
-                self._space.wait(left)
-                if self._refusal is not None:
-                    raise again(self._refusal)
-        finally:
-            self._waiting_for_space -= 1
+    def _let_in(self) -> None:
+        """Accept those at the front of the line for whom there is room now."""
+        while self._line and self._refusal is None:
+            request = next(iter(self._line))
+            cost = cost_bytes(request)
+            if request.count and not self._has_room(cost):
+                break
+            self._line[request].ring()  # first, so that an interrupt leaves none asleep; it needs our lock to go on
+            self._accept(request, cost, lined_up=True)
 
     def release(self, cost: int, requests: int) -> None:
         """Give back the cost of requests that were answered."""
@@ -160,53 +218,67 @@ class RequestQueue:
         self.used_bytes -= cost
         self._taken_bytes -= cost
         self._under_way -= requests
-        while self._overflow:
-            following = cost_bytes(self._overflow[0])
-            if self.used_bytes + following > self.cap_bytes and self.used_bytes:
-                break
-            self._accept(self._overflow.popleft(), following)
-        if self._waiting_for_space:
-            self._space.notify_all()
+        if self._line:
+            self._let_in()
 
     def refuse(self, error: StoreError) -> list[Ticket]:
-        """Accept nothing more and let the builders end; the requests that were not taken yet."""
+        """Accept nothing more and let the builders end; the requests that were not taken yet, but for those whose
+        threads wait in `put` and raise the error there."""
+        left: dict[Ticket, None] = {}
         with self._lock:
-            left = [*self._items, *self._overflow]
+            self._refusal = error
+            left.update(dict.fromkeys(self._items))
             self._items.clear()
-            self._overflow.clear()
             self.used_bytes = self._taken_bytes
             self._more = self._barriers = 0
-            self._refusal = error
+            self._dissolve_line(error, left)
             self._refuses = True
             self._close()
-        return left
+        return list(left)
+
+    def _dissolve_line(self, error: StoreError, left: dict[Ticket, None]) -> None:
+        """Nobody comes in from the line any more: threads are told in `put`, what else stood there is put into `left`.
+
+        If it is interrupted, it goes on where it was when it is called again.
+        """
+        for request, place in list(self._line.items()):
+            place.error = error
+            place.ring()
+            if place.bell is None:
+                left[request] = None
+            del self._line[request]
 
     def after_fork(self, error: StoreError) -> list[Ticket]:
         """In a child process: refuse everything. The lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
-        self._space = threading.Condition(self._lock)
         self._refusal = error
-        return [*self._items, *self._overflow, *self.taken]
+        return [*self._items, *self._line, *self.taken]
 
     def close(self, error: StoreError) -> list[Ticket]:
         """Accept nothing more; builders take what is there, and are then told that it was the last.
 
-        Returns the requests that were still waiting to be accepted: the same ones again when it is called again.
+        Returns the requests that were still waiting to be accepted, but for those whose threads wait in `put` and
+        raise the error there: the same ones again when it is called again.
         """
         with self._lock:
             self._refusal = self._refusal or error
-            self._left.extend(self._overflow)
-            self._overflow.clear()
+            self._dissolve_line(error, self._left)
             self._close()
-        return self._left
+        return list(self._left)
 
     def withdraw(self, request: Ticket) -> PublishBufferFull | None:
-        """Take a request out of the line at the cap: the error for it, or None if it was accepted since."""
+        """Take a request out of the line at the cap: the error for it, or None if it is not there (any more)."""
+        error = None
         with self._lock:
-            if request not in self._overflow:
-                return None
-            self._overflow.remove(request)
-            return self._full()
+            if request in self._line:
+                error = self._take_out(request)
+        return error
+
+    def _take_out(self, request: Ticket) -> PublishBufferFull:
+        error = self._full()
+        del self._line[request]
+        self._let_in()  # it may have been the one that the others waited for
+        return error
 
     def _full(self) -> PublishBufferFull:
         return PublishBufferFull(
@@ -216,7 +288,6 @@ class RequestQueue:
 
     def _close(self) -> None:
         self._closing = True
-        self._space.notify_all()
         while self._sleepers:
             self._wake_builder()
 

@@ -42,6 +42,10 @@ class Ticket:
 
     `result` gives the offset once the message is durable. Invariant: `_done` is set before waiters are
     looked at, and a waiter is listed before `_done` is read again; so no wake-up is missed without a lock.
+
+    This relies on the interpreter lock: two threads see each other's assignments in the order in which they were
+    made; the list of waiters is made by one thread alone, as no other runs between the look at `_waiters` and the
+    assignment (there is no call in between); a list's `append`, `remove` and copy are each one step for the others.
     """
 
     __slots__ = ("_done", "_error", "_waiters", "data", "extras", "offset", "size_bytes", "stream")
@@ -147,7 +151,12 @@ class BlockingRequest(Ticket):
 
 
 def pass_on(chain: list[BlockingRequest]) -> None:
-    """Wake the next producer of a batch; go on behind those who left."""
+    """Wake the next producer of a batch; go on behind those who left.
+
+    This relies on the interpreter lock: several threads may pass a chain on at once (each that left does), and each
+    takes another request, as no thread and no signal comes between the look at the last one and its removal. One
+    that leaves sets `abandoned` before it passes on, and is woken before that is read: so the chain does not end at it.
+    """
     while chain:
         try:
             request = chain[-1]

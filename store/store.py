@@ -45,7 +45,6 @@ from .request import Barrier, Mark, Ticket, answer_all
 from .ring import Ring
 from .streams import Stream
 from .upkeep import Upkeep
-from .waiting import WaitingReaders
 from .write import FullSegment, Shown
 
 OVERLAP_BYTES = 1 << 20
@@ -250,6 +249,7 @@ class MessageStore(Appender, Fetcher):
         for flusher in self._flushers:
             flusher.join()
         self._waiting.wake_all()
+        self._async_reads.close()
         self._upkeep.close()
         try:
             for lane in self._lanes:
@@ -272,7 +272,9 @@ class MessageStore(Appender, Fetcher):
         self._closed = self._ended = True
         self._lock.release()
         # A lost thread may hold these, or a lock of theirs.
-        self._naming, self._ending, self._waiting = threading.Lock(), threading.RLock(), WaitingReaders(self._streams)
+        self._naming, self._ending = threading.Lock(), threading.RLock()
+        self._waiting.after_fork()
+        self._async_reads.after_fork()
         error = StoreClosed(self._why_closed)
         for lane, queue in zip(self._lanes, self._queues, strict=True):
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}

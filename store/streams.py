@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import InvalidTopic
+from .errors import InvalidTopic, shown
 from .format import MAX_QUEUE_ID, MAX_TOPIC_BYTES, checksum64
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
     topic = str.__str__(topic)  # of a subclass, which may compare and encode in its own way, the plain name
     if isinstance(queue_id, bool) or not isinstance(queue_id, int | np.integer):
         raise InvalidTopic(f"a queue id is an int, not {type(queue_id).__name__}")
+    queue_id = int.__index__(queue_id) if isinstance(queue_id, int) else int(queue_id)  # plain, also of a subclass
     if not 0 <= queue_id <= MAX_QUEUE_ID:
-        raise InvalidTopic(f"a queue id is from 0 to {MAX_QUEUE_ID}, not {queue_id}")
+        raise InvalidTopic(f"a queue id is from 0 to {MAX_QUEUE_ID}, not {shown(queue_id)}")
     if not topic:
         raise InvalidTopic("a topic has at least one character")
     try:
@@ -83,7 +84,7 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
         raise InvalidTopic(f"a topic has at most {MAX_TOPIC_BYTES} bytes of UTF-8, this one has {size}")
     if _CONTROL.search(topic):
         raise InvalidTopic(f"a topic has no control characters: {topic!r}")
-    return topic, int(queue_id)
+    return topic, queue_id
 
 
 def lane_of(topic: str, queue_id: int, lanes: int) -> int:

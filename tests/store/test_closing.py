@@ -117,7 +117,7 @@ def test_flush_waits_for_coroutines_in_the_line_at_the_cap(tmp_path: Path) -> No
             futures = [store.append_async("t", 0, bytes(30_000)) for _ in range(12)]
             flushing = start(flush)
             queue = store._queues[0]
-            until(lambda: any(request.count == 0 for request in list(queue._overflow)))
+            until(lambda: any(request.count == 0 for request in list(queue._line)))
             disk.gate.set()
             await asyncio.gather(*futures)
             flushing.join()
@@ -141,8 +141,8 @@ def test_flush_that_an_interrupted_close_has_told_is_not_told_twice(
         futures = [stalled.append_async("t", 0, bytes(30_000)) for _ in range(6)]
         flushing = start(flush)
         queue = stalled._queues[0]
-        until(lambda: any(request.count == 0 and request._waiters for request in list(queue._overflow)))
-        (barrier,) = [request for request in queue._overflow if request.count == 0]
+        until(lambda: any(request.count == 0 and request._waiters for request in list(queue._line)))
+        (barrier,) = [request for request in queue._line if request.count == 0]
         with monkeypatch.context() as patched:
             patched.setattr("store.store.answer_all", interrupted_after(answer_all))
             with pytest.raises(Interrupted):

@@ -193,7 +193,7 @@ def test_cancelled_append_leaves_the_line_at_the_cap(tmp_path: Path) -> None:
             for future in futures:
                 future.cancel()
             await asyncio.gather(*futures, return_exceptions=True)
-            assert not opened._queues[0]._overflow
+            assert not opened._queues[0]._line
 
         asyncio.run(give_up())
         disk.gate.set()

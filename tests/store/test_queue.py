@@ -59,7 +59,7 @@ def hasty(tmp_path: Path) -> Iterator[Stage]:
 def test_append_waits_while_the_buffer_is_full(patient: Stage) -> None:
     tickets = patient.fill()
     waiting = start(patient.store.append, "t", 0, KILO)
-    until(lambda: patient.store._queues[0]._waiting_for_space == 1)
+    until(lambda: len(patient.store._queues[0]._line) == 1)
     assert waiting.thread.is_alive()
     assert not any(ticket.done() for ticket in tickets)
     patient.disk.gate.set()
@@ -71,7 +71,7 @@ def test_append_waits_while_the_buffer_is_full(patient: Stage) -> None:
 def test_submit_and_append_batch_wait_as_well(patient: Stage) -> None:
     patient.fill()
     waiting = [start(patient.store.submit, "t", 0, KILO), start(patient.store.append_batch, [("t", 0, KILO)])]
-    until(lambda: patient.store._queues[0]._waiting_for_space == 2)
+    until(lambda: len(patient.store._queues[0]._line) == 2)
     assert all(worker.thread.is_alive() for worker in waiting)
     patient.disk.gate.set()
     for worker in waiting:
@@ -179,7 +179,7 @@ def test_many_threads_may_wait_for_one_ticket(patient: Stage) -> None:
 def test_close_refuses_who_waits_for_space_and_keeps_what_was_accepted(patient: Stage) -> None:
     tickets = patient.fill()
     waiting = start(patient.store.append, "t", 0, KILO)
-    until(lambda: patient.store._queues[0]._waiting_for_space == 1)
+    until(lambda: len(patient.store._queues[0]._line) == 1)
     closing = start(patient.store.close)
     with pytest.raises(StoreClosed):
         waiting.join()

@@ -238,7 +238,7 @@ def test_bell_of_nobody_is_rung_once_and_gone(store: MessageStore) -> None:
     """What an interrupt in the unluckiest place leaves behind."""
     bell = threading.Lock()
     bell.acquire()
-    store._waiting._bells["t", 0] = [bell]
+    store._waiting._bells["t", 0] = {bell: None}
     reader = Reader(store, ("t", 0))
     store.append("t", 0, b"came")
     reader.join()
