@@ -14,11 +14,14 @@ import numpy.typing as npt
 from store import MessageBatch, MessageStore, StoreCorrupt, StoreError
 from tests.store.helpers import Queue
 
-from .stories import EMPTY, PREFIX, SALT, Story, Told, has_extras, same_extras
+from .stories import BULK, EMPTY, NAMES, PREFIX, SALT, Story, Told, has_extras, same_extras
 
-PROBES = 24  # single reads of a queue's messages around damage
+PROBES = 12  # single reads of a queue's messages around damage
+MOST_ADDED = 16  # messages that a case appends to a queue, at the most
+BULK_NAME = NAMES[BULK]
 PREFIX_COLUMNS = np.dtype([("number", "<u2"), ("offset", "<u4"), ("salt", "<u2")])
 LOST_NAME = "lost-name-"
+Bools = npt.NDArray[np.bool_]
 
 
 class Broken(Exception):
@@ -39,37 +42,30 @@ class Expected:
     def __post_init__(self) -> None:
         self.by_name: dict[Queue, Told] = {told.name: told for told in self.story.queues}
 
-    def payload(self, told: Told, offset: int) -> bytes | None:
-        """The right bytes of an offset; None where there can be no message."""
-        data = self.added.get((told.number, offset))
-        if data is None and 0 <= offset < len(told.lengths):
-            return told.payload(offset)
-        return data
-
     def check(self, told: Told, offset: int, data: bytes | memoryview, how: str) -> None:
         """Raises Broken unless these are the bytes of this message."""
-        right = self.payload(told, offset)
+        right = self.added.get((told.number, offset)) if self.added else None
+        if right is None and 0 <= offset < len(told.lengths):
+            right = told.payloads[offset]
         if right is None:
             raise Broken("a message that nobody sent", f"{how}: {told.name} at offset {offset}")
         if bytes(data) != right:
             raise Broken("other bytes", f"{how}: {told.name} at offset {offset} has {_say(data)}")
 
-    def check_batch(self, told: Told, batch: MessageBatch, how: str, picked: npt.NDArray[np.intp]) -> None:
-        """The same of these messages of a batch, in columns where they are many."""
-        offsets, lengths = batch.offsets[picked], batch.lengths[picked]
-        plain = (lengths == PREFIX.size) & (offsets < len(told.lengths)) & (told.number != EMPTY)
-        if plain.sum() > 32 and not self.added:
+    def check_batch(self, told: Told, batch: MessageBatch, how: str) -> None:
+        """The same of all messages of a batch, which are of this queue; in columns where they are many."""
+        offsets, lengths = batch.offsets, batch.lengths
+        if len(offsets) > 64 and not self.added and told.number == BULK and (lengths == PREFIX.size).all():
             buffer = np.frombuffer(batch.buffer, np.uint8)
-            at = batch.positions[picked][plain][:, None] + np.arange(PREFIX.size)
+            at = batch.positions[:, None] + np.arange(PREFIX.size)
             rows = np.ascontiguousarray(buffer[at]).view(PREFIX_COLUMNS)[:, 0]
-            wanted = np.array(told.lengths)[offsets[plain]] == PREFIX.size
-            right = (rows["number"] == told.number) & (rows["offset"] == offsets[plain]) & (rows["salt"] == SALT)
-            if not (right & wanted).all():
-                wrong = int(np.flatnonzero(~(right & wanted))[0])
-                raise Broken("other bytes", f"{how}: {told.name} at offset {offsets[plain][wrong]} has {rows[wrong]}")
-            picked = picked[~plain]
-        for index in picked.tolist():
-            self.check(told, int(batch.offsets[index]), batch.payload(index), how)
+            right = (rows["number"] == told.number) & (rows["offset"] == offsets) & (rows["salt"] == SALT)
+            if not right.all() or int(offsets[-1]) >= len(told.lengths):
+                wrong = int(np.flatnonzero(~right)[0])
+                raise Broken("other bytes", f"{how}: {told.name} at offset {offsets[wrong]} has {rows[wrong]}")
+            return
+        for offset, data in zip(offsets.tolist(), batch.payloads(), strict=True):
+            self.check(told, offset, data, how)
 
 
 def _say(data: bytes | memoryview) -> str:
@@ -81,32 +77,35 @@ def _say(data: bytes | memoryview) -> str:
 
 
 class Reading:
-    """All that can be read of an opened store: `got[q]` says which offsets, `bounds[q]` its bounds or None.
+    """All that can be read of an opened store: `got[q][offset]` says which messages, `bounds[q]` a queue's bounds.
 
-    `errors` are the files that a StoreCorrupt named.
+    `errors` are the files that a StoreCorrupt named, `refused` the offsets that a single read refused, `scanned` what
+    a scan gave, None if it ended with an error. A `quick` reading scans, and reads few messages in other ways.
     """
 
-    def __init__(self, store: MessageStore, expected: Expected, chance: random.Random) -> None:
+    def __init__(self, store: MessageStore, expected: Expected, chance: random.Random, *, quick: bool = False) -> None:
         self._store = store
         self._expected = expected
         self._chance = chance
         self.errors: dict[str, str] = {}
-        self.got: list[set[int]] = []
         self.bounds: list[tuple[int, int] | None] = []
-        self.refused: list[set[int]] = []  # offsets that a single read refused
+        self.got = self._nothing()
+        self.refused: list[set[int]] = [set() for _ in self.got]
         self.lost_names: list[tuple[int, int]] = []  # (queue, offset) found under a lost name
-        self.scanned: list[set[int]] | None = None
-        for told in expected.story.queues:
-            self._read_queue(told)
+        self.scanned: list[Bools] | None = self._nothing()
         self._scan()
+        for told in expected.story.queues:
+            self._read_queue(told, quick=quick)
+
+    def _nothing(self) -> list[Bools]:
+        return [np.zeros(len(told.lengths) + MOST_ADDED, np.bool_) for told in self._expected.story.queues]
 
     def _note(self, error: StoreCorrupt) -> None:
         self.errors.setdefault(error.file, str(error))
 
-    def _read_queue(self, told: Told) -> None:
-        got: set[int] = set()
-        self.got.append(got)
-        self.refused.append(set())
+    # -- queue by queue -------------------------------------------------------------------------------
+
+    def _read_queue(self, told: Told, *, quick: bool) -> None:
         try:
             first, end = self._store.queue_bounds(*told.name)
         except StoreCorrupt as error:
@@ -114,6 +113,21 @@ class Reading:
             self.bounds.append(None)
             return
         self.bounds.append((first, end))
+        got = self.got[told.number]
+        if end > len(got):
+            raise Broken("bounds beyond all that was sent", f"{told.name}: {first, end}")
+        if not quick:
+            self._sweep(told, first, end)
+        elif self.scanned is not None:
+            got |= self.scanned[told.number]
+        left = np.flatnonzero(~got[first:end]) + first
+        wanted = self._chance.sample(left.tolist(), min(len(left), PROBES))
+        wanted += [self._chance.randrange(first, end) for _ in range(3 if end > first else 0)]
+        for at in wanted:
+            self.probe(told, at)
+
+    def _sweep(self, told: Told, first: int, end: int) -> None:
+        """Read from the first to the last offset, in smaller and smaller batches where one is refused."""
         at, size, stride = first, 4096, 1
         while at < end:
             try:
@@ -128,23 +142,12 @@ class Reading:
                 continue
             if not len(batch):
                 break
-            self._check_order(told, batch.offsets.tolist(), at, end)
-            self._expected.check_batch(told, batch, "read_batch", np.arange(len(batch)))
-            got.update(batch.offsets.tolist())
-            at, size, stride = int(batch.offsets[-1]) + 1, min(4096, size * 16), 1
-        self._probe(told, first, end)
-
-    def _check_order(self, told: Told, offsets: list[int], at: int, end: int) -> None:
-        if offsets != sorted(set(offsets)) or offsets[0] < at or offsets[-1] >= end:
-            raise Broken("offsets out of order", f"{told.name} from {at} of {end}: {offsets[:5]} .. {offsets[-5:]}")
-
-    def _probe(self, told: Told, first: int, end: int) -> None:
-        """Single reads by `get_range` and `read`, most of them of what was not read yet."""
-        left = [at for at in range(first, end) if at not in self.got[told.number]]
-        wanted = self._chance.sample(left, min(len(left), PROBES))
-        wanted += [self._chance.randrange(first, end) for _ in range(3 if end > first else 0)]
-        for at in wanted:
-            self.probe(told, at)
+            offsets = batch.offsets
+            if (np.diff(offsets) <= 0).any() or offsets[0] < at or offsets[-1] >= end:
+                raise Broken("offsets out of order", f"{told.name} from {at}, end {end}: {offsets[:5]} {offsets[-5:]}")
+            self._expected.check_batch(told, batch, "read_batch")
+            self.got[told.number][offsets] = True
+            at, size, stride = int(offsets[-1]) + 1, min(4096, size * 16), 1
 
     def probe(self, told: Told, at: int) -> bool:
         """Is the message at an offset there? Raises Broken if what is there is wrong."""
@@ -165,53 +168,64 @@ class Reading:
         offsets = [message.offset for message in messages]
         if offsets != [at + index for index in found]:
             raise Broken("read and get_range differ", f"{told.name} at offset {at}: {list(found)}, {offsets}")
-        self.got[told.number].update(offsets)
+        self.got[told.number][offsets] = True
         return at in offsets
 
+    # -- in log order ---------------------------------------------------------------------------------
+
     def _scan(self) -> None:
-        seen: list[set[int]] = [set() for _ in self.got]
+        assert self.scanned is not None
         last: dict[Queue, int] = {}
         try:
             for batch in self._store.scan():
-                for stream in np.unique(batch.stream_index).tolist():
-                    name = batch.stream_names[stream]
-                    picked = np.flatnonzero(batch.stream_index == stream)
-                    offsets = batch.offsets[picked].tolist()
-                    if offsets != sorted(set(offsets)) or offsets[0] <= last.get(name, -1):
-                        raise Broken("scan gives offsets out of order", f"{name}: {offsets[:5]} after {last.get(name)}")
-                    last[name] = offsets[-1]
-                    told = self._expected.by_name.get(name)
-                    if told is None:
-                        self._lost_name(name, batch, picked)
-                    else:
-                        self._expected.check_batch(told, batch, "scan", picked)
-                        seen[told.number].update(offsets)
+                if len(set(batch.stream_index.tolist())) == 1 and batch.stream_names[batch.stream_index[0]] == BULK_NAME:
+                    self._take_bulk(batch, last)
+                else:
+                    self._take(batch, last)
         except StoreCorrupt as error:
             self._note(error)
-            return
-        self.scanned = seen
+            self.scanned = None
 
-    def _lost_name(self, name: Queue, batch: MessageBatch, picked: npt.NDArray[np.intp]) -> None:
-        """Messages of a queue whose name is lost: which ones they are, their bytes say."""
-        for index in picked.tolist():
-            data, offset = batch.payload(index), int(batch.offsets[index])
-            if not name[0].startswith(LOST_NAME):
-                raise Broken("a queue that nobody made", f"{name} at offset {offset}")
-            if not len(data):
-                self.lost_names.append((EMPTY, offset))
-                continue
-            told = self._expected.story.queues[PREFIX.unpack_from(data)[0]]
-            self._expected.check(told, offset, data, f"scan, {name}")
-            self.lost_names.append((told.number, offset))
+    def _take_bulk(self, batch: MessageBatch, last: dict[Queue, int]) -> None:
+        assert self.scanned is not None
+        told, offsets = self._expected.by_name[BULK_NAME], batch.offsets
+        if (np.diff(offsets) <= 0).any() or offsets[0] <= last.get(BULK_NAME, -1):
+            raise Broken("scan gives offsets out of order", f"{BULK_NAME}: {offsets[:5]} after {last.get(BULK_NAME)}")
+        last[BULK_NAME] = int(offsets[-1])
+        self._expected.check_batch(told, batch, "scan")
+        self.scanned[told.number][offsets] = True
 
-    def all_got(self) -> list[set[int]]:
+    def _take(self, batch: MessageBatch, last: dict[Queue, int]) -> None:
+        assert self.scanned is not None
+        names = batch.stream_names
+        rows = zip(batch.stream_index.tolist(), batch.offsets.tolist(), batch.payloads(), strict=True)
+        for stream, offset, data in rows:
+            name = names[stream]
+            if offset <= last.get(name, -1):
+                raise Broken("scan gives offsets out of order", f"{name}: {offset} after {last[name]}")
+            last[name] = offset
+            told = self._expected.by_name.get(name)
+            if told is None:
+                self._take_lost_name(name, offset, data)
+            else:
+                self._expected.check(told, offset, data, "scan")
+                self.scanned[told.number][offset] = True
+
+    def _take_lost_name(self, name: Queue, offset: int, data: memoryview) -> None:
+        """A message of a queue whose name is lost: which one it is, its bytes say."""
+        if not name[0].startswith(LOST_NAME):
+            raise Broken("a queue that nobody made", f"{name} at offset {offset}")
+        number = PREFIX.unpack_from(data)[0] if len(data) else EMPTY
+        self._expected.check(self._expected.story.queues[number], offset, data, f"scan, {name}")
+        self.lost_names.append((number, offset))
+
+    def all_got(self) -> list[Bools]:
         """What was read in any way."""
-        found = [set(mine) for mine in self.got]
-        if self.scanned is not None:
-            for number, seen in enumerate(self.scanned):
-                found[number] |= seen
+        found = [mine.copy() for mine in self.got]
+        for number, seen in enumerate(self.scanned or []):
+            found[number] |= seen
         for number, offset in self.lost_names:
-            found[number].add(offset)
+            found[number][offset] = True
         return found
 
 
@@ -227,7 +241,7 @@ def append_everywhere(store: MessageStore, expected: Expected, reading: Reading)
             raise Broken("an append is refused", f"{told.name}: {type(error).__name__}: {error}") from error
         if bounds is not None and offset != bounds[1]:
             raise Broken("an append got another offset than the next", f"{told.name}: {offset}, bounds were {bounds}")
-        if offset in reading.got[told.number]:
+        if reading.got[told.number][offset]:
             raise Broken("an offset that is in use was given again", f"{told.name}: {offset}")
         expected.added[told.number, offset] = added[told.number, offset] = data
     for (number, offset), data in added.items():

@@ -66,12 +66,13 @@ class Fuzzer:
     def __init__(self, seed: int, places: Sequence[Places], folder: Path) -> None:
         self.seed = seed
         self.places = places
+        self.weights = [0.4 if one.story.plan.bulk else 1.0 for one in places]
         self.folder = folder
 
     def run(self, number: int, *, cuts: int = 0) -> Result:
         """One case; with `cuts`, the repair is interrupted so many times, and only what that leaves is checked."""
         chance = random.Random(f"{self.seed}:{number}:{'cuts' if cuts else 'whole'}")
-        places = chance.choice(self.places)
+        places = chance.choices(self.places, self.weights)[0]
         faults: Sequence[Fault] = draw_faults(places, self.places, chance)
         order = Order.draw(chance, bulk=places.story.plan.bulk)
         broken, seen, crashes = self.attempt(places, faults, order, cuts)

@@ -10,6 +10,7 @@ import random
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,9 +95,10 @@ class Told:
     first: int = 0
     there: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
 
-    def payload(self, offset: int) -> bytes:
-        """The bytes of the message at an offset."""
-        return payload(self.number, offset, self.lengths[offset])
+    @cached_property
+    def payloads(self) -> list[bytes]:
+        """The bytes of each message. Not to be asked for before the queue is complete."""
+        return [payload(self.number, offset, length) for offset, length in enumerate(self.lengths)]
 
 
 @dataclass
@@ -230,7 +232,7 @@ class Maker:
     def make(self) -> Story:
         """The whole life."""
         plan, chance = self.plan, self.chance
-        size = 60 if plan.bulk else chance.randrange(60, 160) * (plan.lanes + 1) // 2
+        size = 30 if plan.bulk else chance.randrange(30, 80) * (plan.lanes + 2) // 3
         self.some(size, late=False)
         self.snap()
         if plan.repaired:
@@ -260,7 +262,7 @@ class Maker:
                 assert end == len(told.lengths)
                 told.there = np.zeros(end, np.bool_)
                 for offset, data in _contents(store, told.name, told.first, end):
-                    assert data == told.payload(offset)
+                    assert data == told.payloads[offset]
                     told.there[offset] = True
                 assert self.plan.repaired or told.there[told.first :].all()
 
@@ -279,11 +281,11 @@ def plans(seed: int, count: int) -> list[Plan]:
     chance = random.Random(seed)
     made = []
     for index in range(count):
-        bulk = index % 6 == 5
+        bulk = index % 8 == 7
         made.append(
             Plan(
                 lanes=1 if bulk else chance.choice((1, 1, 2, 4)),
-                retention=index % 12 == 11 if bulk else chance.random() < 0.3,
+                retention=index % 16 == 15 if bulk else chance.random() < 0.3,
                 closed=chance.random() < 0.5,
                 repaired=chance.random() < 0.2,
                 bulk=bulk,
