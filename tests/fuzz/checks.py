@@ -178,7 +178,8 @@ class Reading:
         last: dict[Queue, int] = {}
         try:
             for batch in self._store.scan():
-                if len(set(batch.stream_index.tolist())) == 1 and batch.stream_names[batch.stream_index[0]] == BULK_NAME:
+                streams = set(batch.stream_index.tolist())
+                if len(streams) == 1 and batch.stream_names[streams.pop()] == BULK_NAME:
                     self._take_bulk(batch, last)
                 else:
                     self._take(batch, last)
