@@ -331,8 +331,8 @@ class Case:
 
 
 def says_again(loss: Loss) -> bool:
-    """Does a loss say that offsets may be given again? None as its count: nothing tells where the queues ended."""
-    return loss.messages is None
+    """Does a loss say that offsets may be given again?"""
+    return bool(getattr(loss, "offsets_may_repeat", False))
 
 
 def lane_of(loss: Loss) -> int:

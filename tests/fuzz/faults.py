@@ -1,10 +1,10 @@
 """The fault model: what can become of the files of a closed store while nobody looks.
 
 * **Flips**: one to three bits of a file; mostly of what many messages hang on: the first blocks, heads and columns of
-  frames, footers, STORE.
+  frames, footers, START, STORE.
 * **Blocks** of zeros or of garbage, as a device gives for a bad sector or a lost write: 512 bytes to 16 KiB.
 * **Cut files**: to nothing, inside a header, inside the log, or by a few bytes.
-* **Lost names**: a segment in use (the first, one in the middle, the last), a spare, a lane's folder, STORE.
+* **Lost names**: a segment in use (the first, one in the middle, the last), a spare, a lane's folder, START, STORE.
 * **Wrong files**: two exchanged, one copied over another, an older copy of the same file put back, a file of another
   store.
 
@@ -80,12 +80,20 @@ def _spot(places: Places, chance: random.Random) -> tuple[str, int, int, str]:
     """A range of bytes of one kind: (file, begin, end, kind)."""
     if chance.random() < 0.03:
         return "STORE", 0, STORE_BYTES, "STORE"
+    starts = _starts(places)
+    if starts and chance.random() < 0.05:
+        return chance.choice(starts), 0, 2 * BLOCK_BYTES, "START"
     if places.spares and chance.random() < 0.03:
         return chance.choice(places.spares), 0, 3 * BLOCK_BYTES, "spare"
     file = _pick(places, chance)
     zones = zones_of(file)
     kind = chance.choices(list(zones), [ZONES[kind] for kind in zones])[0]
     return file.name, *chance.choice(zones[kind]), kind
+
+
+def _starts(places: Places) -> list[str]:
+    """The files that say where the lanes' logs begin."""
+    return [name for name in places.story.final if name.endswith("/START")]
 
 
 def _pick(places: Places, chance: random.Random) -> FilePlaces:
@@ -145,9 +153,13 @@ def _lose(places: Places, chance: random.Random) -> Fault | None:
         kept = chance.random() < 0.3
         gone = [name for name in names if not (kept and name.endswith("/"))]
         return Fault(f"remove {lane}{'/*' if kept else ''}", _replaced(dict.fromkeys(gone)))
-    if kind < 0.25 and not places.spares:
-        return None
-    name = chance.choice(places.spares) if kind < 0.25 else _pick(places, chance).name
+    if kind < 0.3:
+        names = places.spares if kind < 0.25 else _starts(places)
+        if not names:
+            return None
+        name = chance.choice(names)
+    else:
+        name = _pick(places, chance).name
     return Fault(f"remove {name}", _replaced({name: None}))
 
 
@@ -169,7 +181,7 @@ def _old_copy(places: Places, chance: random.Random) -> Fault | None:
         (number, name, content)
         for number, moment in enumerate(places.story.moments[:-1])
         for name, content in moment.items()
-        if name in final and content != final[name] and name.endswith(".seg")
+        if name in final and content != final[name] and name.endswith((".seg", "/START"))
     ]
     if not copies:
         return None

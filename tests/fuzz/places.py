@@ -23,7 +23,7 @@ from tests.store.helpers import Snapshot, frames_of, put_snapshot
 
 from .stories import EMPTY, PREFIX, SALT, Story
 
-HEADER_BYTES = 72  # of a segment's first block that mean something, and of its second
+HEADER_BYTES = 96  # of a segment's first block that mean something, and of its second
 Place = tuple[int, int]  # (sequence, position) in a lane's log
 Bools = npt.NDArray[np.bool_]
 
@@ -153,9 +153,9 @@ class Verdict:
         lanes = {file.lane for file in places.files}
         for lane in lanes:
             files = [file for file in places.files if file.lane == lane]
-            self._judge(files, final, damaged, retention=story.plan.retention)
+            self._judge(files, final, damaged)
 
-    def _judge(self, files: list[FilePlaces], before: Snapshot, after: Snapshot, *, retention: bool) -> None:
+    def _judge(self, files: list[FilePlaces], before: Snapshot, after: Snapshot) -> None:
         changes = {
             file.name: Changes(before[file.name], after.get(file.name))
             for file in files
@@ -163,11 +163,10 @@ class Verdict:
         }
         breaks, evidence = _breaks_and_evidence(files, changes)
         cut = min((place for place in breaks if place >= evidence), default=(1 << 60, 0))
-        first_left = next((file.sequence for file in files if file.name in after), 0) if retention else 0
         for file in files:
-            self._judge_file(file, changes.get(file.name), cut, first_left)
+            self._judge_file(file, changes.get(file.name), cut)
 
-    def _judge_file(self, file: FilePlaces, change: Changes | None, cut: Place, first_left: int) -> None:
+    def _judge_file(self, file: FilePlaces, change: Changes | None, cut: Place) -> None:
         if not file.numbers:
             return
         numbers, offsets = np.array(file.numbers), np.array(file.offsets)
@@ -184,17 +183,12 @@ class Verdict:
                 assert file.record is not None
                 own = own and not change.touches(file.record.footer_position, index_end)
         tail = (file.sequence > cut[0]) | ((file.sequence == cut[0]) & (begins[frame_of] >= cut[1]))
-        tail = np.broadcast_to(tail | (file.sequence < first_left), numbers.shape)
         for number in np.unique(numbers).tolist():
             mine = numbers == number
             self.lane[number] = file.lane
             self.unhurt[number][offsets[mine]] = unhurt[mine]
             self.readable[number][offsets[mine]] = unhurt[mine] & own
             self.tail[number][offsets[mine]] = tail[mine]
-
-    def may_lose(self, number: int) -> Bools:
-        """The offsets of a queue that may be missing without a word."""
-        return self.tail[number]
 
 
 def _breaks_and_evidence(files: list[FilePlaces], changes: dict[str, Changes]) -> tuple[list[Place], Place]:
