@@ -1,0 +1,213 @@
+"""Damaged stores by the thousand: `python -m tests.fuzz damage --stores 10000 --jobs 2 --crashes 2000`.
+
+Makes a few dozen stores, harms copies of them (`faults`), and checks that damage costs what is damaged and nothing
+else (`cases`, `checks`; `places` knows what is damaged), also if the repair itself is interrupted (`cuts`). Every
+case has a number; `--seed N --only NUMBER` runs one again. A finding is made smaller by leaving faults out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.seeds import draw_seed
+from tests.store.helpers import memory_folder
+
+from .cases import Case, Order, Seen, damage
+from .checks import Broken
+from .cuts import run_cuts
+from .faults import Fault, draw_faults
+from .places import Places, locate
+from .stories import Maker, plans
+
+STORIES = 36
+EXAMPLES = 3  # of each kind of finding that are printed whole
+CUTS_A_REPAIR = 4
+
+
+class Finding(NamedTuple):
+    """A promise that was broken: which case, what kind, and the steps."""
+
+    number: int
+    kind: str
+    text: str
+
+
+class Result(NamedTuple):
+    """What a case came to."""
+
+    finding: Finding | None
+    seen: Seen
+    crashes: int = 0
+
+
+def make_places(seed: int, count: int, folder: Path, say: Callable[[str], None]) -> list[Places]:
+    """The stores to harm."""
+    made = []
+    for index, plan in enumerate(plans(seed, count)):
+        home = folder / f"story-{index}"
+        home.mkdir()
+        made.append(locate(Maker(plan, home).make(), home))
+        say(f"store {index}: {plan}, {len(made[-1].files)} segments")
+    return made
+
+
+class Fuzzer:
+    """Runs cases by their numbers; the same seed and number is the same case."""
+
+    def __init__(self, seed: int, places: Sequence[Places], folder: Path) -> None:
+        self.seed = seed
+        self.places = places
+        self.weights = [0.4 if one.story.plan.bulk else 1.0 for one in places]
+        self.folder = folder
+
+    def run(self, number: int, *, cuts: int = 0) -> Result:
+        """One case; with `cuts`, the repair is interrupted so many times, and only what that leaves is checked."""
+        chance = random.Random(f"{self.seed}:{number}:{'cuts' if cuts else 'whole'}")
+        places = chance.choices(self.places, self.weights)[0]
+        faults: Sequence[Fault] = draw_faults(places, self.places, chance)
+        order = Order.draw(chance, bulk=places.story.plan.bulk)
+        broken, seen, crashes = self.attempt(places, faults, order, cuts)
+        if broken is None:
+            return Result(None, seen, crashes)
+        faults = self.smaller(places, faults, order, cuts, broken.kind)
+        steps = "\n".join(f"    {fault.text}" for fault in faults)
+        where = f"  store: {places.story.plan}\n{steps}\n    {order}"
+        return Result(Finding(number, broken.kind, f"{where}\n  {broken}"), seen, crashes)
+
+    def attempt(
+        self, places: Places, faults: Sequence[Fault], order: Order, cuts: int
+    ) -> tuple[Broken | None, Seen, int]:
+        """Run the checks: what broke, if anything did."""
+        case = Case(places, damage(places, faults), order, self.folder)
+        crashes = 0
+        try:
+            if cuts:
+                crashes = run_cuts(case, cuts)
+            else:
+                case.run()
+        except Broken as broken:
+            return broken, case.seen, crashes
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            kind = f"{type(error).__name__} in {Path(place.filename).name}, {place.name}"
+            return Broken(kind, "".join(traceback.format_exception(error)[-6:])), case.seen, crashes
+        return None, case.seen, crashes
+
+    def smaller(
+        self, places: Places, faults: Sequence[Fault], order: Order, cuts: int, kind: str
+    ) -> Sequence[Fault]:
+        """The same finding with fewer faults, if there is one."""
+        for index in range(len(faults)):
+            fewer = [*faults[:index], *faults[index + 1 :]]
+            broken = self.attempt(places, fewer, order, cuts)[0] if fewer else None
+            if broken is not None and broken.kind == kind:
+                return self.smaller(places, fewer, order, cuts, kind)
+        return faults
+
+
+_FUZZER: list[Fuzzer] = []  # of a worker process: it has the stores from its parent
+
+
+def _work(task: tuple[int, int]) -> Result:
+    number, cuts = task
+    return _FUZZER[0].run(number, cuts=cuts)
+
+
+def _start(seed: int, places: Sequence[Places], folder: Path) -> None:
+    mine = folder / f"worker-{multiprocessing.current_process().pid}"
+    mine.mkdir(exist_ok=True)
+    _FUZZER[:] = [Fuzzer(seed, places, mine)]
+
+
+def run_all(
+    seed: int, places: Sequence[Places], folder: Path, tasks: Sequence[tuple[int, int]], jobs: int
+) -> Iterator[Result]:
+    """Run (number, cuts) tasks in so many processes."""
+    if jobs == 1:
+        _start(seed, places, folder)
+        yield from map(_work, tasks)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs, _start, (seed, places, folder)) as pool:
+        yield from pool.imap_unordered(_work, tasks, chunksize=4)
+
+
+class Summary:
+    """Counts what came of the cases, and prints findings as they come."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.kinds: Counter[str] = Counter()
+        self.stores = self.crashes = self.refused = self.missing = 0
+        self._began = time.monotonic()
+
+    def add(self, result: Result, *, every: int = 500) -> None:
+        """Count a case."""
+        self.stores += 1
+        self.crashes += result.crashes
+        self.refused += result.seen.refused
+        self.missing += result.seen.missing
+        finding = result.finding
+        if finding is not None:
+            self.kinds[finding.kind] += 1
+            if self.kinds[finding.kind] <= EXAMPLES:
+                self.say(f"case {finding.number}: {finding.text}\n")
+        if self.stores % every == 0:
+            self.say(f".. {self}")
+
+    def __str__(self) -> str:
+        rate = f"{time.monotonic() - self._began:.0f} s"
+        found = f"{sum(self.kinds.values())} findings"
+        return (
+            f"{self.stores} damaged stores, {self.refused} refused by a plain opening, {self.missing} messages lost, "
+            f"{self.crashes} crashes inside repairs, {found}, {rate}"
+        )
+
+    def close(self) -> int:
+        """Print the kinds; the exit code."""
+        for kind, count in self.kinds.most_common():
+            self.say(f"{count:6}  {kind}")
+        self.say(str(self))
+        return 1 if self.kinds else 0
+
+
+def parse(options: Sequence[str]) -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz damage", description=__doc__)
+    parser.add_argument("--stores", type=int, default=1000, help="damaged stores to check")
+    parser.add_argument("--crashes", type=int, default=0, help="crashes inside repairs to check, at the least")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--stories", type=int, default=STORIES, help="different stores that copies of are harmed")
+    parser.add_argument("--only", type=int, default=None, help="the number of one case")
+    parser.add_argument("--cut", action="store_true", help="with --only: a case of a crash inside the repair")
+    return parser.parse_args(list(options))
+
+
+def main(options: Sequence[str]) -> int:
+    """The command; 0 if nothing was found."""
+    given = parse(options)
+    seed = draw_seed() if given.seed is None else given.seed
+    print("seed", seed, flush=True)
+    summary = Summary(lambda text: print(text, flush=True))
+    with memory_folder() as folder:
+        places = make_places(seed, given.stories, folder, summary.say)
+        tasks = [(number, 0) for number in range(given.stores)]
+        tasks += [(number, CUTS_A_REPAIR) for number in range(-(-given.crashes // CUTS_A_REPAIR))]
+        if given.only is not None:
+            tasks = [(given.only, CUTS_A_REPAIR if given.cut else 0)]
+        for result in run_all(seed, places, folder, tasks, given.jobs):
+            summary.add(result)
+    return summary.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

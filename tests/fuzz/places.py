@@ -1,0 +1,232 @@
+"""Where each message of a made store lies, which bytes a damage has changed, and what must therefore still be there.
+
+Everything is told from the unharmed files. A message is
+
+* *unhurt* if its own bytes, the head of its frame and the file's place are as they were: it must survive a repair;
+* *tail* if nothing that is left on the disk says that it was ever durable: a damage at or before it may pass for the
+  end of the log. Evidence is an unhurt seal record, of its own segment or of a later one, or the mark in the unhurt
+  head of a frame. README allows such a message to vanish without a word, and no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from store.format import BLOCK_BYTES, DATA_START, SEALED, SealRecord, SegmentHeader
+from store.frame import Frame
+from tests.store.helpers import Snapshot, frames_of, put_snapshot
+
+from .stories import EMPTY, PREFIX, SALT, Story
+
+HEADER_BYTES = 96  # of a segment's first block that mean something, and of its second
+Place = tuple[int, int]  # (sequence, position) in a lane's log
+Bools = npt.NDArray[np.bool_]
+
+
+class FramePlace(NamedTuple):
+    """A frame in a file."""
+
+    begin: int
+    payload_begin: int
+    end: int
+    mark: Place
+
+
+@dataclass
+class FilePlaces:
+    """A segment file in use. Message i is `offsets[i]` of queue `numbers[i]`, bytes [begins[i], ends[i])."""
+
+    name: str
+    lane: int
+    sequence: int
+    record: SealRecord | None
+    frames: list[FramePlace] = field(default_factory=list)
+    frame_of: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Places:
+    """All files in use of a story's final state, in log order, and the spares."""
+
+    story: Story
+    files: list[FilePlaces]
+    spares: list[str]
+
+
+def locate(story: Story, folder: Path) -> Places:
+    """Find every message that the store has in the files."""
+    path = put_snapshot(story.final, folder / "located")
+    found = Places(story, [], [])
+    left = [told.there.copy() for told in story.queues]
+    numbers: dict[tuple[int, int], int] = {}  # (lane, stream) -> queue
+    for file in sorted(path.glob("lane-*/*.seg")):
+        name, content = str(file.relative_to(path)), file.read_bytes()
+        lane, sequence = int(file.parent.name[5:]), int(file.stem)
+        header = SegmentHeader.unpack(content[:BLOCK_BYTES])
+        if header is None or header.sequence != sequence:
+            found.spares.append(name)
+            continue
+        record = SealRecord.unpack(content[BLOCK_BYTES:DATA_START])
+        mine = FilePlaces(name, lane, sequence, record if record and record.sequence == sequence else None)
+        for frame in frames_of(file):
+            _take(frame, content, mine, numbers, left)
+        found.files.append(mine)
+    missing = [(told.name, int(rows.sum())) for told, rows in zip(story.queues, left, strict=True) if rows.any()]
+    assert not missing, f"not found in the files: {missing}"
+    return found
+
+
+def _take(
+    frame: Frame, content: bytes, mine: FilePlaces, numbers: dict[tuple[int, int], int], left: list[Bools]
+) -> None:
+    header = frame.header
+    mark = (header.durable_sequence, header.durable_position)
+    mine.frames.append(FramePlace(header.position, frame.payload_start, header.end, mark))
+    begins, lengths = frame.starts().tolist(), frame.lengths.tolist()
+    for stream, low, begin, length in zip(frame.numbers.tolist(), frame.lows.tolist(), begins, lengths, strict=True):
+        if length:
+            number, offset, salt = PREFIX.unpack_from(content, begin)
+            assert salt == SALT and offset & 0xFFFF == low
+            numbers[mine.lane, stream] = number
+        else:
+            number, offset = EMPTY, low  # fewer than 65,536 of them
+        if offset < len(left[number]) and left[number][offset]:
+            left[number][offset] = False
+            mine.frame_of.append(len(mine.frames) - 1)
+            mine.numbers.append(number)
+            mine.offsets.append(offset)
+            mine.begins.append(begin)
+            mine.ends.append(begin + length)
+
+
+class Changes:
+    """Which bytes of a file are not as they were; all of them if it is gone."""
+
+    def __init__(self, before: bytes, after: bytes | None) -> None:
+        old = np.frombuffer(before, np.uint8)
+        new = np.frombuffer(after or b"", np.uint8)
+        common = min(len(old), len(new))
+        changed = np.ones(len(old), np.bool_)
+        changed[:common] = old[:common] != new[:common]
+        self.is_gone = after is None
+        self._sums = np.concatenate([[0], np.cumsum(changed)])
+
+    def touches(self, begin: int, end: int) -> bool:
+        """Is a byte of the range changed?"""
+        return bool(self.touch(np.array([begin]), np.array([end]))[0])
+
+    def touch(self, begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Bools:
+        """The same of many ranges. An empty range is changed if the file ends before it."""
+        last = len(self._sums) - 1
+        low, high = np.minimum(begins, last), np.minimum(ends, last)
+        touched: Bools = (self._sums[high] > self._sums[low]) | self.is_gone
+        return touched
+
+
+class Verdict:
+    """What a damaged state may and may not have lost: one element a queue's offset in each array.
+
+    Attributes:
+        unhurt: must survive a repair.
+        readable: must be readable after a plain opening.
+        tail: may vanish without a word.
+        lane: the lane of each queue.
+        hurt_files: names of the files that are not as they were.
+    """
+
+    def __init__(self, places: Places, damaged: Snapshot) -> None:
+        story, final = places.story, places.story.final
+        self.unhurt = [np.zeros(len(told.lengths), np.bool_) for told in story.queues]
+        self.readable = [rows.copy() for rows in self.unhurt]
+        self.tail = [rows.copy() for rows in self.unhurt]
+        self.lane = [0] * len(story.queues)
+        self.hurt_files = {name for name in {*final, *damaged} if final.get(name) != damaged.get(name)}
+        lanes = {file.lane for file in places.files}
+        for lane in lanes:
+            files = [file for file in places.files if file.lane == lane]
+            self._judge(files, final, damaged)
+
+    def _judge(self, files: list[FilePlaces], before: Snapshot, after: Snapshot) -> None:
+        changes = {
+            file.name: Changes(before[file.name], after.get(file.name))
+            for file in files
+            if before[file.name] != after.get(file.name)
+        }
+        breaks, evidence = _breaks_and_evidence(files, changes)
+        cut = min((place for place in breaks if place >= evidence), default=(1 << 60, 0))
+        for file in files:
+            self._judge_file(file, changes.get(file.name), cut)
+
+    def _judge_file(self, file: FilePlaces, change: Changes | None, cut: Place) -> None:
+        if not file.numbers:
+            return
+        numbers, offsets = np.array(file.numbers), np.array(file.offsets)
+        frame_of = np.array(file.frame_of)
+        begins = np.array([frame.begin for frame in file.frames])
+        unhurt, own = np.ones(len(numbers), np.bool_), True
+        if change is not None:
+            heads = np.array([frame.payload_begin for frame in file.frames])
+            bad = change.touch(begins, heads)[frame_of]
+            unhurt = ~(bad | change.touch(np.array(file.begins), np.array(file.ends)))
+            index_end = file.record.footer_position + file.record.footer_bytes if file.record is not None else 0
+            own = not change.touches(0, BLOCK_BYTES) and not change.touches(BLOCK_BYTES, DATA_START)
+            if index_end:
+                assert file.record is not None
+                own = own and not change.touches(file.record.footer_position, index_end)
+        tail = (file.sequence > cut[0]) | ((file.sequence == cut[0]) & (begins[frame_of] >= cut[1]))
+        for number in np.unique(numbers).tolist():
+            mine = numbers == number
+            self.lane[number] = file.lane
+            self.unhurt[number][offsets[mine]] = unhurt[mine]
+            self.readable[number][offsets[mine]] = unhurt[mine] & own
+            self.tail[number][offsets[mine]] = tail[mine]
+
+
+def _breaks_and_evidence(files: list[FilePlaces], changes: dict[str, Changes]) -> tuple[list[Place], Place]:
+    """Where a lane's log is interrupted, and up to where something unhurt says that it was durable."""
+    breaks: list[Place] = []
+    evidence: Place = (0, 0)
+    for file in files:
+        change = changes.get(file.name)
+        if change is None:
+            frames = file.frames
+            has_record = True
+        else:
+            if change.touches(0, BLOCK_BYTES):
+                breaks.append((file.sequence, 0))
+            whole = [not change.touches(frame.begin, frame.payload_begin) for frame in file.frames]
+            frames = [frame for frame, is_whole in zip(file.frames, whole, strict=True) if is_whole]
+            breaks += [(file.sequence, frame.begin) for frame in file.frames if change.touches(frame.begin, frame.end)]
+            has_record = not change.touches(BLOCK_BYTES, DATA_START)
+        if has_record and file.record is not None:
+            evidence = max(evidence, (file.sequence, file.record.data_end))
+        evidence = max([evidence, *(frame.mark for frame in frames)])
+    return breaks, evidence
+
+
+def zones_of(file: FilePlaces) -> dict[str, list[tuple[int, int]]]:
+    """The parts of a file in use, by kind: ranges of bytes."""
+    zones: dict[str, list[tuple[int, int]]] = {
+        "header": [(0, HEADER_BYTES)],
+        "record": [(BLOCK_BYTES, BLOCK_BYTES + HEADER_BYTES)],
+        "frame head": [(frame.begin, min(frame.begin + 88, frame.payload_begin)) for frame in file.frames],
+        "columns": [
+            (frame.begin + 88, frame.payload_begin) for frame in file.frames if frame.payload_begin > frame.begin + 88
+        ],
+        "payload": [(frame.payload_begin, frame.end) for frame in file.frames if frame.end > frame.payload_begin],
+    }
+    record = file.record
+    if record is not None and record.state == SEALED:
+        begin = record.footer_position
+        zones["footer head"] = [(begin, min(begin + 150, begin + record.footer_bytes))]
+        zones["footer"] = [(begin, begin + record.footer_bytes)]
+    return {kind: ranges for kind, ranges in zones.items() if ranges}
