@@ -16,6 +16,8 @@ from cache.admission import EVERYTHING, Admission
 from cache.errors import InvalidCacheConfig
 from cache.histogram import SizeHistogram, class_of
 
+from ..seeds import draw_seed
+
 Ints = npt.NDArray[np.int64]
 Maker = Callable[[np.random.Generator, int], Ints]
 LARGEST = 17 * 1024
@@ -35,9 +37,7 @@ SIZES: dict[str, Maker] = {
 
 
 def generator() -> np.random.Generator:
-    seed = np.random.SeedSequence().entropy
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
+    return np.random.default_rng(draw_seed())
 
 
 @pytest.mark.parametrize("part", [0.05, 0.3, 0.9])

@@ -13,6 +13,7 @@ from cache.read_ahead import READERS, ReadAhead
 from cache.read_cache import Fetch, ReadCache
 from cache.tier import HeapTier, OffHeapTier
 
+from ..seeds import draw_seed
 from .helpers import batch_of, check_blocks, payload_of, tag_of
 
 BLOCK = 4096
@@ -63,9 +64,7 @@ def test_many_readers_of_one_stream_each_read_ahead() -> None:
 
 
 def test_a_reader_that_jumps_about_reads_little_ahead() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng = random.Random(draw_seed())
     # So long that no jump lands just where a read-ahead ended: that would look like reading on.
     device, cache = Device(1 << 40), ReadCache([OffHeapTier(1 << 20)], BLOCK)
     for _ in range(500):

@@ -14,6 +14,7 @@ from cache.chain import Chain
 from cache.rows import FIRST_LEAVES, Columns
 from cache.tier import HeapTier, OffHeapTier
 
+from ..seeds import draw_seed
 from .helpers import batch_of, check_blocks, payload_of, tag_of
 
 STREAMS = 6
@@ -53,8 +54,7 @@ def test_a_reader_held_up_while_columns_grow_and_leaves_change_hands_gets_its_ow
 
 @pytest.mark.parametrize("evict", [True, False])
 def test_readers_see_only_what_was_filled_while_blocks_come_and_go(evict: bool) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+    seed = draw_seed()
     cache = BlockCache([HeapTier(8 * 512), OffHeapTier(8 * 512)], 512, evict=evict)
     done = threading.Event()
     wrong: list[object] = []

@@ -16,6 +16,7 @@ from cache.errors import InvalidCacheConfig
 from cache.remainder import lend
 from cache.tier import HeapTier, Tier
 
+from ..seeds import draw_seed
 from .helpers import batch_of, check_blocks, payload_of
 
 QUEUES = 20_000
@@ -61,8 +62,7 @@ def used_part(*, remainders: bool, seed: int) -> float:
 
 
 def test_what_would_be_lost_in_half_empty_blocks_is_recovered() -> None:
-    seed = int(np.random.SeedSequence().generate_state(1)[0])
-    print(f"seed {seed}")
+    seed = draw_seed()
     without, with_them = used_part(remainders=False, seed=seed), used_part(remainders=True, seed=seed)
     lost = 1 - without
     assert lost > 0.1

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ..seeds import draw_seed
 from .child import APIS, Order, Told
 from .life import Life, check_recovered, live
 
@@ -128,11 +129,11 @@ class Bench:
 def main() -> None:
     """Every kind, every way, every N."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
+    parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--step", type=int, default=1, help="try every so manieth N only")
     parser.add_argument("--dir", type=Path, default=None)
     given = parser.parse_args()
-    print("seed", given.seed)
+    given.seed = draw_seed() if given.seed is None else given.seed
     if why_not():
         sys.exit(why_not())
     chance, ends, struck = random.Random(given.seed), Counter[str](), 0

@@ -11,6 +11,8 @@ import pytest
 from store import MessageStore, verify_folder
 from tests.store.helpers import contents, crash_copy, tiny, until
 
+from ..seeds import draw_seed
+
 SECOND_NS = 1_000_000_000
 YEAR_NS = 365 * 86_400 * SECOND_NS
 REAL = time.time_ns
@@ -37,9 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_order_and_content_are_kept_when_the_clock_jumps_at_every_append(
     tmp_path: Path, clock: Clock, lanes: int
 ) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
-    chance = random.Random(seed)
+    chance = random.Random(draw_seed())
     sent: dict[tuple[str, int], dict[int, bytes]] = {("t", queue): {} for queue in range(4)}
     with MessageStore.open(tmp_path / "a", tiny(lanes=lanes)) as store:
         for index in range(200):

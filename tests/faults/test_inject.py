@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..seeds import draw_seed
 from .child import Order
 from .inject import SETTINGS, SHORTEST, WAYS, Bench, Refusal, strace, why_not
 from .life import check_recovered, live
@@ -24,8 +25,7 @@ def can_refuse() -> None:
 
 @pytest.mark.parametrize(("call", "way"), OFTEN, ids=lambda text: text.replace("error=", ""))
 def test_refused_call_ends_in_a_documented_error_and_a_clean_recovery(tmp_path: Path, call: str, way: str) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
+    seed = draw_seed()
     chance, bench = random.Random(seed), Bench(tmp_path, seed)
     for _ in range(DRAWS):
         refusal = Refusal(call, way, chance.randint(1, HIGHEST[call]))

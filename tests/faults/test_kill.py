@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 
 from tests.store.kill import Settings, run
+
+from ..seeds import draw_seed
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,4 @@ from tests.store.kill import Settings, run
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, Settings) else f"{value}-cycles",
 )
 def test_killed_store_has_every_acknowledged_message(tmp_path: Path, settings: Settings, cycles: int) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
-    assert run(tmp_path / "store", settings, cycles, seed) > 0
+    assert run(tmp_path / "store", settings, cycles, draw_seed()) > 0

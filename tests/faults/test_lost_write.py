@@ -20,6 +20,8 @@ from store.format import align_down, align_up
 from store.frame import Frame
 from tests.store.helpers import Snapshot, contents, frames_of, put_snapshot, segment_path, small, start, take_snapshot
 
+from ..seeds import draw_seed
+
 PRODUCERS = 6
 MESSAGES = 60
 WRITE_S = 0.001
@@ -66,8 +68,7 @@ def first_lost(frames: Sequence[Frame], index: int) -> int | None:
 
 @pytest.mark.parametrize("alignment", ["pad", "trim", "adaptive"])
 def test_first_of_two_writes_can_be_lost_without_a_report_of_damage(tmp_path: Path, alignment: str) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
+    seed = draw_seed()
     tried = 0
     for again in range(FILLS):
         whole = fill(tmp_path / f"{again}", alignment, seed + again)

@@ -19,6 +19,8 @@ from perf.soak_child import QUEUE_COUNT, TOPIC, Plan, message, seed_of
 from perf.soak_plan import DISK_KINDS, KINDS, draw
 from store import MessageStore, StoreConfig
 
+from ..seeds import draw_seed
+
 LONG_S = 100.0
 SMALL = StoreConfig(segment_bytes=64 << 10, recent_bytes=0)
 
@@ -141,8 +143,7 @@ def test_message_says_what_it_is_and_any_change_is_seen(length: int) -> None:
 
 
 def test_same_seed_draws_the_same_plans_and_all_kinds_come_up() -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
+    seed = draw_seed()
     first, second = random.Random(seed), random.Random(seed)
     plans = [draw(first, "p", 1, number, 1.0) for number in range(400)]
     assert plans == [draw(second, "p", 1, number, 1.0) for number in range(400)]

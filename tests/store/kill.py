@@ -24,6 +24,8 @@ from store import CacheConfig, MessageStore, StoreConfig
 from store.config import Alignment, Durability
 from store.format import checksum64
 
+from ..seeds import draw_seed
+
 RECORD = struct.Struct("<IQQI")  # queue, offset, seed of the payload, its length
 QUEUE_COUNT = 16
 TOPIC = "kill"
@@ -223,10 +225,10 @@ def main() -> None:
     parser.add_argument("--alignment", default="adaptive")
     parser.add_argument("--durability", default="force")
     parser.add_argument("--cache-bytes", type=int, default=0, help="of the message cache and of the read cache")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
+    parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--dir", type=Path, default=None)
     given = parser.parse_args()
-    print("seed", given.seed)
+    given.seed = draw_seed() if given.seed is None else given.seed
     settings = settings_of(given.producers, given.lanes, given.alignment, given.durability, given.cache_bytes)
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
         total = run(Path(folder) / "store", settings, given.cycles, given.seed, verbose=True)

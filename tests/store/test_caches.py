@@ -16,6 +16,7 @@ from store import CacheConfig, InvalidConfig, MessageStore, OffsetOutOfRange, St
 from store.caches import RECENT_BYTES, Caches
 from store.ring import Ring
 
+from ..seeds import draw_seed
 from .helpers import KIB, contents, has_settled, memory_folder, scanned, small, start, tiny, until
 
 MIB = KIB << 10
@@ -96,8 +97,7 @@ def reads(store: MessageStore) -> dict[str, int]:
 
 
 def test_every_read_gives_what_the_log_has(tmp_path: Path, config: StoreConfig) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
+    seed = draw_seed()
     chance, rows = random.Random(seed), Rows()
     for _ in range(2):  # the second time with sealed segments of before, and a cache that knows none of it
         with MessageStore.open(tmp_path, config) as store:
@@ -118,8 +118,7 @@ def test_every_read_gives_what_the_log_has(tmp_path: Path, config: StoreConfig) 
 
 
 def test_random_reads_beside_appends_give_what_was_appended(tmp_path: Path, config: StoreConfig) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
+    seed = draw_seed()
     acknowledged = [0] * 4
     ended = threading.Event()
 

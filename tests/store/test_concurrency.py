@@ -19,6 +19,7 @@ from store import MessageStore, PublishBufferFull, StoreError
 from store.queue import WRITES_IN_FLIGHT
 from store.streams import Stream
 
+from ..seeds import draw_seed
 from .disks import GatedDisk, OneSlowDisk
 from .helpers import PATIENCE_S, Worker, contents, handed_over, run_child, small, start, tiny, until
 
@@ -190,8 +191,7 @@ def test_thread_whose_wait_was_interrupted_appends_on(store: MessageStore, disk:
 @pytest.mark.usefixtures("interrupts_anywhere")
 def test_interrupts_at_random_moments_stall_nobody_and_mix_nothing_up(tmp_path: Path) -> None:
     """Also between two bytecodes of `append`: the next append of the thread must get its own answer."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
+    seed = draw_seed()
     chance = random.Random(seed)
     ended = threading.Event()
     with MessageStore.open(tmp_path, tiny(segment_bytes=1 << 20)) as store:

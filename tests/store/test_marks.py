@@ -15,7 +15,8 @@ import pytest
 from store import MessageStore, StoreFull
 from store.config import Durability
 
-from .helpers import frames_of, segment_path, small, until
+from .disks import GatedDisk
+from .helpers import frames_of, segment_path, small, start, until
 
 
 @pytest.mark.parametrize("settings", [{"alignment": "pad"}, {"alignment": "trim"}, {"durability": "os"}])
@@ -50,14 +51,29 @@ def test_quiet_lane_writes_one_mark_and_then_nothing(tmp_path: Path, durability:
 
 
 def test_mark_without_room_does_not_fail_the_flush_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with MessageStore.open(tmp_path / "store", small()) as store:
+    disk, tried = GatedDisk(), list[int]()
+    with MessageStore.open(tmp_path / "store", small(), disk=disk) as store:
         store.append("t", 0, b"x")
         lane = store._lanes[0]
 
         def no_room(*_given: object) -> None:
+            tried.append(1)
             raise StoreFull("no space for another segment")
 
         monkeypatch.setattr(lane, "build_mark", no_room)
         monkeypatch.setattr(lane, "wants_mark", lambda: True)
         store._mark(lane)
         store.flush()
+        assert tried
+        # While a write is with the device, mark and flush gather, and are one batch.
+        disk.gate.clear()
+        ticket = store.submit("t", 0, b"y")
+        disk.waiting.acquire()
+        before = len(tried)
+        store._mark(lane)
+        flush = start(store.flush)
+        disk.gate.set()
+        flush.join()
+        assert ticket.result() == 1
+        assert len(tried) > before
+        assert store.stats()["poisoned"] is None

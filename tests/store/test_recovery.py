@@ -19,6 +19,7 @@ from store.footer import HEADER_BYTES
 from store.format import BLOCK_BYTES, CLOSED, DATA_START, FRAME_HEADER_BYTES, SEALED, align_up
 from store.frame import Frame
 
+from ..seeds import draw_seed
 from .helpers import (
     Queue,
     Snapshot,
@@ -580,8 +581,7 @@ def test_damage_found_while_reading_is_reported(long_closed: Case, way: str) -> 
 
 
 def test_random_damage_to_a_closed_store_is_never_a_silent_loss(long_closed: Case) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
+    seed = draw_seed()
     chance = random.Random(seed)
     long_closed.fresh()
     paths = segment_paths(long_closed.home)

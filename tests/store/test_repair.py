@@ -19,6 +19,7 @@ from store.format import BLOCK_BYTES, CLOSED, DATA_START
 from store.frame import Frame
 from store.repair import Loss
 
+from ..seeds import draw_seed
 from .helpers import (
     contents,
     crash_copy,
@@ -362,8 +363,7 @@ def hurt(chance: random.Random, path: Path) -> str:
 
 @pytest.mark.parametrize("state", ["closed", "crashed"])
 def test_random_damage_never_gives_a_wrong_message_and_can_be_repaired(folder: Path, state: str) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
+    seed = draw_seed()
     chance = random.Random(seed)
     with MessageStore.open(folder / "s", TINY) as store:
         expected = long_story(store)

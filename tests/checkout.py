@@ -1,0 +1,28 @@
+"""A copy of the sources in which a test may change the code under test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("store", "cache", "perf", "tests", "pyproject.toml", "README.md")
+
+
+@contextmanager
+def copy_of_the_checkout(to: Path) -> Iterator[Path]:
+    """The sources as they are now: what is edited while a run goes on does not change it."""
+    skip = shutil.ignore_patterns("__pycache__", "*.pyc")
+    to.mkdir(parents=True)
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, to / name, ignore=skip)
+        elif source.exists():
+            shutil.copy(source, to / name)
+    try:
+        yield to
+    finally:
+        shutil.rmtree(to, ignore_errors=True)

@@ -1,0 +1,156 @@
+"""The bugs, by name: what they break, in which source, and which tests have to see it."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+CACHE: dict[str, Bug] = {
+    "cache: a reader does not look whether rows were taken away": Bug(
+        "cache/block_cache.py", "if chain.version == version and self.rows.columns is columns:", "if True:",
+        ("tests/cache/test_readers.py",),
+    ),
+    "cache: a block that is free again is given out while others hold it": Bug(
+        "cache/block_cache.py", "        if left:\n            return\n", "", ("tests/cache/test_remainder.py",),
+    ),
+    "cache: messages that were pushed out are still found": Bug(
+        "cache/chain.py", "max(offset, self.low)", "offset", ("tests/cache/test_block_cache.py",),
+    ),
+    "cache: an admitted message is not taken from what is free": Bug(
+        "cache/admission.py", "free_bytes -= int(", "free_bytes -= 0 * int(", ("tests/cache/test_admission.py",),
+    ),
+    "cache: a reader at the threshold counts as active": Bug(
+        "cache/cursors.py", "offsets - positions < self.backlog_messages",
+        "offsets - positions <= self.backlog_messages",
+        ("tests/cache/test_cursors.py",),
+    ),
+    "cache: the last fragment of a message is cut one byte late": Bug(
+        "cache/edge.py", "ends - tails, ends)", "ends - tails + 1, ends)", ("tests/cache/test_edge.py",),
+    ),
+    "cache: a scan pushes out what is read again and again": Bug(
+        "cache/read_cache.py", "self._evict(self._rest or self._protected)",
+        "self._evict(self._protected or self._rest)",
+        ("tests/cache/test_read_cache.py",),
+    ),
+    "cache: a cached message is believed without its checksum": Bug(
+        "store/cached_reader.py",
+        "            if checksum64(data) & LOW_32 != checksum:\n                self.counters.unsound_messages += 1\n"
+        "                return NO_HIT\n",
+        "", ("tests/store/test_caches.py",),
+    ),
+}  # fmt: skip
+
+READING: dict[str, Bug] = {
+    "reader: a message is given without a look at its checksum": Bug(
+        "store/reader.py", "                raise self._damage(stream, run, datas)", "                pass",
+        ("tests/store/test_recovery.py::test_damage_found_while_reading_is_reported", "tests/store/test_reader.py"),
+    ),
+    "reader: max_bytes gives nothing where one message is larger": Bug(
+        "store/reader.py", "whole.cut(left, has_some=some)", "whole.cut(left, has_some=True)",
+        ("tests/store/test_store.py", "tests/store/test_reader.py"),
+    ),
+    "reader: a message's own time is another frame's": Bug(
+        "store/table.py", "side=\"right\") - 1", "side=\"left\") - 1", ("tests/store/test_table.py",),
+    ),
+    "scan: messages that are not durable are given": Bug(
+        "store/scan.py", "visible = opened.table.visible", "visible = opened.table.entries",
+        ("tests/store/test_not_durable.py",),
+    ),
+    "scan: lost messages shift the offsets of the others": Bug(
+        "store/scan.py", "offsets[footer.entries[kept]] = values[kept]",
+        "offsets[footer.entries[kept]] = values[: int(kept.sum())]", ("tests/store/test_repair.py",),
+    ),
+    "waiting: a reader sleeps without a look behind its bell": Bug(
+        "store/waiting.py", "                if has_come():\n                    return True\n", "",
+        ("tests/store/test_waiting.py::test_message_that_comes_between_the_look_and_the_sleep_is_not_missed",),
+    ),
+    "waiting: one reader of a queue is woken, the others are not": Bug(
+        "store/waiting.py", "for bell in self._bells.pop(name):", "for bell in self._bells.pop(name)[:1]:",
+        ("tests/store/test_waiting.py::test_all_readers_of_a_queue_are_woken",),
+    ),
+}  # fmt: skip
+
+UPKEEP: dict[str, Bug] = {
+    "retention: young messages go with the old ones": Bug(
+        "store/upkeep.py", "self._clock_ms() - self._config.retention_ms",
+        "self._clock_ms() + self._config.retention_ms",
+        ("tests/store/test_retention.py",),
+    ),
+    "retention: a removed segment is used again under its readers": Bug(
+        "store/upkeep.py",
+        "weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False",
+        "self._unused(lane, retired, segment.header.capacity_bytes)",
+        ("tests/store/test_retention.py",),
+    ),
+    "retention: a recycled file keeps more bytes than its segment": Bug(
+        "store/upkeep.py", "file.truncate(capacity_bytes)", "pass", ("tests/store/test_upkeep.py",),
+    ),
+    "footers: a damaged table is taken for whole": Bug(
+        "store/footer.py", "if checksum64(self._bytes[at : at + size]) != self._sums[index]:", "if False:",
+        ("tests/store/test_footer.py",),
+    ),
+    "footers: the next offset leaves out the last message": Bug(
+        "store/footer.py", "return self.first + self.counts", "return self.first + self.counts - (self.counts > 0)",
+        ("tests/store/test_footer.py",),
+    ),
+}  # fmt: skip
+
+RECOVERY: dict[str, Bug] = {
+    "recovery: damage before durable frames is taken for the log's end": Bug(
+        "store/segment_scan.py", "return any(mark_of(frame) > place for frame in frames) or", "return False and",
+        ("tests/store/test_recovery.py",),
+    ),
+    "recovery: a torn message is taken for a whole one": Bug(
+        "store/segment_scan.py", "            self._add(found, found.whole)\n            self.is_torn = True\n",
+        "            self._add(found, kept)\n            self.is_torn = True\n",
+        ("tests/store/test_recovery.py",),
+    ),
+    "repair: what was given up is not copied": Bug(
+        "store/repair.py", "target.write([source.read(at, min(COPY_BYTES, position + size - at))], at - position)",
+        "pass",
+        ("tests/store/test_repair.py",),
+    ),
+    "repair: later losses are not counted": Bug(
+        "store/repair.py", "                self.note_missing(path, messages)\n", "                pass\n",
+        ("tests/store/test_repair.py",),
+    ),
+    "repair: a queue's later messages move up into the place of lost ones": Bug(
+        "store/segment_scan.py", "        self.columns.next_entry = resumed.first_entry\n", "",
+        ("tests/store/test_repair.py",),
+    ),
+}  # fmt: skip
+
+APPENDING: dict[str, Bug] = {
+    "back-pressure: what waits is not counted": Bug(
+        "store/queue.py", "        self.used_bytes += cost\n", "", ("tests/store/test_publish_buffer.py",),
+    ),
+    "back-pressure: nobody is told that there is room again": Bug(
+        "store/queue.py", "        if self._waiting_for_space:\n            self._space.notify_all()\n", "",
+        ("tests/store/test_queue.py",),
+    ),
+    "interrupts: an interrupted producer keeps the others of its batch asleep": Bug(
+        "store/request.py",
+        "        self.abandoned = True\n        if self.chain is not None:\n            pass_on(self.chain)\n",
+        "        self.abandoned = True\n", ("tests/store/test_concurrency.py",),
+    ),
+    "appending: order in a queue is given up for large groups": Bug(
+        "store/queue.py", "request = items[0]", "request = items.popleft() if count > 90 else items[0]",
+        ("tests/store/test_queue.py", "tests/store/test_concurrency.py"),
+    ),
+    "durability: a lane that has gone quiet leaves no mark": Bug(
+        "store/store.py", "self._queues[lane.index].put(Mark(), wait=False)", "pass", ("tests/store/test_marks.py",),
+    ),
+    "durability: a failed write is forgotten": Bug(
+        "store/under_way.py", "while self.poison is None and self._writes and", "while self._writes and",
+        ("tests/store/test_durability.py", "tests/simulation/test_run.py"),
+    ),
+    "appending: an awaited append waits ten times too long": Bug(
+        "store/appender.py", "timeout_s = self.config.append_timeout_ms / 1000",
+        "timeout_s = self.config.append_timeout_ms / 100", ("tests/store/test_publish_buffer.py",),
+    ),
+    "memory: each lane has the whole publish buffer": Bug(
+        "store/store.py", "self._caches.publish_buffer_bytes // lanes", "self._caches.publish_buffer_bytes",
+        ("tests/store/test_publish_buffer.py",),
+    ),
+}  # fmt: skip
+
+BUGS: dict[str, Bug] = {**CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING}
