@@ -42,6 +42,15 @@ class Content:
         self._shared = False
         self._fingerprint: int | None = None  # of what is written, until that changes
 
+    @classmethod
+    def of(cls, data: bytes) -> Content:
+        """A forced file with these bytes."""
+        made = cls()
+        if data:
+            made.write(0, data)
+        made.force()
+        return made
+
     # -- what the kernel has --------------------------------------------------------------------------
 
     def read(self, position: int, size: int) -> bytes:

@@ -21,10 +21,12 @@ Written and forced state are kept apart, for bytes, lengths and names. What a po
   ATC 2020).
 * **A failed write** leaves none of its bytes, or with `Fault.short` the first part of them. Any other call that
   fails has no effect.
-* **The death of the process** (`crash` in the manner "all") takes nothing: the kernel lives on.
+* **The death of the process** (`kill`) takes nothing: the kernel lives on. But it forces nothing either: a power cut
+  in the next life may still take bytes, lengths and names that no life has forced.
+* **Relative paths** lead from the working directory that the process has at the moment of the call.
 
-Not in the model: a device that loses what it forced, or changes what nobody wrote (flip bits for that), and
-bytes of other files in new blocks.
+Not in the model: a device that loses what it forced, or changes what nobody wrote (`flip`, `put` and `take_away` do
+that from outside), and bytes of other files in new blocks.
 
 Errors are injected with `Fault`, by kind and count. `cut_at` pulls the plug at the Nth operation: that one and
 all later ones raise `PowerCut`. `on_operation` is called before each operation that changes something, with the
@@ -48,6 +50,8 @@ from .faults import Fault, Faults, Kind
 from .file import SimulatedFile
 from .names import Change, Names
 from .survivors import MANNERS, Manner, Survivors
+
+FORCES = ("force", "force_folder")
 
 
 class PowerCut(OSError):
@@ -77,6 +81,7 @@ class SimulatedDisk:
     def __init__(self, faults: Iterable[Fault] = (), *, capacity_bytes: int | None = None) -> None:
         self.lock = threading.RLock()
         self.operations = 0  # that changed something, or tried to
+        self.changes = 0  # of them, those that are no force: they change what is written
         self.open_files = 0
         self.on_operation: Callable[[Operation], None] | None = None
         self.cut_at: int | None = None
@@ -101,6 +106,7 @@ class SimulatedDisk:
         Raises PowerCut from the operation `cut_at` on.
         """
         self.operations += 1
+        self.changes += kind not in FORCES
         if self.cut_at is not None and self.operations >= self.cut_at:
             raise PowerCut(errno.EIO, "the power was cut", str(path))
         if self.on_operation is not None:
@@ -129,6 +135,7 @@ class SimulatedDisk:
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> SimulatedFile:
         """Open a file for reading and writing. Raises OSError."""
+        path = _absolute(path)
         with self.lock:
             self.look(path)
             if self._faults.kinds:
@@ -147,6 +154,7 @@ class SimulatedDisk:
 
     def list(self, folder: Path) -> list[str]:
         """Names in a folder, files and folders, sorted; none if there is no such folder."""
+        folder = _absolute(folder)
         with self.lock:
             self.look(folder)
             names = self._folders.get(str(folder))
@@ -156,6 +164,7 @@ class SimulatedDisk:
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder and its parents durably; an existing one is fine."""
+        folder = _absolute(folder)
         with self.lock:
             if str(folder) in self._folders:
                 return
@@ -168,18 +177,21 @@ class SimulatedDisk:
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename within a folder; not durable before `force_folder`."""
+        old = _absolute(old)
         with self.lock:
             content = self._named(old)
             self._change("rename", old, Change(new.name, content, old.name))
 
     def remove(self, path: Path) -> None:
         """Remove a file; not durable before `force_folder`."""
+        path = _absolute(path)
         with self.lock:
             self._named(path)
             self._change("remove", path, Change(None, None, path.name))
 
     def force_folder(self, folder: Path) -> None:
         """Make new, renamed and removed names of a folder durable."""
+        folder = _absolute(folder)
         with self.lock:
             fault = self.begin("force_folder", folder)
             if fault is not None:
@@ -222,6 +234,10 @@ class SimulatedDisk:
                 found._folders[folder] = Names({name: left[id(content)] for name, content in kept.items()})
             return found
 
+    def kill(self) -> SimulatedDisk:
+        """A new disk as the death of the process leaves this one: all that was written, forced or not as it was."""
+        return self.copy()
+
     def copy(self) -> SimulatedDisk:
         """The same state, forced and not, on a disk of its own."""
         with self.lock:
@@ -244,6 +260,23 @@ class SimulatedDisk:
         with self.lock:
             self._named(path).flip(position, bit)
 
+    def put(self, path: Path, data: bytes) -> None:
+        """Put other bytes in the place of a file, or make one: written and forced at once. Damage from outside."""
+        with self.lock:
+            self._settle(path).now[path.name] = self._folders[str(path.parent)].forced[path.name] = Content.of(data)
+
+    def take_away(self, path: Path) -> None:
+        """Remove a file for good at once. Damage from outside."""
+        with self.lock:
+            self._named(path)
+            names = self._settle(path)
+            del names.now[path.name], names.forced[path.name]
+
+    def _settle(self, path: Path) -> Names:
+        names = self._folders[str(path.parent)]
+        names.force()
+        return names
+
     def is_forced(self) -> bool:
         """True if a power cut now would take nothing."""
         with self.lock:
@@ -261,6 +294,20 @@ class SimulatedDisk:
                 for name, content in sorted(names.now.items())
             }
 
+    def bytes_of(self, path: Path) -> bytes:
+        """A file's bytes as written."""
+        content = self._named(path)
+        return content.read(0, content.size)
+
+    def sizes(self) -> list[tuple[Path, int]]:
+        """Every file with its length as written, in bytes."""
+        with self.lock:
+            return [
+                (Path(folder, name), content.size)
+                for folder, names in sorted(self._folders.items())
+                for name, content in sorted(names.now.items())
+            ]
+
     def fingerprint_of(self, path: Path) -> int:
         """A number that is the same for files with the same bytes as written; within one process only."""
         return self._named(path).fingerprint()
@@ -274,3 +321,9 @@ class SimulatedDisk:
                 for name, content in names.now.items()
             ]
             return hash(frozenset(files))
+
+
+def _absolute(path: Path) -> Path:
+    """A relative path as the process means it at this moment."""
+    text = str(path)
+    return path if text.startswith("/") else Path(os.path.abspath(text))

@@ -1,7 +1,8 @@
 """The long form: `python -m tests.simulation --seeds 2000 --states 1000000`.
 
 Every seed is a run of its own; one in four meets an error of the device. A violation is printed with its seed:
-`--first SEED --seeds 1` runs it again. The exit code is 1 if there was one.
+`--first SEED --seeds 1` runs it again. The exit code is 1 if there was one. `--without relative,repair` leaves parts of
+the schedule out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -21,18 +23,20 @@ from rich.table import Table
 from .explore import Tally
 from .flips import flip_everything
 from .seeds import try_seed
+from .shape import PARTS, Part
 
 MOST_SHOWN = 20
 
 
-def tallies(first: int, seeds: int, jobs: int) -> Iterator[Tally]:
+def tallies(first: int, seeds: int, jobs: int, parts: frozenset[Part]) -> Iterator[Tally]:
     """The runs' outcomes, as they come."""
     numbers = range(first, first + seeds)
+    try_one = partial(try_seed, parts=parts)
     if jobs == 1:
-        yield from map(try_seed, numbers)
+        yield from map(try_one, numbers)
         return
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(try_seed, numbers)
+        yield from pool.imap_unordered(try_one, numbers)
 
 
 def explore_many(given: argparse.Namespace, console: Console) -> Tally:
@@ -41,7 +45,7 @@ def explore_many(given: argparse.Namespace, console: Console) -> Tally:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("crash states", total=given.states, counts="")
-        for tally in tallies(given.first, given.seeds, given.jobs):
+        for tally in tallies(given.first, given.seeds, given.jobs, PARTS - set(given.without)):
             total.add(tally)
             counts = f"{total.states:,} states, {total.seeds:,} seeds, {len(total.violations)} violations"
             progress.update(task, completed=total.states, counts=counts)
@@ -61,6 +65,7 @@ def show(total: Tally, took_s: float, jobs: int, console: Console) -> None:
         ("recovered twice more", total.again), ("left out, seen before", total.same),
         *((f"survivors: {name}", count) for name, count in sorted(total.manners.items())),
         *((f"crashed before: {name}", count) for name, count in sorted(total.kinds.items())),
+        *((f"part: {name}", count) for name, count in sorted(total.parts.items())),
         *((f"injected: {name}", count) for name, count in sorted(total.faults.items())),
         *((f"the store said: {name}", count) for name, count in sorted(total.outcomes.items())),
         ("states a second and process", round(total.states / took_s / jobs)), ("violations", len(total.violations)),
@@ -85,6 +90,14 @@ def show_flips(given: argparse.Namespace, console: Console) -> bool:
     return wrong == 0
 
 
+def _parts(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = set(names) - PARTS
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such part: {', '.join(sorted(unknown))}")
+    return names
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
@@ -93,6 +106,7 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=1_000_000, help="crash states to try")
     parser.add_argument("--first", type=int, default=random.SystemRandom().getrandbits(30), help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--without", type=_parts, default=(), help=f"parts to leave out: {','.join(sorted(PARTS))}")
     parser.add_argument("--every", type=int, default=1, help="flips: every how manieth bit")
     given = parser.parse_args()
     console = Console()

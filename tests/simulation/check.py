@@ -9,10 +9,8 @@ from store import StoreError
 from store.recovery import Found
 from store.testing import SimulatedDisk
 
-from .engine import batches_of, recover
-from .ledger import Ledger, Queue
-
-Bounds = dict[Queue, tuple[int, int]]
+from .ledger import Bounds, Ledger, Queue
+from .recovered import batches_of, recover
 
 
 class BrokenPromise(AssertionError):
@@ -41,12 +39,17 @@ class Checker:
             found = recover(disk)
         except StoreError as error:
             raise BrokenPromise(f"recovery refused what a crash left: {error}") from error
+        return self.check_found(found or [], disk, power_cut=power_cut)
+
+    def check_found(self, found: list[Found], disk: SimulatedDisk, *, power_cut: bool) -> Bounds:
+        """Look at every message of what recovery found. Raises BrokenPromise."""
         bounds: Bounds = {}
-        for index, lane in enumerate(found or []):
+        for index, lane in enumerate(found):
             mine = self._lane_bounds(index, lane, disk)
+            self.check_beginning(index, mine, min((sequence for sequence, _ in lane.segments), default=0))
             self._check_order(index, mine)
             bounds.update(mine)
-        self._check_promises(bounds, self.ledger.promised(power_cut=power_cut))
+        self.check_promises(bounds, self.ledger.promised(power_cut=power_cut))
         return bounds
 
     def _lane_bounds(self, index: int, lane: Found, disk: SimulatedDisk) -> Bounds:
@@ -84,41 +87,51 @@ class Checker:
                     first, end = bounds.get(queue, (offset, offset))
                     if offset != end:
                         raise BrokenPromise(f"{queue} has offset {offset} where {end} follows")
-                    self._compare_message(queue, offset, data)
+                    self.compare_message(queue, offset, data)
                     bounds[queue] = first, end + 1
         except StoreError as error:
             raise BrokenPromise(f"a recovered store cannot be read: {error}") from error
         return bounds
 
-    def _compare_message(self, queue: Queue, offset: int, data: memoryview) -> None:
+    def compare_message(self, queue: Queue, offset: int, data: bytes | memoryview) -> None:
+        """Has the queue this message at this offset?"""
         rows = self.ledger.rows.get(queue, [])
         if offset >= len(rows):
             raise BrokenPromise(f"{queue} has a message at offset {offset} that nobody sent")
         if rows[offset] != data:
             raise BrokenPromise(f"{queue} has other bytes at offset {offset}")
 
+    def check_beginning(self, index: int, bounds: Bounds, lowest: int) -> None:
+        """All messages of the segments from `lowest` on are there, and retention took all that are before it."""
+        removed = self.ledger.lanes[index].removed
+        if lowest > removed + 1 or (removed and not lowest):
+            raise BrokenPromise(f"lane {index} begins with segment {lowest}, and retention went to {removed}")
+        for queue, (first, end) in bounds.items():
+            expected = min(end, self.ledger.first_in(queue, lowest))
+            if first != expected:
+                raise BrokenPromise(f"{queue} begins at {first} in segment {lowest}, which begins at {expected}")
+
     def _check_order(self, index: int, bounds: Bounds) -> None:
         """What is there is the beginning of what the lane built, over all of its queues."""
-        places = self.ledger.places
+        placed = self.ledger.placed
         total = sum(end for _, end in bounds.values())
-        last = max((places[queue][end - 1] for queue, (_, end) in bounds.items() if end), default=-1)
+        last = max((placed[queue][end - 1].place for queue, (_, end) in bounds.items() if end), default=-1)
         if last + 1 != total:
             raise BrokenPromise(f"lane {index} has {total} messages, and the last of them was built as {last}")
 
-    def _check_promises(self, bounds: Bounds, promised: Mapping[Queue, int]) -> None:
+    def check_promises(self, bounds: Bounds, promised: Mapping[Queue, int]) -> None:
+        """Nothing that was promised is behind the end of its queue."""
         for queue, count in promised.items():
-            first, end = bounds.get(queue, (0, 0))
+            _, end = bounds.get(queue, (0, 0))
             if end < count:
                 raise BrokenPromise(f"{queue} ends at offset {end} and {count} were acknowledged or read")
-            if first > self.ledger.first[queue]:
-                raise BrokenPromise(f"{queue} begins at {first}, and retention went to {self.ledger.first[queue]}")
 
     def check_again(self, disk: SimulatedDisk, bounds: Bounds, cut: SimulatedDisk, *, power_cut: bool) -> None:
         """Recovering a recovered store changes nothing, also when the power fails right after it (`cut`)."""
-        before = disk.operations
+        before = disk.changes
         if self.check(disk, power_cut=power_cut) != bounds:
             raise BrokenPromise("recovering again gives other messages")
-        if disk.operations != before:
-            raise BrokenPromise(f"recovering again made {disk.operations - before} changes")
+        if disk.changes != before:
+            raise BrokenPromise(f"recovering again made {disk.changes - before} changes")
         if self.check(cut, power_cut=power_cut) != bounds:
             raise BrokenPromise("what recovery found is lost by a power cut right after it")

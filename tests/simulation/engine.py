@@ -1,13 +1,15 @@
 """The real store without its threads, so that a seed decides what happens when.
 
 Nothing of the store is replaced but what makes a run depend on the machine or on other runs: threads (the run takes
-their steps), the clock, the random id of a new store, the lock of the real folder, and the process's list of open
-segments. And what zlib makes of a few names is remembered: it would make the same of them in every recovery.
-Everything that touches the private side of the store for this is in this file.
+their steps), the clock, the random id of a new store, the lock of the real folder (each disk has its own, and only the
+tries of interrupts take the real one), and the process's list of open segments. And what zlib makes of a few names is
+remembered: it would make the same of them in every recovery. Everything that touches the private side of the store for
+this is in this file, and in `recovered.py` what looks at a disk without opening a store on it.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 import threading
@@ -20,23 +22,21 @@ from pathlib import Path, PosixPath
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+from weakref import WeakSet
 
-from store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreUnusable, opened
+from store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreUnusable, opened
 from store.disk import Disk
 from store.flusher import Flusher
-from store.folder import QUARANTINE, read_header
+from store.folder import enter_folder
 from store.footer import pack_names
-from store.format import lane_name
 from store.lane import Lane
-from store.message import MessageBatch
 from store.queue import RequestQueue
 from store.reader import Reader
-from store.recovery import Found, LaneRecovery
-from store.scan import scan_lane
-from store.write import View, Write
+from store.write import Write
 
-KIB = 1 << 10
-SMALL_RING = 512 * KIB
+from .interrupts import Interrupter
+
+SMALL_RING = 512 << 10
 TASKS = ("_seal_full", "_retire", "_clear_away", "_keep_ahead")
 
 
@@ -79,9 +79,18 @@ class _Inline:
         pass
 
 
-class _NoLock:
+class _DiskLock:
+    """The lock of the one store on a simulated disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        _LOCKED.add(disk)
+
     def release(self) -> None:
-        pass
+        _LOCKED.discard(self._disk)
+
+
+_LOCKED: WeakSet[Disk] = WeakSet()
 
 
 class KeptPath(PosixPath):
@@ -99,7 +108,9 @@ def home() -> KeptPath:
     """The folder of all simulated stores. Only folders are real in it; it is removed with the process."""
     holder = tempfile.TemporaryDirectory(prefix="stratalog-simulation-")
     _HOLDERS.append(holder)
-    return KeptPath(holder.name) / "store"
+    made = KeptPath(os.path.realpath(holder.name)) / "store"
+    made.mkdir()
+    return made
 
 
 _HOLDERS: list[tempfile.TemporaryDirectory[str]] = []
@@ -140,24 +151,35 @@ def deterministic() -> Iterator[None]:
         yield
 
 
-def _enter(disk: Disk, folder: Path) -> _NoLock:
+def _enter(disk: Disk, folder: Path) -> _DiskLock:
+    if disk in _LOCKED:
+        raise StoreLocked(f"{folder} is open already")
     try:
         disk.make_folder(folder)
     except OSError as error:
         raise StoreUnusable(f"{folder} cannot be used as a store: {error}") from error  # as the real one does
-    return _NoLock()
+    return _DiskLock(disk)
 
 
 def open_store(
-    disk: Disk, config: StoreConfig, clock: Callable[[], int], chance: random.Random, *, repair: bool = False
+    disk: Disk,
+    config: StoreConfig,
+    clock: Callable[[], int],
+    chance: random.Random,
+    *,
+    repair: bool = False,
+    path: Path | None = None,
+    real_lock: bool = False,
 ) -> MessageStore:
-    """Open a store whose times and new names come from the run."""
+    """Open a store whose times and new names come from the run. `path` is None for `home()`."""
     with ExitStack() as stack:
+        if real_lock:
+            stack.enter_context(mock.patch("store.store.enter_folder", enter_folder))
         stack.enter_context(mock.patch("store.store._now_ms", clock))
         stack.enter_context(mock.patch("store.folder.secrets.token_bytes", chance.randbytes))
         if config.cache is not None:
             stack.enter_context(mock.patch("store.store.MessageStore._ring_bytes", lambda store, lanes: SMALL_RING))
-        store = MessageStore.open(home(), config, disk=disk, repair=repair)
+        store = MessageStore.open(home() if path is None else path, config, disk=disk, repair=repair)
     if config.cache is not None:
         _look_past_the_ring(store._reader)
     return store
@@ -173,7 +195,8 @@ def _look_past_the_ring(reader: Reader) -> None:
 
 
 def abandon(store: MessageStore) -> None:
-    """The process has died: give its memory back, and nothing else."""
+    """The process has died: give its lock and its memory back, and nothing else."""
+    store._lock.release()
     for lane in store._lanes:
         lane.close()
     store._caches.close()
@@ -247,21 +270,27 @@ def settle(store: MessageStore) -> None:
                 break
 
 
-def upkeep_step(store: MessageStore, task: int) -> None:
-    """One of the things that the background does; the caller has them all come again and again."""
+def upkeep_step(store: MessageStore, task: int) -> bool:
+    """One of the things that the background does; the caller has them all come again and again.
+
+    True if this was retention, and it went through.
+    """
     upkeep = store._upkeep
     if task < len(TASKS):
-        _tried(getattr(upkeep, TASKS[task]))
-    elif task == len(TASKS):
+        return _tried(getattr(upkeep, TASKS[task])) and TASKS[task] == "_retire"
+    if task == len(TASKS):
         upkeep._mark_quiet()
     elif store.config.durability == "os":
         _tried(upkeep._force)
+    return False
 
 
-def _tried(task: Callable[[], None]) -> None:
-    """As `Upkeep._try` does it, but for what nobody expects: that would only be noted there."""
+def _tried(task: Callable[[], None]) -> bool:
+    """As `Upkeep._try` does it, but for what nobody expects: that would only be noted there. True if it worked."""
     with suppress(StoreFull, OSError, StoreCorrupt):
         task()
+        return True
+    return False
 
 
 def close_store(store: MessageStore, drain: Callable[[], None]) -> None:
@@ -272,27 +301,40 @@ def close_store(store: MessageStore, drain: Callable[[], None]) -> None:
         store.close()
 
 
-# -- recovery by itself -------------------------------------------------------------------------------
+def lowest_segment(store: MessageStore, lane: int) -> int:
+    """The number of the first segment that the readers of a lane see; 0 if there is none."""
+    view = store._lanes[lane].view
+    return (*view.sealed, *view.open)[0].segment.sequence if view.sealed or view.open else 0
 
 
-def recover(disk: Disk) -> list[Found] | None:
-    """Recover every lane as opening the store does; None if there is no store yet. Raises StoreCorrupt."""
-    header = read_header(disk, home())
-    if header is None:
-        return None
-    quarantine = home() / QUARANTINE
-    return [
-        LaneRecovery(
-            disk, home() / lane_name(lane), lane, header.store_id, quarantine, repair=False, direct=False
-        ).run()
-        for lane in range(header.lanes)
-    ]
+def sealed_count(store: MessageStore, lane: int) -> int:
+    """How many sealed segments the readers of a lane see."""
+    return len(store._lanes[lane].view.sealed)
 
 
-def batches_of(found: Found, segment: Any) -> Iterator[MessageBatch]:
-    """The messages of one recovered segment: of a sealed one, or of the one that is gone on with."""
-    opened = found.resumable[0] if found.resumable is not None else None
-    view = View((), (opened,)) if opened is not None and segment is opened else View((segment,), ())
-    streams = [SimpleNamespace(topic=topic, queue_id=queue_id) for topic, queue_id in found.streams]
-    lane: Any = SimpleNamespace(view=view, streams=streams)
-    return scan_lane(lane)
+def bounds_held(store: MessageStore) -> int:
+    """The bytes that retention counts."""
+    return store._upkeep._held_bytes()
+
+
+def retention_works(store: MessageStore) -> bool:
+    """False behind a removal that could not be forced: nothing more is removed in that life."""
+    return store._upkeep._retires
+
+
+def is_locked(disk: Disk) -> bool:
+    """Is a store open on the disk?"""
+    return disk in _LOCKED
+
+
+@contextmanager
+def stop_at_close(interrupter: Interrupter | None) -> Iterator[None]:
+    """A step of another thread while the main one closes the store: an interrupt may come before it, never inside."""
+    if interrupter is None or interrupter.paused:
+        yield
+        return
+    interrupter.paused = True
+    try:
+        yield
+    finally:
+        interrupter.paused = False

@@ -8,11 +8,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from store import StoreError
+from store.format import RETIRED_PREFIX
 from store.testing import MANNERS, Fault, Kind, Manner, Operation, SimulatedDisk
 
 from .check import BrokenPromise
-from .engine import deterministic
-from .world import Shape, World, draw_shape
+from .damage import harm
+from .engine import abandon, bounds_of, deterministic, open_store
+from .ledger import Bounds
+from .repairs import RepairTrial
+from .shape import Shape, draw_settings, draw_shape
+from .world import World
 
 FAULTY: tuple[Kind, ...] = (
     "write", "force", "truncate", "reserve", "open", "create", "rename", "remove", "make_folder", "force_folder",
@@ -28,7 +34,10 @@ class Effort:
         subsets: survivor subsets tried at each of them.
         nested: the share of states whose recovery is crashed as well, at one of its operations ...
         depth: ... and how deep: crashes of recoveries of crashed recoveries.
-        again: the share of states that are recovered a second and a third time.
+        again: the share of states that are recovered a second and a third time;
+        opened: ... that are opened by other settings, all of the store, and lose their power then;
+        repairs: ... that are damaged and repaired as well;
+        crashes: the share of a repair's operations before which it is crashed.
     """
 
     moments: float = 1.0
@@ -36,6 +45,9 @@ class Effort:
     nested: float = 0.3
     depth: int = 2
     again: float = 0.25
+    opened: float = 0.04
+    repairs: float = 0.12
+    crashes: float = 0.1
 
 
 @dataclass
@@ -50,6 +62,7 @@ class Tally:
     again: int = 0
     manners: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)  # of the operation that the crash came before
+    parts: Counter[str] = field(default_factory=Counter)  # of the schedule: how many states or events of each
     messages: int = 0
     faults: Counter[str] = field(default_factory=Counter)  # injected errors that struck
     outcomes: Counter[str] = field(default_factory=Counter)  # what the store raised then
@@ -61,6 +74,7 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.manners.update(other.manners)
         self.kinds.update(other.kinds)
+        self.parts.update(other.parts)
         self.faults.update(other.faults)
         self.outcomes.update(other.outcomes)
         self.violations += other.violations
@@ -94,42 +108,95 @@ class Explorer:
         if world.disk.is_forced():
             del manners[1:]  # a cut takes nothing: every one leaves the same
         for manner in manners:
-            self._crash(world, world.disk, manner, operation, 0, power_cut=manner != "all")
+            kill = manner == "all" and world.may("kills")
+            self._crash(world, world.disk, manner, operation, 0, power_cut=not kill)
 
     def _crash(
         self, world: World, disk: SimulatedDisk, manner: Manner, operation: Operation, level: int, *, power_cut: bool
     ) -> None:
-        """Crash a disk, and try what is left."""
-        tally, chance, effort = self.tally, self._chance, self.effort
+        """Crash a disk, and try what is left. Without `power_cut` it was a kill."""
+        tally, chance = self.tally, self._chance
         if disk.is_forced() and disk.fingerprint() in self._tried:
             tally.same += 1  # a cut takes nothing, and this was tried
             return
-        left = disk.crash(chance, manner)
-        mark = left.fingerprint()
+        left = disk.crash(chance, manner) if power_cut else disk.kill()
+        mark = left.fingerprint() if left.is_forced() else hash((left.fingerprint(), "unforced"))
         if mark in self._tried:
             tally.same += 1
             return
         self._tried.add(mark)
+        self._count(world, manner, operation, level, power_cut=power_cut)
+        try:
+            self._try(world, left, level, power_cut=power_cut)
+        except (BrokenPromise, StoreError) as error:
+            how = manner if power_cut else "kill"
+            where = f"seed {world.seed}, operation {world.disk.operations} ({operation.kind}), {how}, level {level}"
+            raise BrokenPromise(f"{where}: {error}") from error
+
+    def _count(self, world: World, manner: Manner, operation: Operation, level: int, *, power_cut: bool) -> None:
+        tally, parts = self.tally, self.tally.parts
         tally.states += 1
         tally.in_recovery += level > 0
-        tally.manners[manner] += 1
+        tally.manners[manner if power_cut else "kill"] += 1
         tally.kinds[operation.kind] += 1
+        parts[f"{world.shape.lanes} lanes"] += 1
+        parts[f"generation {min(world.generation, 3)}"] += 1
+        parts["behind removed segments"] += any(lane.removed for lane in world.ledger.lanes)
+        parts["in a removal or recycling"] += operation.path.name.startswith(RETIRED_PREFIX)
+        parts["behind a kill"] += world.killed
+        parts["of a relative path"] += world.shape.relative
+
+    def _try(self, world: World, left: SimulatedDisk, level: int, *, power_cut: bool) -> None:
+        """Try what a crash left: recovered, opened, damaged and repaired, crashed again."""
+        tally, chance, effort = self.tally, self._chance, self.effort
+        opened = left.copy() if chance.random() < effort.opened and world.may("settings") else None
+        harmed = left.copy() if chance.random() < effort.repairs and world.may("repair") else None
         if level < effort.depth and chance.random() < effort.nested:
 
             def beside(inner: Operation) -> None:
                 if chance.random() < 0.3:
-                    self._crash(world, left, chance.choice(MANNERS), inner, level + 1, power_cut=power_cut)
+                    # Of a kill's remains some are not forced yet: a cut takes them, another kill does not.
+                    kill = not power_cut and chance.random() < 0.3
+                    self._crash(world, left, chance.choice(MANNERS), inner, level + 1, power_cut=not kill)
 
             left.on_operation = beside
+        bounds = world.checker.check(left, power_cut=power_cut)
+        left.on_operation = None
+        if chance.random() < effort.again:
+            tally.again += 1
+            world.checker.check_again(left, bounds, left.crash(chance, "none"), power_cut=power_cut)
+        if opened is not None:
+            self._open(world, opened, bounds, power_cut=power_cut)
+        if harmed is not None:
+            self._repair(world, harmed, bounds)
+
+    def _open(self, world: World, disk: SimulatedDisk, bounds: Bounds, *, power_cut: bool) -> None:
+        """Open all of the store by other settings; a power cut right after it takes nothing."""
+        self.tally.parts["opened by other settings"] += 1
+        settings = draw_settings(self._chance, world.shape.parts)
+        store = open_store(disk, settings.config(world.shape.lanes), lambda: world.now_ms, random.Random(0))
+        found = {queue: bounds_of(store, queue) for queue in bounds}
+        abandon(store)
+        if found != bounds:
+            raise BrokenPromise(f"opened by {settings}, the store has {found} in place of {bounds}")
+        if world.checker.check(disk.crash(self._chance, "none"), power_cut=power_cut) != bounds:
+            raise BrokenPromise(f"what opening by {settings} found is lost by a power cut right after it")
+
+    def _repair(self, world: World, disk: SimulatedDisk, bounds: Bounds) -> None:
+        """Damage a file, and repair; the same with crashes inside the repair."""
+        done = harm(disk, self._chance, world.old_copies)
+        if done is None:
+            return
+        how, words, lanes = done
+        parts = self.tally.parts
+        parts[f"repaired: {how}"] += 1
+        trial = RepairTrial(world.checker, disk, bounds, lanes)
         try:
-            bounds = world.checker.check(left, power_cut=power_cut)
-            left.on_operation = None
-            if chance.random() < effort.again:
-                tally.again += 1
-                world.checker.check_again(left, bounds, left.crash(chance, "none"), power_cut=power_cut)
-        except BrokenPromise as error:
-            where = f"seed {world.seed}, operation {world.disk.operations} ({operation.kind}), {manner}, level {level}"
-            raise BrokenPromise(f"{where}: {error}") from error
+            trial.run(self._chance, self.effort.crashes)
+        except (BrokenPromise, StoreError) as error:
+            raise BrokenPromise(f"{words}: {error}") from error
+        parts["repaired"] += 1
+        parts["crashed in a repair"] += len(trial.cuts)
 
 
 def draw_fault(chance: random.Random) -> Fault:
@@ -157,6 +224,7 @@ def explore(
         world.run()
     tally.messages = sum(len(rows) for rows in world.ledger.rows.values())
     tally.outcomes.update(world.outcomes)
+    tally.parts.update(world.reached)
     for fault in faults:
         if fault.struck:
             tally.faults[f"{errno.errorcode[fault.error]} on {fault.kind}"] += fault.struck

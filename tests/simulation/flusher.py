@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from store import StoreError
 from store.flusher import Flusher
+from store.format import align_up
 from store.write import Write
 
 from .engine import build_step, fail_step, is_ready, write_step
@@ -25,13 +26,14 @@ class LifeEnds(BaseException):
 class SteppedFlusher:
     """One thread of a lane's flusher. `stage` is what the next `step` does."""
 
-    def __init__(self, index: int, flusher: Flusher, ledger: Ledger) -> None:
+    def __init__(self, index: int, flusher: Flusher, ledger: Ledger, clock_ms: Callable[[], int]) -> None:
         self.index = index
         self.lane = flusher.lane
         self.stage: Stage = "build"
         self.running = False  # inside a step: a nested one must leave it alone
         self._flusher = flusher
         self._ledger = ledger
+        self._clock_ms = clock_ms
         self._writes: deque[Write] = deque()
         self._polls = 0  # in a row, for nothing
 
@@ -48,7 +50,9 @@ class SteppedFlusher:
             self.stage = "ended"
         finally:
             self.running = False
-        self._ledger.note_built(self.index)
+        segment, lane = self.lane.segment, self.lane
+        sequence, base = (segment.sequence, segment.base or 0) if segment is not None else (0, 0)
+        self._ledger.note_built(self.index, sequence, align_up(lane.tail - base), self._clock_ms())
         self._ledger.note_answers(self.index)
 
     def _step(self) -> None:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from store import MessageStore, StoreConfig
 from store.testing import SimulatedDisk
 
-from .engine import KIB, close_store, deterministic, home, open_store, settle, upkeep_step
+from .engine import close_store, deterministic, home, open_store, settle, upkeep_step
+from .shape import KIB
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 VERSION = 1

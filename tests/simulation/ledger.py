@@ -1,9 +1,12 @@
-"""What a run knows of its messages: what was built, in which order, and what was promised."""
+"""What a run knows of its messages: what was built, in which order and where, and what was promised."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from store import StoreFull
@@ -12,6 +15,7 @@ from store.testing import History
 from store.testing.history import Send
 
 Queue = tuple[str, int]
+Bounds = dict[Queue, tuple[int, int]]
 
 
 class Handed(NamedTuple):
@@ -23,13 +27,26 @@ class Handed(NamedTuple):
     sends: list[Send]
 
 
+class Placed(NamedTuple):
+    """Where a message was built: its place in its lane's order, its segment, where its frame ends there, and when."""
+
+    place: int
+    sequence: int
+    end: int
+    time_ms: int
+
+
 @dataclass
 class LaneLedger:
-    """One lane: requests on their way, and the order in which its messages were built."""
+    """One lane: requests on their way, the order in which its messages were built, and what retention did.
+
+    `removed`: the highest number of a segment that retention took, or began to take.
+    """
 
     handed: deque[Handed] = field(default_factory=deque)
     built: deque[Handed] = field(default_factory=deque)
     length: int = 0
+    removed: int = 0
 
 
 class Ledger:
@@ -37,28 +54,44 @@ class Ledger:
 
     Attributes:
         rows: each queue's messages from offset 0 on, as they were built; what is behind `promised` may vanish.
-        places: for each message of `rows`, its place in its lane's order.
+        placed: for each message of `rows`, where it was built.
         answered: how many of them were acknowledged, or read by a consumer.
         forced: how many of them were promised to survive a power cut.
-        first: the offset below which retention took them.
+        lazy: the answers of this life do not wait for forces.
     """
 
-    def __init__(self, lanes: int, *, lazy: bool) -> None:
-        self.lazy = lazy  # answers do not wait for forces
+    def __init__(self, lanes: int) -> None:
+        self.lazy = False
         self.lanes = [LaneLedger() for _ in range(lanes)]
         self.rows: defaultdict[Queue, list[bytes]] = defaultdict(list)
-        self.places: defaultdict[Queue, list[int]] = defaultdict(list)
+        self.placed: defaultdict[Queue, list[Placed]] = defaultdict(list)
         self.answered: defaultdict[Queue, int] = defaultdict(int)
         self.forced: defaultdict[Queue, int] = defaultdict(int)
-        self.first: defaultdict[Queue, int] = defaultdict(int)
         self.lane_of: dict[Queue, int] = {}
         self.refused = 0
         self.life = 0
         self.history = History()
 
-    def promised(self, *, power_cut: bool) -> dict[Queue, int]:
+    def promised(self, *, power_cut: bool) -> Mapping[Queue, int]:
         """How many messages of each queue must be there."""
-        return self.forced if power_cut and self.lazy else self.answered
+        return self.forced if power_cut else self.answered
+
+    def queues_of(self, lane: int) -> list[Queue]:
+        """The queues of a lane that have messages."""
+        return [queue for queue in self.rows if self.lane_of[queue] == lane]
+
+    def first_in(self, queue: Queue, sequence: int) -> int:
+        """The first offset of a queue in the segment with this number or a later one."""
+        return bisect_left(self.placed[queue], sequence, key=attrgetter("sequence"))
+
+    def newest_ms(self, lane: int, sequence: int) -> int:
+        """When the newest message of a segment was built; 0 if it has none."""
+        times = [
+            placed.time_ms
+            for queue in self.queues_of(lane)
+            for placed in self.placed[queue][self.first_in(queue, sequence) : self.first_in(queue, sequence + 1)]
+        ]
+        return max(times, default=0)
 
     def hand(self, lane: int, request: Ticket, queues: list[Queue], datas: list[bytes]) -> None:
         """A request was handed over."""
@@ -67,8 +100,8 @@ class Ledger:
             self.lane_of[queue] = lane
         self.lanes[lane].handed.append(Handed(request, queues, datas, sends))
 
-    def note_built(self, index: int) -> None:
-        """Look which requests have got their offsets."""
+    def note_built(self, index: int, sequence: int, end: int, time_ms: int) -> None:
+        """Look which requests have got their offsets; their frame ends at `end` of segment `sequence`."""
         lane = self.lanes[index]
         while lane.handed:
             head = lane.handed[0]
@@ -86,7 +119,7 @@ class Ledger:
                 rows = self.rows[queue]
                 assert offset == len(rows), f"offset {offset} of {queue} was given where {len(rows)} follows"
                 rows.append(data)
-                self.places[queue].append(lane.length)
+                self.placed[queue].append(Placed(lane.length, sequence, end, time_ms))
                 lane.length += 1
             lane.built.append(lane.handed.popleft())
 
@@ -101,7 +134,7 @@ class Ledger:
                     self.history.unknown(send)
                 else:
                     self.history.acknowledged(send, offset)
-                    self.answered[queue] = max(self.answered[queue], offset + 1)
+                    self._answer(queue, offset)
             if not head.datas and not failed:
                 for queue, lane_index in self.lane_of.items():
                     if lane_index == index:
@@ -110,10 +143,22 @@ class Ledger:
     def note_read(self, queue: Queue, offset: int) -> None:
         """A consumer was given a message: it may not vanish any more."""
         if not self.lazy:
-            self.answered[queue] = max(self.answered[queue], offset + 1)
+            self._answer(queue, offset)
 
-    def crashed(self, bounds: dict[Queue, tuple[int, int]]) -> None:
-        """The store was recovered with these (first, next) offsets: that is the truth from now on."""
+    def _answer(self, queue: Queue, offset: int) -> None:
+        self.answered[queue] = max(self.answered[queue], offset + 1)
+        if not self.lazy:
+            self.forced[queue] = self.answered[queue]
+
+    def opened(self) -> None:
+        """The store was opened with all that was recovered: none of it may vanish any more."""
+        for queue, rows in self.rows.items():
+            self.answered[queue] = self.forced[queue] = len(rows)
+
+    def crashed(self, bounds: Bounds) -> None:
+        """The store was recovered with these (first, next) offsets. That is the truth from now on, though no more of
+        it is promised before the store was opened.
+        """
         self.life += 1
         for lane in self.lanes:
             for head in (*lane.handed, *lane.built):
@@ -122,13 +167,13 @@ class Ledger:
             lane.handed.clear()
             lane.built.clear()
         for queue, rows in self.rows.items():
-            first, end = bounds.get(queue, (0, 0))
+            _, end = bounds.get(queue, (0, 0))
             del rows[end:]
-            del self.places[queue][end:]
-            self.answered[queue] = self.forced[queue] = end
-            self.first[queue] = max(self.first[queue], first)
+            del self.placed[queue][end:]
+            self.answered[queue] = min(self.answered[queue], end)
+            self.forced[queue] = min(self.forced[queue], end)
         for index, lane in enumerate(self.lanes):
-            lane.length = sum(len(rows) for queue, rows in self.rows.items() if self.lane_of[queue] == index)
+            lane.length = sum(len(self.rows[queue]) for queue in self.queues_of(index))
 
 
 def _offsets(request: Ticket) -> list[int]:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import gc
 import random
+import traceback
 
 from .check import BrokenPromise
 from .explore import Effort, Tally, draw_fault, explore
+from .shape import PARTS, Part, draw_shape
 
 FAULTY = 4  # one seed in so many meets an error
 
 
-def try_seed(seed: int) -> Tally:
-    """One run; a violation is in the tally."""
+def try_seed(seed: int, parts: frozenset[Part] = PARTS) -> Tally:
+    """One run; a violation is in the tally, with the command that replays it."""
     gc.set_threshold(20_000, 50)  # stores come and go by the thousand, and few of their objects are in cycles
     chance = random.Random(f"fault {seed}")
     faults = [draw_fault(chance)] if seed % FAULTY == FAULTY - 1 else []
     try:
-        return explore(seed, effort=Effort(subsets=5, again=0.1), faults=faults)
+        shape = draw_shape(random.Random(f"shape {seed}"), parts)
+        return explore(seed, shape, Effort(subsets=5, again=0.1), faults=faults)
     except BrokenPromise as error:
-        return Tally(seeds=1, violations=[str(error)])
+        said = str(error)
     except Exception as error:
-        return Tally(seeds=1, violations=[f"seed {seed}: {type(error).__name__}: {error}"])
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"seed {seed}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+    without = ",".join(sorted(PARTS - parts))
+    again = f"python -m tests.simulation --first {seed} --seeds 1{f' --without {without}' if without else ''}"
+    return Tally(seeds=1, violations=[f"{said}\n    run it again: {again}"])

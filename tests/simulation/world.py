@@ -2,83 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
 
-from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StorePoisoned, StoreUnreadable
-from store.config import Alignment, Durability
-from store.request import Barrier, Group, Ticket
+from store import MessageStore, StoreError
+from store.format import lane_name
 from store.testing import Fault, Operation, SimulatedDisk
 
+from .callers import Callers, lowest_segments
 from .check import BrokenPromise, Checker
 from .engine import (
-    KIB,
     TASKS,
     abandon,
     apart,
-    bounds_of,
     close_store,
-    contents_of,
     feed_cache,
     flushers_of,
+    home,
+    is_locked,
     lanes_of,
     open_store,
+    retention_works,
+    stop_at_close,
     threads_of,
     upkeep_step,
 )
 from .flusher import LifeEnds, SteppedFlusher, stop_before_completion
-from .ledger import Ledger, Queue
+from .interrupts import HOWS, How, Interrupter
+from .ledger import Bounds, Ledger
+from .retention import check_removed, note_removal
+from .shape import Part, Settings, Shape
 
-HELD_STEPS = 12
-SMALL_CACHE = CacheConfig(heap_bytes=32 * KIB, off_heap_bytes=64 * KIB, block_bytes=4 * KIB, edge_bytes=16 * KIB)
 OnMoment = Callable[["World", Operation], None]
+CLOSING: dict[How, int] = {"operation": 12, "line": 500}  # steps, about; behind the last one comes nothing
+PLACES: dict[How, str] = {"operation": "an operation", "line": "a line"}
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What kind of run it is."""
-
-    lanes: int = 1
-    durability: Durability = "force"
-    alignment: Alignment = "adaptive"
-    queues: int = 3
-    typical_bytes: int = 700
-    large_bytes: int = 6_000
-    retention_bytes: int | None = None
-    retention_ms: int | None = None
-    steps: int = 120
-    lives: int = 2
-    cached: bool = False
-
-    def config(self) -> StoreConfig:
-        """The smallest segments there are."""
-        return StoreConfig(
-            lanes=self.lanes, durability=self.durability, alignment=self.alignment,
-            segment_bytes=64 * KIB, max_message_bytes=90 * KIB, max_frame_bytes=16 * KIB, recent_bytes=0,
-            retention_bytes=self.retention_bytes, retention_ms=self.retention_ms, memory_limit_bytes=0,
-            cache=SMALL_CACHE if self.cached else None, read_cache_bytes=64 * KIB if self.cached else 0,
-        )  # fmt: skip
-
-
-def draw_shape(chance: random.Random) -> Shape:
-    """A shape for a seed."""
-    recycling = chance.random() < 0.6
-    return Shape(
-        lanes=chance.choice((1, 1, 2)),
-        durability=chance.choice(("force", "force", "force", "os")),
-        alignment=chance.choice(("pad", "trim", "adaptive")),
-        queues=chance.choice((1, 3, 6)),
-        typical_bytes=chance.choice((60, 700, 2_000)),
-        large_bytes=chance.choice((3_000, 9_000, 14_000)),
-        retention_bytes=chance.choice((70, 140)) * KIB if recycling else None,
-        retention_ms=chance.choice((None, None, 2_000)),
-        steps=chance.choice((60, 150, 300)),
-        lives=chance.choice((1, 2, 4)),
-        cached=chance.random() < 0.3,
-    )
+@cache
+def elsewhere() -> Path:
+    """Another working directory, in which a relative path leads to a folder of the same name."""
+    folder = home().parent / "elsewhere"
+    folder.mkdir()
+    return folder
 
 
 class World:
@@ -92,60 +61,105 @@ class World:
     ) -> None:
         self.seed = seed
         self.shape = shape
+        self.settings = shape.lives[0]
         self.chance = random.Random(f"world {seed}")
         self._feeding = random.Random(f"feeding {seed}")
         self.disk = SimulatedDisk()
-        self.ledger = Ledger(shape.lanes, lazy=shape.durability == "os")
+        self.ledger = Ledger(shape.lanes)
         self.checker = Checker(self.ledger)
         self.now_ms = 1_700_000_000_000
         self.operations: list[Operation] = []
         self.outcomes: Counter[str] = Counter()  # errors that the store raised, by name
+        self.reached: Counter[str] = Counter()  # parts of the schedule
+        self.old_copies: dict[Path, bytes] = {}  # of files, from earlier in this life
+        self.generation = 0  # how many deaths the disk has seen since the store was last closed
+        self.killed = False  # an earlier life was killed, and its disk has not lost its power since
         self._faults = list(faults)
         self._faults_at = random.Random(f"faults {seed}").randrange(-5, shape.steps // 2)  # negative: before opening
         self._on_moment = on_moment
-        self._serial = 0
         self._nested = False
         self._dies_at = 0
         self._left: SimulatedDisk | None = None
-        self._held: Any = None
+        self._interrupter: Interrupter | None = None
+        self._broken: BrokenPromise | None = None
         self.store: MessageStore | None = None
+        self.callers = Callers(shape, seed, self.chance, self.ledger, self._note)
         self._flushers: list[SteppedFlusher] = []
+        self._copying = random.Random(f"copies {seed}")
+
+    def _note(self, outcome: str) -> None:
+        self.outcomes[outcome] += 1
+
+    def may(self, part: Part) -> bool:
+        """Is this part of the schedule in use?"""
+        return part in self.shape.parts
 
     # -- lives ----------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """All lives, and a look at everything at the end. Raises BrokenPromise."""
-        for life in range(self.shape.lives):
-            self._live(last=life == self.shape.lives - 1)
-        self.disk.inject()
-        self._begin()
-        self._end(abandon)
+        began_in = os.getcwd()
+        try:
+            for life, settings in enumerate(self.shape.lives):
+                self._set(settings)
+                self._live(last=life == len(self.shape.lives) - 1)
+            self.disk.inject()
+            self._begin()
+            self._end(abandon)
+        finally:
+            os.chdir(began_in)
+        if self._broken is not None:
+            raise self._broken
+
+    def _set(self, settings: Settings) -> None:
+        if settings != self.settings:
+            self.reached["opened by other settings"] += 1
+        self.settings = settings
+        self.ledger.lazy = settings.durability == "os"
+        self.old_copies.clear()
 
     def _live(self, *, last: bool) -> None:
         chance = self.chance
         length = chance.randrange(self.shape.steps // 2, self.shape.steps + 1)
+        if self.may("interrupts") and chance.random() < 0.4:
+            self._try_interrupted_opens()
         self._dies_at = self.disk.operations + chance.randrange(1, length) if chance.random() < 0.4 else 0
+        kill = self.may("kills") and chance.random() < 0.5
         try:
             if self._begin():
                 for number in range(length):
                     self._inject(number)
                     self.step()
-            if chance.random() < 0.5 or last:
+            if chance.random() < 0.4 or last:
                 self._dies_at = 0
-                self._close()
-                return
+                if self._close():
+                    return
+                kill = True
         except LifeEnds:
-            pass
-        died, self._dies_at = self._dies_at > 0, 0
-        power_cut = chance.random() < 0.7
-        left = self._left or self.disk.crash(chance, None if power_cut else "all")
+            self.reached["died at an operation"] += 1
+        self._dies_at = 0
+        self._die(kill=kill)
+
+    def _die(self, *, kill: bool) -> None:
+        """The process ends, or the power; the next life finds what is left."""
+        chance = self.chance
+        ended = self._left or self.disk
+        left = ended.kill() if kill else ended.crash(chance)
         self._end(abandon)
         self._left = None
-        # Sometimes the store is opened on what the crash left, sometimes on what a recovery made of it.
-        looked_at = left if chance.random() < 0.5 else left.copy()
-        power_cut = power_cut or died
-        self.ledger.crashed(self.checker.check(looked_at, power_cut=power_cut))
+        # Sometimes the store is opened on what the crash left, sometimes on what a recovery made of it. What a kill
+        # left stays as it is: a recovery would force it.
+        looked_at = left if not kill and chance.random() < 0.5 else left.copy()
+        self._recovered(self.checker.check(looked_at, power_cut=not kill))
+        self.generation += 1
+        self.killed = kill
+        self.reached["killed" if kill else "power cut"] += 1
         self.disk = left
+
+    def _recovered(self, bounds: Bounds) -> None:
+        """The next life begins with these messages."""
+        self.ledger.crashed(bounds)
+        self.old_copies.clear()
 
     def _begin(self) -> bool:
         """Open the store, and look at all it has. False if it refused because of a fault."""
@@ -158,9 +172,17 @@ class World:
             self.outcomes[type(error).__name__] += 1
             self.disk.on_operation = None
             return False
+        self.ledger.opened()
         if not self.disk.faults_struck:
-            self._look_at_everything()
+            self.look_at(self.store, self.settings)
         return True
+
+    def look_at(self, store: MessageStore | None, settings: Settings) -> None:
+        """Look at everything that an opened store has. Raises BrokenPromise."""
+        assert store is not None
+        bounds = self.callers.look_at_everything(store, settings)
+        for index, lowest in enumerate(lowest_segments(store)):
+            self.checker.check_beginning(index, bounds[index], lowest)
 
     def _inject(self, step: int) -> None:
         """Set the faults, once, when their step has come."""
@@ -170,48 +192,145 @@ class World:
 
     def _open(self) -> None:
         self.disk.on_operation = self._before
-        names = random.Random(f"names {self.seed}")
-        store = self.store = open_store(self.disk, self.shape.config(), lambda: self.now_ms, names)
+        path = None
+        if self.shape.relative:
+            os.chdir(home().parent)
+            path = Path(home().name)
+        store = self.store = open_store(
+            self.disk, self.settings.config(self.shape.lanes), self._clock_ms, self._names(), path=path
+        )
+        if self.shape.relative:
+            self._go_elsewhere()
         for lane, _ in lanes_of(store):
             stop_before_completion(lane, self._beside)
         self._flushers = [
-            SteppedFlusher(index, flusher, self.ledger)
+            SteppedFlusher(index, flusher, self.ledger, self._clock_ms)
             for index, flusher in enumerate(flushers_of(store))
             for _ in range(threads_of(store))
         ]
 
-    def _close(self) -> None:
-        if self.store is not None:
-            close_store(self.store, self._drain)
-        poisoned = self.store is not None and self.store.stats()["poisoned"] is not None
+    def _names(self) -> random.Random:
+        return random.Random(f"names {self.seed}")
+
+    def _clock_ms(self) -> int:
+        return self.now_ms
+
+    def _go_elsewhere(self) -> None:
+        """Change the working directory: the path that the store was given leads to another folder now."""
+        self.reached["working directory changed"] += 1
+        os.chdir(elsewhere())
+        told, self.disk.on_operation = self.disk.on_operation, None
+        for lane in range(self.shape.lanes):
+            self.disk.make_folder(elsewhere() / home().name / lane_name(lane))
+        self.disk.on_operation = told
+
+    def _close(self) -> bool:
+        """Close the store. False if it was interrupted, and the process ends by that."""
+        if self.store is not None and not self._close_store(self.store):
+            return False
+        poisoned = self.store is None or self.store.stats()["poisoned"] is not None
+        if is_locked(self.disk):
+            raise BrokenPromise("a closed store is locked")
         left = self.disk.crash(self.chance, None if poisoned else "none")
         self._end(lambda store: None)
-        self.ledger.crashed(self.checker.check(left.copy(), power_cut=poisoned))
-        self.disk = left
+        self._recovered(self.checker.check(left.copy(), power_cut=poisoned))
+        self.disk, self.killed = left, False
+        return True
+
+    def _close_store(self, store: MessageStore) -> bool:
+        chance = self.chance
+        if self.may("interrupts") and chance.random() < 0.5:
+            how = chance.choice(HOWS)
+            interrupter = self._interrupter = Interrupter(how, chance.randrange(1, CLOSING[how]))
+            try:
+                with interrupter.watching():
+                    close_store(store, self._drain)
+            except KeyboardInterrupt:
+                self.reached[f"close interrupted at {PLACES[how]}"] += 1
+                if chance.random() < 0.4:
+                    return False
+            finally:
+                self._interrupter = None
+        close_store(store, self._drain)
+        return True
 
     def _end(self, how: Callable[[MessageStore], None]) -> None:
         if self.store is not None:
             how(self.store)
-        self.store, self._flushers, self._held = None, [], None
+        self.store, self._flushers = None, []
+        self.callers.let_go()
         self.disk.on_operation = None
 
     def _drain(self) -> None:
         while any(flusher.stage != "ended" for flusher in self._flushers):
             for flusher in self._flushers:
-                flusher.step()
+                if self._interrupter is not None:
+                    self._interrupter.step("line")  # it is waited for here
+                with stop_at_close(self._interrupter):
+                    flusher.step()
+
+    # -- interrupts of open ---------------------------------------------------------------------------
+
+    def _try_interrupted_opens(self) -> None:
+        """Interrupt the opening that comes now, on copies of the disk; sometimes the run goes on with one of them."""
+        chance = self.chance
+        for how in HOWS:
+            disk = self.disk.copy()
+            total = self._open_interrupted(self.disk.copy(), Interrupter(how)).steps
+            if not total:
+                continue
+            interrupter = self._open_interrupted(disk, Interrupter(how, chance.randrange(1, total + 1)))
+            if interrupter.struck:
+                self.reached[f"open interrupted at {PLACES[how]}"] += 1
+            place = f"{how} {interrupter.at} of {total} of an opening was interrupted"
+            try:
+                self.checker.check(disk.crash(chance), power_cut=True)
+                self.checker.check(disk.copy(), power_cut=False)
+                self._open_after_interrupt(disk.copy())
+            except (BrokenPromise, StoreError) as error:
+                raise BrokenPromise(f"{place}: {error}") from error
+            if chance.random() < 0.3:
+                self.disk = disk
+
+    def _open_interrupted(self, disk: SimulatedDisk, interrupter: Interrupter) -> Interrupter:
+        config = self.settings.config(self.shape.lanes)
+        disk.on_operation = lambda operation: interrupter.step("operation")
+        try:
+            with apart(), interrupter.watching():
+                store = open_store(disk, config, self._clock_ms, self._names(), real_lock=True)
+            abandon(store)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            disk.on_operation = None
+        return interrupter
+
+    def _open_after_interrupt(self, disk: SimulatedDisk) -> None:
+        """The next opening works, and has everything; a lock that was left would refuse it."""
+        with apart():
+            config = self.settings.config(self.shape.lanes)
+            store = open_store(disk, config, self._clock_ms, self._names(), real_lock=True)
+            self.look_at(store, self.settings)
+            abandon(store)
 
     # -- moments --------------------------------------------------------------------------------------
 
     def _before(self, operation: Operation) -> None:
         """Before each operation of the disk: tell of it, die, or let another thread go on first."""
+        if home() not in (operation.path, *operation.path.parents):
+            self._broken = BrokenPromise(f"{operation.kind} of {operation.path}, which is not in the store's folder")
+            raise self._broken
         self.operations.append(operation._replace(path=operation.path.relative_to(operation.path.parents[1])))
-        self._note_retention()
+        if self.settings.retires and note_removal(operation, self.disk, self.ledger, self.settings, self.now_ms):
+            self.reached["segments removed"] += 1
         if self._on_moment is not None:
             with apart():
                 self._on_moment(self, operation)
         if self._dies_at and self.disk.operations >= self._dies_at:
-            self._left = self.disk.crash(self.chance)
+            self._left = self.disk.copy()
             raise LifeEnds
+        if self._interrupter is not None:
+            self._interrupter.step("operation")
         if operation.kind == "force":
             self._beside()
 
@@ -222,7 +341,8 @@ class World:
         self._nested = True
         try:
             for _ in range(self.chance.randrange(1, 5)):
-                self._step_beside()
+                with stop_at_close(self._interrupter):
+                    self._step_beside()
         finally:
             self._nested = False
 
@@ -236,145 +356,44 @@ class World:
             self.chance.choice(able).step()
         self._feed()
 
-    def _note_retention(self) -> None:
-        """Where the readers' view of each queue begins now: what is before it may be gone."""
-        if self.store is not None and (self.shape.retention_bytes is not None or self.shape.retention_ms is not None):
-            for queue in self.ledger.rows:
-                try:
-                    first, _ = bounds_of(self.store, queue)
-                except OSError:
-                    self.outcomes["OSError of a read"] += 1
-                    if not self.disk.faults_struck:
-                        raise
-                    first = len(self.ledger.rows[queue])  # unknown: any may be gone
-                self.ledger.first[queue] = max(self.ledger.first[queue], first)
-
     # -- steps ----------------------------------------------------------------------------------------
 
     def step(self) -> None:
         """One thing that somebody does."""
-        chance = self.chance
+        chance, store = self.chance, self.store
+        assert store is not None
         draw = chance.random()
         if draw < 0.34:
-            self._produce()
+            self.callers.produce(store, self.settings, self.disk)
         elif draw < 0.82:
             chance.choice(self._flushers).step()
         elif draw < 0.92:
             self._upkeep()
         elif draw < 0.97:
-            self._consume()
+            self.callers.consume(store, self.settings, self.disk)
         else:
             self.now_ms += chance.choice((0, 1, 40, 700, -5))
         self._feed()
-        self._note_retention()
+        self._keep_copy()
+        if self._broken is not None:
+            raise self._broken
 
     def _feed(self) -> None:
         """The thread of the cache gets on now and then, at any moment; it touches no file."""
-        if self.shape.cached and self.store is not None and self._feeding.random() < 0.3:
+        if self.settings.cached and self.store is not None and self._feeding.random() < 0.3:
             feed_cache(self.store)
+
+    def _keep_copy(self) -> None:
+        """Somebody makes a copy of a segment's file, to put it back later."""
+        if self.may("repair") and self._copying.random() < 0.02:
+            paths = [path for path, _ in self.disk.sizes() if path.suffix == ".seg"]
+            if paths:
+                path = self._copying.choice(paths)
+                self.old_copies[path] = self.disk.bytes_of(path)
 
     def _upkeep(self) -> None:
         assert self.store is not None
-        upkeep_step(self.store, self.chance.randrange(len(TASKS) + 2))
+        retired = upkeep_step(self.store, self.chance.randrange(len(TASKS) + 2))
+        if retired and retention_works(self.store):
+            check_removed(self.store, self.settings)
 
-    def _message(self) -> tuple[Queue, bytes]:
-        chance, shape = self.chance, self.shape
-        queue = "t", chance.randrange(shape.queues)
-        self._serial += 1
-        draw = chance.random()
-        if draw < 0.002:
-            size = chance.randrange(50 * KIB, 90 * KIB)
-        elif draw < 0.1:
-            size = chance.randrange(shape.large_bytes)
-        else:
-            size = chance.randrange(2 * shape.typical_bytes)
-        head = b"%d.%d;" % (self.seed, self._serial)
-        return queue, head + chance.randbytes(max(0, size - len(head)))
-
-    def _produce(self) -> None:
-        """A few messages, a batch, or a barrier."""
-        assert self.store is not None
-        store, chance = self.store, self.chance
-        draw = chance.random()
-        try:
-            if draw < 0.08:
-                index = chance.randrange(self.shape.lanes)
-                barrier: Ticket = Barrier()
-                lanes_of(store)[index][1].put(barrier, wait=False)
-                self.ledger.hand(index, barrier, [], [])
-            elif draw < 0.2:
-                self._produce_batch(store)
-            else:
-                for _ in range(chance.choice((1, 1, 2, 5))):
-                    queue, data = self._message()
-                    facts: dict[str, Any] = {"key": b"k", "properties": {"p": "q"}} if chance.random() < 0.1 else {}
-                    ticket = store.submit(*queue, data, **facts)
-                    self.ledger.hand(ticket.stream.lane.index, ticket, [queue], [data])
-        except StorePoisoned:
-            self.outcomes["StorePoisoned"] += 1
-            if not self.disk.faults_struck:
-                raise BrokenPromise("the store is poisoned, and no fault struck") from None
-
-    def _produce_batch(self, store: MessageStore) -> None:
-        rows = [self._message() for _ in range(self.chance.randrange(2, 20))]
-        streams, datas, sizes = store._accept_batch([(*queue, data) for queue, data in rows])
-        for lane in {stream.lane.index: stream.lane for stream in streams}.values():
-            picked = [i for i, stream in enumerate(streams) if stream.lane is lane]
-            columns = [streams[i] for i in picked], [datas[i] for i in picked], [sizes[i] for i in picked]
-            groups = store._put_groups(*columns)
-            at = 0
-            for group in groups:
-                assert isinstance(group, Group)
-                mine = [rows[i] for i in picked[at : at + group.count]]
-                at += group.count
-                self.ledger.hand(lane.index, group, [queue for queue, _ in mine], [data for _, data in mine])
-
-    def _consume(self) -> None:
-        """Read some messages; what was read may not be lost. Now and then a reader keeps what it looks at."""
-        assert self.store is not None
-        store, chance = self.store, self.chance
-        self._held = store._lanes[0].view if chance.random() < 0.3 else None
-        queue = "t", chance.randrange(self.shape.queues)
-        try:
-            first, end = store.queue_bounds(*queue)
-            if first == end:
-                return
-            at = chance.randrange(first, end)
-            messages = store.read(*queue, at, 8)
-            found = store.get_range(*queue, at, 8) if self.shape.cached else {}
-        except OffsetOutOfRange:
-            return
-        except StoreUnreadable:
-            self.outcomes["StoreUnreadable"] += 1
-            if not self.disk.faults_struck:
-                raise
-            return
-        for message in messages:
-            self._check_read(queue, message.offset, message.data)
-        for index, data in found.items():
-            self._check_read(queue, at + index, data)
-
-    def _check_read(self, queue: Queue, offset: int, data: bytes) -> None:
-        if self.ledger.rows[queue][offset] != data:
-            raise BrokenPromise(f"a read of {queue} gave other bytes at offset {offset}")
-        self.ledger.note_read(queue, offset)
-        if not self.ledger.lazy:
-            self.ledger.history.read(*queue, offset, data)
-
-    def _look_at_everything(self) -> None:
-        """Every message through the public face, and the history of all lives until now."""
-        assert self.store is not None
-        for queue, rows in self.ledger.rows.items():
-            first, end = self.store.queue_bounds(*queue)
-            self.ledger.first[queue] = max(self.ledger.first[queue], first)
-            if end != len(rows):
-                raise BrokenPromise(f"{queue} ends at {end} in an opened store, {len(rows)} were recovered")
-            found = [(m.offset, m.data) for m in self.store.read(*queue, first, 1 << 20, 1 << 40)]
-            if self.shape.cached and dict(found) != contents_of(self.store, queue, first):
-                raise BrokenPromise(f"two reads of {queue} differ")
-            for offset, data in found:
-                self._check_read(queue, offset, data)
-            self.ledger.history.found(*queue, first, found)
-        violations = [] if self.ledger.lazy else self.ledger.history.check()
-        if violations:
-            raise BrokenPromise(f"the history is broken: {violations[:3]}")

@@ -1,0 +1,146 @@
+"""The callers of a run's store: producers and consumers, whatever they do drawn from the run's seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from store import MessageStore, OffsetOutOfRange, StorePoisoned, StoreUnreadable
+from store.request import Barrier, Group, Ticket
+from store.testing import SimulatedDisk
+
+from .check import BrokenPromise
+from .engine import contents_of, lanes_of, lowest_segment
+from .ledger import Bounds, Ledger, Queue
+from .shape import KIB, Settings, Shape
+
+FACTS_BYTES = 64  # of key and properties, which count as the message's
+
+
+class Callers:
+    """Hands messages to a store and reads them; the ledger notes what was handed over and what was read.
+
+    `note` is told of the store's errors, by name.
+    """
+
+    def __init__(
+        self, shape: Shape, seed: int, chance: random.Random, ledger: Ledger, note: Callable[[str], None]
+    ) -> None:
+        self._shape = shape
+        self._seed = seed
+        self._chance = chance
+        self._ledger = ledger
+        self._note = note
+        self._serial = 0
+        self._held: Any = None
+
+    def let_go(self) -> None:
+        """The process has ended: no reader holds anything."""
+        self._held = None
+
+    def _message(self, settings: Settings) -> tuple[Queue, bytes]:
+        chance, shape = self._chance, self._shape
+        queue = "t", chance.randrange(shape.queues)
+        self._serial += 1
+        draw = chance.random()
+        if draw < 0.002:
+            size = chance.randrange(50 * KIB, 90 * KIB)
+        elif draw < 0.1:
+            size = chance.randrange(shape.large_bytes)
+        else:
+            size = chance.randrange(2 * shape.typical_bytes)
+        head = b"%d.%d;" % (self._seed, self._serial)
+        return queue, head + chance.randbytes(max(0, min(size, settings.max_message_bytes - FACTS_BYTES) - len(head)))
+
+    def produce(self, store: MessageStore, settings: Settings, disk: SimulatedDisk) -> None:
+        """A few messages, a batch, or a barrier."""
+        chance = self._chance
+        draw = chance.random()
+        try:
+            if draw < 0.08:
+                index = chance.randrange(self._shape.lanes)
+                barrier: Ticket = Barrier()
+                lanes_of(store)[index][1].put(barrier, wait=False)
+                self._ledger.hand(index, barrier, [], [])
+            elif draw < 0.2:
+                self._produce_batch(store, settings)
+            else:
+                for _ in range(chance.choice((1, 1, 2, 5))):
+                    queue, data = self._message(settings)
+                    facts: dict[str, Any] = {"key": b"k", "properties": {"p": "q"}} if chance.random() < 0.1 else {}
+                    ticket = store.submit(*queue, data, **facts)
+                    self._ledger.hand(ticket.stream.lane.index, ticket, [queue], [data])
+        except StorePoisoned:
+            self._note("StorePoisoned")
+            if not disk.faults_struck:
+                raise BrokenPromise("the store is poisoned, and no fault struck") from None
+
+    def _produce_batch(self, store: MessageStore, settings: Settings) -> None:
+        rows = [self._message(settings) for _ in range(self._chance.randrange(2, 20))]
+        streams, datas, sizes = store._accept_batch([(*queue, data) for queue, data in rows])
+        for lane in {stream.lane.index: stream.lane for stream in streams}.values():
+            picked = [i for i, stream in enumerate(streams) if stream.lane is lane]
+            columns = [streams[i] for i in picked], [datas[i] for i in picked], [sizes[i] for i in picked]
+            groups = store._put_groups(*columns)
+            at = 0
+            for group in groups:
+                assert isinstance(group, Group)
+                mine = [rows[i] for i in picked[at : at + group.count]]
+                at += group.count
+                self._ledger.hand(lane.index, group, [queue for queue, _ in mine], [data for _, data in mine])
+
+    def consume(self, store: MessageStore, settings: Settings, disk: SimulatedDisk) -> None:
+        """Read some messages; what was read may not be lost. Now and then a reader keeps what it looks at."""
+        chance = self._chance
+        self._held = chance.choice(lanes_of(store))[0].view if chance.random() < 0.3 else None
+        queue = "t", chance.randrange(self._shape.queues)
+        try:
+            first, end = store.queue_bounds(*queue)
+            if first == end:
+                return
+            at = chance.randrange(first, end)
+            messages = store.read(*queue, at, 8)
+            found = store.get_range(*queue, at, 8) if settings.cached else {}
+        except OffsetOutOfRange:
+            return
+        except StoreUnreadable:
+            self._note("StoreUnreadable")
+            if not disk.faults_struck:
+                raise
+            return
+        for message in messages:
+            self._check_read(queue, message.offset, message.data)
+        for index, data in found.items():
+            self._check_read(queue, at + index, data)
+
+    def _check_read(self, queue: Queue, offset: int, data: bytes) -> None:
+        if self._ledger.rows[queue][offset] != data:
+            raise BrokenPromise(f"a read of {queue} gave other bytes at offset {offset}")
+        self._ledger.note_read(queue, offset)
+        if not self._shape.lazy:
+            self._ledger.history.read(*queue, offset, data)
+
+    def look_at_everything(self, store: MessageStore, settings: Settings) -> list[Bounds]:
+        """Every message through the public face, and the history of all lives until now; the bounds, by lane."""
+        bounds: list[Bounds] = [{} for _ in range(self._shape.lanes)]
+        for queue, rows in self._ledger.rows.items():
+            first, end = store.queue_bounds(*queue)
+            if end != len(rows):
+                raise BrokenPromise(f"{queue} ends at {end} in an opened store, {len(rows)} were recovered")
+            bounds[self._ledger.lane_of[queue]][queue] = first, end
+            found = [(m.offset, m.data) for m in store.read(*queue, first, 1 << 20, 1 << 40)]
+            if settings.cached and dict(found) != contents_of(store, queue, first):
+                raise BrokenPromise(f"two reads of {queue} differ")
+            for offset, data in found:
+                self._check_read(queue, offset, data)
+            self._ledger.history.found(*queue, first, found)
+        violations = [] if self._shape.lazy else self._ledger.history.check()
+        if violations:
+            raise BrokenPromise(f"the history is broken: {violations[:3]}")
+        return bounds
+
+
+def lowest_segments(store: MessageStore) -> list[int]:
+    """The number of the first segment of each lane, as its readers see it."""
+    return [lowest_segment(store, index) for index in range(len(lanes_of(store)))]

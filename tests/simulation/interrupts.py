@@ -1,0 +1,65 @@
+"""KeyboardInterrupt at a step of `open` or `close`: at an operation of the disk, or at a line of the store's code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import cache
+import store
+
+How = Literal["operation", "line"]
+HOWS: tuple[How, ...] = ("operation", "line")
+
+_FOLDERS = tuple(f"{Path(package.__file__).parent}/" for package in (store, cache) if package.__file__)
+_TESTING = f"{_FOLDERS[0]}testing/"
+
+
+class Interrupter:
+    """Counts steps, and raises KeyboardInterrupt at the one with the number `at`; 0 never does.
+
+    `paused` holds it while the run takes the steps of other threads: an interrupt reaches the main thread alone.
+    """
+
+    def __init__(self, how: How, at: int = 0) -> None:
+        self.how = how
+        self.at = at
+        self.steps = 0
+        self.struck = False
+        self.paused = False
+
+    def step(self, how: How) -> None:
+        """A step of this kind is about to be taken."""
+        if how == self.how and not self.paused:
+            self.steps += 1
+            if self.steps == self.at:
+                self.struck = True
+                raise KeyboardInterrupt
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count the lines that the store's code runs in the block, if lines are counted."""
+        if self.how != "line":
+            yield
+            return
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, _event: str, _given: Any) -> Callable[..., Any] | None:
+        name = frame.f_code.co_filename
+        ours = name.startswith(_FOLDERS) and not name.startswith(_TESTING)
+        # What a finaliser raises is printed and goes nowhere.
+        return self._line if ours and frame.f_code.co_name not in ("__del__", "_unused") else None
+
+    def _line(self, _frame: FrameType, event: str, _given: Any) -> Callable[..., Any]:
+        if event == "line":
+            self.step("line")
+        return self._line

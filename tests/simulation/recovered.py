@@ -1,0 +1,98 @@
+"""What a simulated disk holds, found out by recovery, verification and a look at its records; no store is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from store.disk import Disk
+from store.folder import QUARANTINE, read_header
+from store.format import BLOCK_BYTES, SEALED, SEGMENT_SUFFIX, SealRecord, lane_name, segment_name
+from store.message import MessageBatch
+from store.recovery import Found, LaneRecovery
+from store.scan import scan_lane
+from store.scanner import ChunkReader, FrameScanner
+from store.segment_files import mark_of
+from store.testing import SimulatedDisk
+from store.verify_lane import LaneCheck
+from store.verify_report import Findings
+from store.write import View
+
+from .engine import home
+
+
+def recover(disk: Disk, *, repair: bool = False) -> list[Found] | None:
+    """Recover every lane as opening the store does; None if there is no store yet. Raises StoreCorrupt.
+
+    Opening forces the names that it finds; so does this. That opening does it is shown by the lives of a run.
+    """
+    header = read_header(disk, home())
+    if header is None:
+        return None
+    quarantine = home() / QUARANTINE
+    folders = [home() / lane_name(lane) for lane in range(header.lanes)]
+    for folder in (home(), *folders):
+        disk.force_folder(folder)
+    return [
+        LaneRecovery(disk, folder, lane, header.store_id, quarantine, repair=repair, direct=False).run()
+        for lane, folder in enumerate(folders)
+    ]
+
+
+def damages_of(disk: SimulatedDisk) -> list[str]:
+    """What `verify` finds damaged in a closed store."""
+    findings = Findings(None)
+    header = read_header(disk, home())
+    assert header is not None
+    for lane in [LaneCheck(disk, home(), number, header.store_id, findings) for number in range(header.lanes)]:
+        lane.run()
+    return [f"{damage}" for damage in findings.report.damages]
+
+
+def durable_up_to(disk: SimulatedDisk, lane: int) -> tuple[int, int]:
+    """(sequence, position) up to which a frame or a seal record on the disk says that the lane was durable."""
+    found = (0, 0)
+    folder = home() / lane_name(lane)
+    for name in disk.list(folder):
+        if not name.endswith(SEGMENT_SUFFIX):
+            continue
+        sequence, file = int(name.removesuffix(SEGMENT_SUFFIX)), disk.open(folder / name)
+        record = SealRecord.unpack(file.read(BLOCK_BYTES, BLOCK_BYTES))
+        if record is not None and record.sequence == sequence:
+            found = max(found, (sequence, record.data_end))
+        reader = ChunkReader(file, file.size())
+        frames = FrameScanner(reader, lane, sequence, 0, 0).find_later(0, reader.size_bytes)
+        found = max([found, *map(mark_of, frames)])
+        reader.close()
+        file.close()
+    return found
+
+
+def held_bytes(disk: SimulatedDisk) -> int:
+    """What all segments take at the most: up to the end of its footer where there is one, else the whole file."""
+    total = 0
+    for path, size in disk.sizes():
+        if path.name.endswith(SEGMENT_SUFFIX):
+            record = record_of(disk, path)
+            total += record.footer_position + record.footer_bytes if record is not None else size
+    return total
+
+
+def record_of(disk: SimulatedDisk, path: Path) -> SealRecord | None:
+    """The record of a sealed segment; None of any other file."""
+    file = disk.open(path)
+    record = SealRecord.unpack(file.read(BLOCK_BYTES, BLOCK_BYTES))
+    file.close()
+    sealed = record is not None and record.state == SEALED and segment_name(record.sequence) == path.name
+    return record if sealed else None
+
+
+def batches_of(found: Found, segment: Any) -> Iterator[MessageBatch]:
+    """The messages of one recovered segment: of a sealed one, or of the one that is gone on with."""
+    opened = found.resumable[0] if found.resumable is not None else None
+    view = View((), (opened,)) if opened is not None and segment is opened else View((segment,), ())
+    streams = [SimpleNamespace(topic=topic, queue_id=queue_id) for topic, queue_id in found.streams]
+    lane: Any = SimpleNamespace(view=view, streams=streams)
+    return scan_lane(lane)

@@ -1,0 +1,143 @@
+"""A damaged store, repaired, and what must be true of it afterwards; crashes inside the repair as well."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any
+
+from store import StoreError
+from store.format import lane_name
+from store.recovery import Found, Loss
+from store.testing import Operation, SimulatedDisk
+
+from .check import BrokenPromise, Checker
+from .ledger import Bounds, Queue
+from .recovered import batches_of, damages_of, durable_up_to, recover
+
+Present = dict[Queue, list[int]]
+CUTS = 2  # crashes of one repair that are repaired again
+
+
+class RepairTrial:
+    """One damaged disk. `bounds` are those of the same crash without the damage.
+
+    Invariants of a repair that are checked:
+        * a message that is there has its own offset and its own bytes;
+        * a message that is not there, though something left on the disk says that it was durable, is told as lost:
+          the losses of its lane count them all, or one of them counts None;
+        * the losses of a lane count no more messages than are not there, and a lane without damage has none;
+        * the repaired store opens plainly with the same messages, `verify` finds nothing, and repairing it again
+          changes nothing and tells nothing.
+    """
+
+    def __init__(self, checker: Checker, disk: SimulatedDisk, bounds: Bounds, lanes: set[int]) -> None:
+        self._checker = checker
+        self._ledger = checker.ledger
+        self._disk = disk
+        self._bounds = bounds
+        self._lanes = lanes  # that have damage
+        self._durable = [durable_up_to(disk, lane) for lane in range(len(self._ledger.lanes))]
+        self.cuts: list[SimulatedDisk] = []  # what crashes of the repair left
+
+    def run(self, chance: random.Random, crashes: float) -> None:
+        """Repair, and check; crashes are tried before this share of the repair's operations."""
+
+        def beside(_operation: Operation) -> None:
+            if len(self.cuts) < CUTS and chance.random() < crashes:
+                self.cuts.append(self._disk.crash(chance))
+
+        self._disk.on_operation = beside
+        found = self._recover(self._disk, repair=True)
+        self._disk.on_operation = None
+        present = self.present(found)
+        self.check_losses(found, present)
+        self.check_afterwards(self._disk, present)
+        for cut in self.cuts:
+            self.check_afterwards(cut, self.present(self._recover(cut, repair=True)))
+
+    def _recover(self, disk: SimulatedDisk, *, repair: bool) -> list[Found]:
+        try:
+            return recover(disk, repair=repair) or []
+        except StoreError as error:
+            raise BrokenPromise(f"{'a repair' if repair else 'opening after a repair'} refused: {error}") from error
+
+    def present(self, found: list[Found]) -> Present:
+        """The offsets of all messages that are there, each compared."""
+        present: defaultdict[Queue, list[int]] = defaultdict(list)
+        for lane in found:
+            segments: list[Any] = [*lane.sealed, *([lane.resumable[0]] if lane.resumable is not None else [])]
+            for segment in segments:
+                for queue, offset in self._messages(lane, segment):
+                    if present[queue] and offset <= present[queue][-1]:
+                        raise BrokenPromise(f"{queue} has offset {offset} behind {present[queue][-1]}")
+                    present[queue].append(offset)
+            for queue, next_offset in zip(lane.streams, lane.next_offsets, strict=True):
+                if present[queue] and next_offset <= present[queue][-1]:
+                    raise BrokenPromise(f"{queue} goes on at {next_offset} and has offset {present[queue][-1]}")
+        return dict(present)
+
+    def _messages(self, lane: Found, segment: Any) -> list[tuple[Queue, int]]:
+        seen = []
+        try:
+            for batch in batches_of(lane, segment):
+                names = batch.stream_names
+                rows = zip(batch.stream_index.tolist(), batch.offsets.tolist(), batch.payloads(), strict=True)
+                for stream, offset, data in rows:
+                    self._checker.compare_message(names[stream], offset, data)
+                    seen.append((names[stream], offset))
+        except StoreError as error:
+            raise BrokenPromise(f"a repaired store cannot be read: {error}") from error
+        return seen
+
+    # -- losses ---------------------------------------------------------------------------------------
+
+    def check_losses(self, found: list[Found], present: Present) -> None:
+        """Losses cover what is missing, and nothing else."""
+        for index, lane in enumerate(found):
+            losses = [loss for loss in lane.losses if lane_name(index) in loss.file]
+            missing, absent = self._missing(index, present)
+            if losses and index not in self._lanes:
+                raise BrokenPromise(f"lane {index} has no damage, and losses are told: {losses}")
+            counts = [loss.messages for loss in losses if loss.messages is not None]
+            told = _say(losses)
+            if missing and len(counts) == len(losses) and sum(counts) < missing:
+                raise BrokenPromise(f"lane {index} misses {missing} messages that were durable; told: {told}")
+            if sum(counts) > absent:
+                raise BrokenPromise(f"lane {index} misses {absent} messages at the most; told: {told}")
+
+    def _missing(self, lane: int, present: Present) -> tuple[int, int]:
+        """How many messages of a lane are not there: of those that were durable as far as anything tells, and of all
+        that were built behind what retention took."""
+        missing = absent = 0
+        for queue in self._ledger.queues_of(lane):
+            first, end = self._bounds.get(queue, (0, 0))
+            there, placed = set(present.get(queue, ())), self._ledger.placed[queue]
+            gone = [offset for offset in range(first, len(placed)) if offset not in there]
+            absent += len(gone)
+            for offset in gone:
+                missing += offset < end and (placed[offset].sequence, placed[offset].end) <= self._durable[lane]
+        return missing, absent
+
+    # -- afterwards -----------------------------------------------------------------------------------
+
+    def check_afterwards(self, disk: SimulatedDisk, present: Present) -> None:
+        """A repaired store opens plainly, verifies, and needs no other repair."""
+        before = disk.changes
+        if self.present(self._recover(disk, repair=False)) != present:
+            raise BrokenPromise("a repaired store opens with other messages")
+        damages = damages_of(disk)
+        if damages:
+            raise BrokenPromise(f"a repaired store is damaged still: {damages[:3]}")
+        again = self._recover(disk, repair=True)
+        told = [loss for lane in again for loss in lane.losses]
+        if told:
+            raise BrokenPromise(f"repairing again tells losses: {_say(told)}")
+        if self.present(again) != present:
+            raise BrokenPromise("repairing again gives other messages")
+        if disk.changes != before:
+            raise BrokenPromise(f"opening and repairing again made {disk.changes - before} changes")
+
+
+def _say(losses: list[Loss]) -> str:
+    return ", ".join(f"{loss.file[-25:]}@{loss.position}: {loss.messages}" for loss in losses) or "none"

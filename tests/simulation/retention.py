@@ -1,0 +1,50 @@
+"""What retention may remove: the oldest sealed segments of a lane, by age or while the store is too large."""
+
+from __future__ import annotations
+
+from store import MessageStore
+from store.format import SEGMENT_SUFFIX, segment_name
+from store.testing import Operation, SimulatedDisk
+
+from .check import BrokenPromise
+from .damage import lane_of
+from .engine import bounds_held, lanes_of, sealed_count
+from .ledger import Ledger
+from .recovered import held_bytes, record_of
+from .shape import Settings
+
+
+def note_removal(
+    operation: Operation, disk: SimulatedDisk, ledger: Ledger, settings: Settings, now_ms: int
+) -> bool:
+    """Is a segment about to lose its name? Then it must be one that retention may take; the ledger notes it.
+
+    The sizes of files are taken as a whole where there is no footer yet: more is allowed than the store takes.
+    """
+    path = operation.path
+    if operation.kind != "rename" or path.suffix != SEGMENT_SUFFIX:
+        return False
+    lane, sequence = lane_of(path), int(path.stem)
+    names = [name for name in disk.list(path.parent) if name.endswith(SEGMENT_SUFFIX)]
+    if path.name != min(names):
+        raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, and {min(names)} is there")
+    if record_of(disk, path) is None:
+        raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, and is not sealed")
+    following = path.with_name(segment_name(sequence + 1))
+    if following.name not in names or record_of(disk, following) is None:
+        raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, the newest that is sealed")
+    limit_ms, limit_bytes = settings.retention_ms, settings.retention_bytes
+    too_old = limit_ms is not None and ledger.newest_ms(lane, sequence) < now_ms - limit_ms
+    too_large = limit_bytes is not None and held_bytes(disk) > limit_bytes
+    if not (too_old or too_large):
+        raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, and no setting asks for that")
+    ledger.lanes[lane].removed = max(ledger.lanes[lane].removed, sequence)
+    return True
+
+
+def check_removed(store: MessageStore, settings: Settings) -> None:
+    """Behind a look at retention that met no error, the store is small enough, or nothing is left to remove."""
+    if settings.retention_bytes is None or bounds_held(store) <= settings.retention_bytes:
+        return
+    if any(sealed_count(store, index) > 1 for index in range(len(lanes_of(store)))):
+        raise BrokenPromise(f"retention left {bounds_held(store)} bytes of {settings.retention_bytes}")
