@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from .format import (
     checksum64,
 )
 
+# On disk: of the two columns of names, first, start, entries, and of the three columns of frames.
+KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8")
 _FIXED = struct.Struct("<8sIIIIIIQqqq")
 _SECTIONS = 9
 _SUMS = struct.Struct(f"<{_SECTIONS + 1}Q")
@@ -62,10 +64,11 @@ class FooterData:
     def parts(self, sequence: int) -> list[bytes | memoryview]:
         """The footer's bytes, in pieces that are written back to back: large arrays are not copied."""
         names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
-        arrays: Sequence[npt.NDArray[np.generic]] = (
+        columns = (
             self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
             self.frame_position, self.frame_entry, self.frame_time,
         )  # fmt: skip
+        arrays = [column.astype(kind, copy=False) for column, kind in zip(columns, KINDS, strict=True)]
         times = self.frame_time
         low, high = (int(times.min()), int(times.max())) if len(times) else (0, 0)
         sections = [memoryview(names), *(_bytes_of(part) for part in arrays)]
@@ -133,16 +136,16 @@ class Footer:
             raise StoreCorrupt("the footer's sizes do not add up", path, self.position)
         self._at = HEADER_BYTES + _round8(self._name_bytes)
         self._section = 1
-        self.stream_topic = self._array("<u4", streams)
-        self.stream_queue = self._array("<u4", streams)
-        self.first = self._array("<i8", streams)
-        self.start = self._array("<u4", streams + 1)
-        self.entries = self._array("<u4", entries, check=False)
+        self.stream_topic = self._array(KINDS[0], streams)
+        self.stream_queue = self._array(KINDS[1], streams)
+        self.first = self._array(KINDS[2], streams)
+        self.start = self._array(KINDS[3], streams + 1)
+        self.entries = self._array(KINDS[4], entries, check=False)
         # Single look-ups through a memoryview cost a third of those through numpy.
         self._first_items, self._start_items = memoryview(self.first.data), memoryview(self.start.data)
-        self.frame_position = self._array("<u4", frames)
-        self.frame_entry = self._array("<u4", frames)
-        self.frame_time = self._array("<i8", frames)
+        self.frame_position = self._array(KINDS[5], frames)
+        self.frame_entry = self._array(KINDS[6], frames)
+        self.frame_time = self._array(KINDS[7], frames)
         self._check_tables()
 
     def _check_header(self) -> None:

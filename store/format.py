@@ -72,10 +72,16 @@ frame 88 + 16, per stream and segment 20 and its compressed name.
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from typing import Final, NamedTuple
 
 import xxhash
+
+if sys.byteorder != "little":
+    # Columns go to disk and come from there as they lie in memory. Turning each of them round is for the day when
+    # somebody has such a machine; until then a store must not be written in another order than it is read in.
+    raise ImportError("stratalog needs a little-endian machine: its files are little-endian, and so are its columns")
 
 FORMAT_VERSION: Final = 1
 BLOCK_BYTES: Final = 4096

@@ -170,9 +170,10 @@ def leave_out(data: FooterData, offsets: int) -> FooterData | None:
     """The footer with so many more offsets left out at the end of each stream; None if they are too many for that."""
     if offsets * len(data.first) > MOST_LEFT_OUT:
         return None
-    entries = np.insert(data.entries, data.start[1:].repeat(offsets), LOST_ENTRY)
-    start = (data.start + offsets * np.arange(len(data.start))).astype(np.uint32)
-    return replace(data, entries=entries, start=start)
+    before = data.start.astype(np.int64)
+    entries = np.insert(data.entries, before[1:].repeat(offsets), LOST_ENTRY)
+    start = before + offsets * np.arange(len(before))
+    return replace(data, entries=entries, start=start.astype(np.uint32))
 
 
 def index_by_footer(columns: ScanColumns, footer: FooterData, next_offsets: list[int]) -> FooterData | None:

@@ -218,7 +218,9 @@ class LaneRecovery:
         bounds = Bounds(np.array(streams.next_offsets, np.int64), ANY if unplaced is None else unplaced)
         end = scan.end_entry if scan is not None else 0
         if ahead is not None:
-            bounds.ends, bounds.is_exact = ahead.ends, ahead.is_next
+            # What is missing between two segments is left out in the place of the missing ones.
+            adjacent = scan is None or later[0].sequence == scan.sequence + 1
+            bounds.ends, bounds.is_exact = ahead.ends, ahead.is_next and adjacent
             end = scan.entry_before(ahead.messages_before) if scan is not None else None
         if scan is not None and end is not None:
             bounds.inside = max(0, end - scan.columns.count)

@@ -42,6 +42,7 @@ class SegmentScan:
         footer: FooterData | None,
         messages_before: int,
     ) -> None:
+        self.sequence = file.sequence
         self._scanner = scanner
         self._segment = segment
         self._file = file

@@ -18,6 +18,7 @@ from store.format import (
     HAS_PAYLOAD_CHECKSUM,
     SEALED,
     FrameHeader,
+    LaneStart,
     SealRecord,
     SegmentHeader,
     StoreHeader,
@@ -32,9 +33,10 @@ TIME_MS = 1_700_000_000_123
 BASE = 8192
 
 STORE = StoreHeader(STORE_ID, 4)
-SEGMENT = SegmentHeader(3, STORE_ID, 7, 262_144, TIME_MS, 0x1122334455667788)
-CLOSED_RECORD = SealRecord(CLOSED, 7, 12_345, 0xCAFE, 17, 0, 0)
-SEALED_RECORD = SealRecord(SEALED, 7, 200_000, 0xCAFE_F00D, 1_000, 200_704, 5_000)
+START = LaneStart(3, STORE_ID, 5, 123_456)
+SEGMENT = SegmentHeader(3, STORE_ID, 7, 262_144, TIME_MS, 0x1122334455667788, 234_567, 70_000)
+CLOSED_RECORD = SealRecord(CLOSED, 7, 12_345, 0xCAFE, 17, 0, 0, 70_002)
+SEALED_RECORD = SealRecord(SEALED, 7, 200_000, 0xCAFE_F00D, 1_000, 200_704, 5_000, 70_002)
 
 Parts = dict[str, bytes]
 
@@ -92,6 +94,7 @@ def all_parts() -> Parts:
     """Name of the fixture -> bytes; blocks without the zeros that fill them up."""
     return {
         "store": STORE.pack().rstrip(b"\0"),
+        "start": START.pack().rstrip(b"\0"),
         "segment": SEGMENT.pack().rstrip(b"\0"),
         "closed": CLOSED_RECORD.pack().rstrip(b"\0"),
         "sealed": SEALED_RECORD.pack().rstrip(b"\0"),

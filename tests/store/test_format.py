@@ -13,6 +13,7 @@ from store.format import (
     CLOSED,
     DATA_START,
     FRAME_HEADER_BYTES,
+    LaneStart,
     SealRecord,
     SegmentHeader,
     StoreHeader,
@@ -26,10 +27,12 @@ from store.format import (
 from store.frame import decode_at
 
 from . import golden
+from .helpers import run_child
 
 Unpack = Callable[[bytes], object]
 BLOCKS: list[tuple[str, object, Unpack]] = [
     ("store", golden.STORE, StoreHeader.unpack),
+    ("start", golden.START, LaneStart.unpack),
     ("segment", golden.SEGMENT, SegmentHeader.unpack),
     ("closed", golden.CLOSED_RECORD, SealRecord.unpack),
     ("sealed", golden.SEALED_RECORD, SealRecord.unpack),
@@ -133,3 +136,15 @@ def test_file_names_sort_as_their_numbers() -> None:
     assert names[0] == "000000000001.seg"
     assert lane_name(3) == "lane-03"
     assert DATA_START == 2 * BLOCK_BYTES
+
+
+def test_machine_of_the_other_byte_order_is_refused() -> None:
+    done = run_child("import sys, numpy, xxhash; sys.byteorder = 'big'; import store")
+    assert done.returncode != 0
+    assert "ImportError: stratalog needs a little-endian machine" in done.stderr
+
+
+def test_footer_of_columns_in_the_other_byte_order_is_written_little_endian() -> None:
+    data = golden.footer_data()
+    data.first, data.entries = data.first.astype(">i8"), data.entries.astype(">u4")
+    assert data.pack(7) == golden.fixture("footer")

@@ -161,8 +161,7 @@ CASES: list[tuple[Damage, int]] = [
 ]  # fmt: skip
 
 
-# A missing first segment cannot be told from one that retention has removed.
-TOLD = [(*case, sequence) for case in CASES for sequence in (1, 2, 4) if (case[0], sequence) != (Path.unlink, 1)]
+TOLD = [(*case, sequence) for case in CASES for sequence in (1, 2, 4)]
 
 
 @pytest.mark.parametrize(("damage", "lost", "sequence"), TOLD, ids=[f"{case[0].__name__}-{case[2]}" for case in TOLD])
@@ -437,7 +436,9 @@ def test_flipped_names_of_the_newest_footer_are_made_again(folder: Path) -> None
         MessageStore.open(path, TINY)
     with MessageStore.open(path, TINY, repair=True) as store:
         check(store, expected, 0)
-        assert store.losses == []
+        assert [(loss.file, loss.position, loss.messages) for loss in store.losses] == [
+            (str(segment_path(path, 1)), record.footer_position, 0)
+        ]
     assert verify_folder(path).damages == []
 
 
@@ -466,7 +467,7 @@ def test_missing_lane_folder_is_a_loss_of_unknown_size(folder: Path) -> None:
     with pytest.raises(StoreCorrupt):
         MessageStore.open(path, config)
     with MessageStore.open(path, config, repair=True) as store:
-        assert store.losses == [Loss(str(path / "lane-01"), 0, 0, None, None)]
+        assert store.losses == [Loss(str(path / "lane-01"), 0, 0, None, None, offsets_may_repeat=True)]
         assert contents(store, queues) == rows
     assert verify_folder(path).damages == []
 
@@ -497,7 +498,7 @@ def test_end_of_a_segment_that_is_cut_off_is_counted(long: tuple[Path, Rows]) ->
 
 
 def test_segments_missing_before_a_closed_one_are_told_of(folder: Path) -> None:
-    """Retention leaves a lane's newest sealed segment: so something is missing, and the offsets say how much."""
+    """START says where the log begins, and the closed one's header how much is before it. Names are gone."""
     path = folder / "s"
     with MessageStore.open(path, TINY) as store:
         rows = [("t", 0, b"%04d" % index * 700) for index in range(100)]
@@ -511,7 +512,11 @@ def test_segments_missing_before_a_closed_one_are_told_of(folder: Path) -> None:
     with pytest.raises(StoreCorrupt):
         MessageStore.open(path, TINY)
     with MessageStore.open(path, TINY, repair=True) as store:
-        assert store.losses == [Loss(str(closed), 0, 0, 100 - held, None)]
+        first, *rest = [segment_path(path, number) for number in range(1, int(closed.stem))]
+        assert store.losses == [
+            Loss(str(first), 0, 0, 100 - held, None, offsets_may_repeat=True),
+            *(Loss(str(other), 0, 0, 0, None) for other in rest),
+        ]
         ((_, mine),) = scanned(store).items()
         assert mine == {at: rows[at][2] for at in range(100 - held, 100)}
     assert verify_folder(path).damages == []

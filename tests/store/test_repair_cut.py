@@ -81,10 +81,11 @@ def test_lost_seal_record_costs_a_scan_and_no_message(cut: tuple[Path, dict[int,
     """The footer stands where the frame was cut."""
     path, expected = cut
     flip_bit(segment_path(path, 1), BLOCK_BYTES + 20)
-    for _ in range(2):
+    for turn in range(2):
         with MessageStore.open(path, TINY, repair=repair) as store:
             losses: list[Loss] = store.losses
-            assert losses == []
+            made_again = [(BLOCK_BYTES, 0)] if repair and turn == 0 else []
+            assert [(loss.position, loss.messages) for loss in losses] == made_again
             assert store.queue_bounds(*QUEUE) == (0, len(expected))
             assert store.get_range(*QUEUE, 0, len(expected)) == expected
     assert verify_folder(path).damages == []

@@ -1,0 +1,243 @@
+"""The property of a repair over many kinds of damage, and the kinds that need a closer look."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
+from store.format import CLOSED
+from store.upkeep import Upkeep
+
+from ..seeds import draw_seed
+from .damage import KINDS, Sample, check_refusals_agree, check_repair, flip_footer, take_sample
+from .helpers import (
+    Queue,
+    crash_copy,
+    flip_bit,
+    full_frames,
+    has_settled,
+    memory_folder,
+    put_snapshot,
+    seal_of,
+    segment_paths,
+    take_snapshot,
+    tiny,
+    until,
+)
+
+QUEUES: list[Queue] = [("a", 0), ("a", 1), ("bee", 0)]
+TINY = tiny()
+RANDOM_S = 6.0
+
+Samples = dict[str, Sample]
+
+
+def fill(store: MessageStore, begin: int, end: int, queues: list[Queue] = QUEUES) -> None:
+    for index in range(begin, end):
+        store.append(*queues[index % len(queues)], b"%04d" % index * 700)
+
+
+@pytest.fixture(scope="module")
+def samples() -> Iterator[Samples]:
+    """Small stores, closed and crashed, with and without retention, lanes and pre-written files."""
+    with memory_folder() as folder:
+        found: Samples = {}
+        snapshots = []
+        with MessageStore.open(folder / "one", TINY) as store:
+            fill(store, 0, 8)
+        snapshots.append(take_snapshot(folder / "one"))
+        with MessageStore.open(folder / "one", TINY) as store:
+            fill(store, 8, 80)
+            snapshots.append(take_snapshot(folder / "one"))
+            fill(store, 80, 120)
+            crashed = crash_copy(folder / "one", folder / "one-crashed")
+        found["closed"] = take_sample(folder / "one", TINY, QUEUES, snapshots)
+        found["crashed"] = take_sample(crashed, TINY, QUEUES, snapshots)
+        with MessageStore.open(folder / "kept", tiny(retention_bytes=300 << 10)) as store:
+            fill(store, 0, 200)
+            until(lambda: has_settled(store))
+        found["retained"] = take_sample(folder / "kept", TINY, QUEUES, [])
+        lanes, queues = tiny(lanes=2, prewrite_bytes=200 << 10), [("t", queue) for queue in range(6)]
+        with MessageStore.open(folder / "lanes", lanes) as store:
+            fill(store, 0, 120, queues)
+            crashed = crash_copy(folder / "lanes", folder / "lanes-crashed")
+        found["lanes"] = take_sample(folder / "lanes", lanes, queues, [])
+        found["lanes-crashed"] = take_sample(crashed, lanes, queues, [])
+        yield found
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[Sample]:
+    """More than 65,536 messages of one queue, of which retention has removed more than 65,536."""
+    with memory_folder() as folder:
+        with MessageStore.open(folder / "s", tiny(retention_bytes=400 << 10)) as store:
+            for turn in range(50):
+                store.append_batch([("a", 0, b"%d" % (2000 * turn + index)) for index in range(2000)])
+                store.append("bee", 0, b"%d" % turn)
+            until(lambda: has_settled(store))
+            assert store.queue_bounds("a", 0)[0] > 1 << 16
+        yield take_sample(folder / "s", TINY, [("a", 0), ("bee", 0)], [])
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.__name__ for kind in KINDS])
+def test_damage_is_reported_by_all_and_repaired_once(
+    samples: Samples, folder: Path, kind: Callable[[random.Random, Path, Sample], str]
+) -> None:
+    chance = random.Random(draw_seed())
+    for name, sample in samples.items():
+        path = put_snapshot(sample.files, folder / "s")
+        print(name, kind(chance, path, sample))
+        check_refusals_agree(path, sample)
+        check_repair(path, sample)
+
+
+def test_several_damages_are_repaired(samples: Samples, folder: Path) -> None:
+    chance, end = random.Random(draw_seed()), time.monotonic() + RANDOM_S
+    while time.monotonic() < end:
+        name = chance.choice(sorted(samples))
+        path = put_snapshot(samples[name].files, folder / "s")
+        for _ in range(chance.randrange(1, 4)):
+            if all(list(lane.glob("*.seg")) for lane in path.glob("lane-*")) and list(path.glob("lane-*/START")):
+                print(name, chance.choice(KINDS)(chance, path, samples[name]))
+        check_repair(path, samples[name])
+
+
+# -- offsets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("footers", [1, 2, 4])
+def test_messages_keep_their_offsets_when_the_oldest_footers_are_lost(many: Sample, folder: Path, footers: int) -> None:
+    """Nothing before them tells where the queue begins; the next whole footer does."""
+    path = put_snapshot(many.files, folder / "s")
+    for victim in segment_paths(path)[:footers]:
+        record = seal_of(victim)
+        assert record is not None
+        flip_bit(victim, record.footer_position + 40)
+    losses = check_repair(path, many)
+    assert [loss.messages for loss in losses] == [0] * footers
+
+
+def test_random_damage_moves_no_message_of_a_long_queue(many: Sample, folder: Path) -> None:
+    chance = random.Random(draw_seed())
+    for _ in range(3):
+        path = put_snapshot(many.files, folder / "s")
+        print(flip_footer(chance, path, many), chance.choice(KINDS[:-1])(chance, path, many))
+        check_repair(path, many)
+
+
+def test_offset_of_a_lost_last_message_is_not_given_again(folder: Path) -> None:
+    """Nothing tells of which queue it was: each leaves one offset out."""
+    path = folder / "s"
+    with MessageStore.open(path, TINY) as store:
+        fill(store, 0, 12)
+    segment = segment_paths(path)[0]
+    flip_bit(segment, full_frames(segment)[-1].header.position + 20)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert [(loss.messages, loss.offsets_may_repeat) for loss in store.losses] == [(1, False)]
+        assert [store.append(*name, b"new") for name in QUEUES] == [5, 5, 4]
+    assert verify_folder(path).ok
+
+
+def test_loss_says_that_offsets_may_repeat_when_the_names_of_queues_are_lost(folder: Path) -> None:
+    path = folder / "s"
+    with MessageStore.open(path, TINY) as store:
+        store.append("a", 0, b"0")
+        store.append("lost", 5, b"names the queue")
+    segment = segment_paths(path)[0]
+    flip_bit(segment, full_frames(segment)[1].header.position + 20)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert [(loss.messages, loss.offsets_may_repeat) for loss in store.losses] == [(1, True)]
+        assert "offsets_may_repeat=True" in repr(store.losses[0])
+        assert store.stats()["recovery"]["losses"][0]["offsets_may_repeat"]
+        assert store.append("a", 0, b"1") == 2
+        assert store.append("lost", 5, b"again") == 0
+
+
+# -- files out of their place -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_plainly", [False, True])
+def test_old_copy_of_a_closed_segment_before_later_ones_is_repaired(
+    samples: Samples, folder: Path, first_plainly: bool
+) -> None:
+    sample = samples["closed"]
+    path = put_snapshot(sample.files, folder / "s")
+    victim = segment_paths(path)[0]
+    victim.write_bytes(sample.old["lane-00/000000000001.seg"][0])
+    record = seal_of(victim)
+    assert record is not None and record.state == CLOSED
+    if first_plainly:
+        with pytest.raises(StoreCorrupt):
+            MessageStore.open(path, TINY)
+    assert check_repair(path, sample)
+
+
+def test_messages_of_exchanged_oldest_segments_are_counted(samples: Samples, folder: Path) -> None:
+    sample = samples["retained"]
+    path = put_snapshot(sample.files, folder / "s")
+    one, two = segment_paths(path)[:2]
+    held = sum(frame.header.count for at in (one, two) for frame in full_frames(at))
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    losses = check_repair(path, sample)
+    assert [loss.messages for loss in losses] == [held, 0]
+
+
+def test_missing_folder_of_the_only_lane_is_reported(samples: Samples, folder: Path) -> None:
+    path = put_snapshot(samples["closed"].files, folder / "s")
+    shutil.rmtree(path / "lane-00")
+    assert [place.what for place in verify_folder(path).places] == ["a lane is missing"]
+    assert [problem["what"] for problem in inspect_folder(path)["problems"]] == ["a lane is missing"]
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(path, TINY)
+
+
+def test_gap_between_spares_is_no_damage_and_one_before_them_is(folder: Path) -> None:
+    config = tiny(prewrite_bytes=300 << 10)
+    with MessageStore.open(folder / "s", config) as store:
+        fill(store, 0, 3)
+        crashed = crash_copy(folder / "s", folder / "crashed")
+    for path in (folder / "s", crashed):
+        _, first, second, third, *_ = segment_paths(path)
+        kept = third.read_bytes()
+        second.unlink()
+        assert verify_folder(path).ok and inspect_folder(path)["problems"] == []
+        MessageStore.open(path, config).close()
+        third.write_bytes(kept)
+        for spare in (first, second):
+            spare.unlink(missing_ok=True)
+        assert [place.file for place in verify_folder(path).places] == [str(first)]
+        assert [problem["file"] for problem in inspect_folder(path)["problems"]] == [str(first)]
+        with pytest.raises(StoreCorrupt, match="a segment is missing"):
+            MessageStore.open(path, config)
+
+
+# -- order of sealing ---------------------------------------------------------------------------------
+
+
+def test_segment_is_never_sealed_before_an_older_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Upkeep, "_seal_full", lambda upkeep: None)
+    with MessageStore.open(folder / "s", TINY) as store:
+        fill(store, 0, 60)
+        upkeep = store._upkeep
+        (lane, first), (_, second), *_ = upkeep._full
+        before = second.segment.path.read_bytes()
+        with pytest.raises(RuntimeError, match="before an older segment"):
+            upkeep.seal_now(lane, second)
+        assert second.segment.path.read_bytes() == before
+        upkeep.seal_now(lane, first)
+        upkeep.seal_now(lane, second)
+        assert [sealed.segment.sequence for sealed in lane.view.sealed] == [1, 2]
