@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from store import InvalidMessage, InvalidTopic, MessageStore, OffsetOutOfRange, StoreClosed, StorePoisoned, StoreUnreadable
+from store import (
+    InvalidMessage,
+    InvalidTopic,
+    MessageStore,
+    OffsetOutOfRange,
+    StoreClosed,
+    StorePoisoned,
+    StoreUnreadable,
+)
 from store.async_reads import LOOP_BYTES, Where, where
 from store.disk import OsDisk, OsFile
 from store.waiting import LoopBell
@@ -109,7 +118,7 @@ def test_it_raises_what_read_raises(store: MessageStore, disk: SlowToRead) -> No
         for given, kind in calls:
             for wait_ms in (0, AN_HOUR_MS):
                 with pytest.raises(kind):
-                    await store.read_async(*given, wait_ms=wait_ms)
+                    await partial(store.read_async, *given)(wait_ms=wait_ms)
         with pytest.raises(InvalidMessage):
             await store.read_async("t", 0, wait_ms=-1)
         disk.error = OSError(5, "the test's disk is broken")
@@ -166,7 +175,8 @@ def test_ten_thousand_coroutines_wait_without_a_thread(store: MessageStore) -> N
 
     async def main() -> None:
         waiting = [
-            asyncio.create_task(store.read_async("t", number % queues, 1, wait_ms=AN_HOUR_MS)) for number in range(readers)
+            asyncio.create_task(store.read_async("t", number % queues, 1, wait_ms=AN_HOUR_MS))
+            for number in range(readers)
         ]
         await turns_until(lambda: len(store._waiting) == readers)
         assert threading.active_count() == threads
@@ -193,7 +203,7 @@ def test_one_batch_calls_a_loop_once_for_all_its_readers(store: MessageStore) ->
                 calls.append(given[0])
             return call(work, *given, **how)
 
-        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]
         store.append_batch([("t", queue, b"x") for queue in queues])
         await asyncio.gather(*waiting)
         assert len(calls) == 1
