@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +113,13 @@ def test_it_raises_what_read_raises(store: MessageStore, disk: SlowToRead) -> No
         ((b"t", 0), InvalidTopic), (("t", 0, -1), InvalidMessage), (("t", 0, 0, 1.5), InvalidMessage),
     ]  # fmt: skip
 
+    read: Any = store.read_async
+
     async def main() -> None:
         for given, kind in calls:
             for wait_ms in (0, AN_HOUR_MS):
                 with pytest.raises(kind):
-                    await partial(store.read_async, *given)(wait_ms=wait_ms)
+                    await read(*given, wait_ms=wait_ms)
         with pytest.raises(InvalidMessage):
             await store.read_async("t", 0, wait_ms=-1)
         disk.error = OSError(5, "the test's disk is broken")
