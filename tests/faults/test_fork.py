@@ -10,7 +10,7 @@ from store import MessageStore
 from tests.store.helpers import contents, run_child, tiny
 
 FORKING = """
-import os, signal, sys, threading, time
+import asyncio, os, signal, sys, threading, time
 from store import MessageStore, StoreClosed, StoreConfig, StoreLocked
 path, use, end = sys.argv[1:]
 config = StoreConfig(segment_bytes=1 << 20, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
@@ -42,6 +42,7 @@ def child():
         "get_range": lambda: store.get_range("t", 0, 0, 10),
         "read_batch": lambda: store.read_batch("t", 0),
         "queue_bounds": lambda: store.queue_bounds("t", 0),
+        "read_async": lambda: asyncio.run(store.read_async("t", 0, 20, wait_ms=60_000)),
         "wait": lambda: store.read("t", 0, 20, wait_ms=60_000),
         "scan": lambda: list(store.scan()),
     }
@@ -84,7 +85,7 @@ store.close()
 """
 USES = (
     "append", "submit", "append_batch", "new_queue", "flush", "read", "get_range", "read_batch", "queue_bounds", "wait",
-    "scan", "close", "leave",
+    "read_async", "scan", "close", "leave",
 )  # fmt: skip
 EXPECTED = [b"before %d" % index for index in range(20)] + [b"after %d" % index for index in range(20)]
 

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import ctypes
 import random
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -245,6 +247,7 @@ def test_interrupts_at_random_moments_stall_nobody_and_mix_nothing_up(tmp_path: 
 
 SIGNALLED = """
 import os, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored: in a script's background, by nohup
 from store import MessageStore, StoreConfig
 from tests.store.disks import GatedDisk
 from tests.store.helpers import handed_over, until
@@ -270,8 +273,13 @@ store.close()
 """
 
 
-def test_control_c_interrupts_a_waiting_append_and_nothing_else(tmp_path: Path) -> None:
-    done = run_child(SIGNALLED, str(tmp_path))
+@pytest.mark.parametrize("inherited", [signal.default_int_handler, signal.SIG_IGN])
+def test_control_c_interrupts_a_waiting_append_and_nothing_else(tmp_path: Path, inherited: Any) -> None:
+    before = signal.signal(signal.SIGINT, inherited)  # a child inherits that a signal is ignored
+    try:
+        done = run_child(SIGNALLED, str(tmp_path))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done.stdout.split() == ["interrupted", "0", "6"], done.stderr
 
 
@@ -346,6 +354,28 @@ def test_full_buffer_is_an_error_of_the_awaited_append(tmp_path: Path, disk: Gat
     async def main() -> None:
         with pytest.raises(PublishBufferFull):
             await store.append_async("t", 0, bytes(1000))
+
+    asyncio.run(main())
+    disk.gate.set()
+    store.close()
+
+
+def test_awaited_append_gives_up_when_its_time_is_up_and_not_later(tmp_path: Path, disk: GatedDisk) -> None:
+    """The loop's own timers say when: one for earlier runs before it gives up, one for later behind it."""
+    store = full_store(tmp_path, disk, 400)
+
+    async def main() -> None:
+        loop, seen = asyncio.get_running_loop(), list[bool]()
+        futures: list[asyncio.Future[int]] = []
+        loop.call_later(0.2, lambda: seen.append(futures[0].done()))
+        future = store.append_async("t", 0, bytes(1000))
+        futures.append(future)
+        loop.call_later(1.2, lambda: seen.append(future.done()))
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+        assert seen == [False, True]
+        with pytest.raises(PublishBufferFull, match="400 ms"):
+            await future
 
     asyncio.run(main())
     disk.gate.set()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from store import CacheConfig, InvalidConfig, MessageStore, StoreConfig
@@ -28,6 +29,32 @@ BAD: list[tuple[str, Any]] = [
 def test_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
     with pytest.raises(InvalidConfig, match=name):
         StoreConfig(**{name: value})
+
+
+def odd_values() -> list[Any]:
+    view = memoryview(b"gone")
+    view.release()
+
+    class Raising:
+        def __eq__(self, other: object) -> bool:
+            raise NotImplementedError("eq")
+
+        __hash__ = object.__hash__
+
+        def __len__(self) -> int:
+            raise NotImplementedError("len")
+
+        def __repr__(self) -> str:
+            raise NotImplementedError("repr")
+
+    return [view, np.zeros(3), np.zeros(0), Raising(), [], object, float("nan"), 10**5000, -(10**5000), b"force"]
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(StoreConfig)])
+def test_odd_value_of_any_type_is_refused_by_its_name(name: str) -> None:
+    for value in odd_values():
+        with pytest.raises(InvalidConfig, match=name):
+            StoreConfig(**{name: value})
 
 
 @pytest.mark.parametrize(

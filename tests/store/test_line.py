@@ -32,7 +32,8 @@ class Stage:
 
     def __init__(self, path: Path, **settings: Any) -> None:
         self.disk = GatedDisk()
-        config = tiny(**{"publish_buffer_bytes": CAP, "append_timeout_ms": 60_000, "segment_bytes": 1 << 20, **settings})
+        given = {"publish_buffer_bytes": CAP, "append_timeout_ms": 60_000, "segment_bytes": 1 << 20, **settings}
+        config = tiny(**given)
         self.store = MessageStore.open(path, config, disk=self.disk)
         self.store.append("t", 0, b"first")
         self.queue = self.store._queues[0]

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import store.appender
-from store import InvalidMessage, InvalidTopic, MessageStore, MessageTooLarge, StoreConfig, StoreError
+from store import InvalidMessage, InvalidTopic, MessageStore, MessageTooLarge, StoreClosed, StoreConfig, StoreError
 
 from .disks import GatedDisk
 from .helpers import contents, crash_copy, tiny
@@ -216,9 +217,153 @@ def test_timed_out_waits_leave_nothing_behind(tmp_path: Path) -> None:
         assert ticket.extras is None  # nothing of the message is held for who keeps the ticket
 
 
-def test_every_refusal_is_an_error_of_ours(opened: MessageStore) -> None:
-    rows: list[Any] = [5, [5], [()], [("t", 0)], [("t", 0, b"", 1)], [{"t", 0, b""}], [b"abc"], ["abc"], [None]]
-    for given in rows:
+def released() -> memoryview:
+    view = memoryview(b"gone")
+    view.release()
+    return view
+
+
+class Raising:
+    """Everything that is asked of it raises an error of its own."""
+
+    def __hash__(self) -> int:
+        raise NotImplementedError("hash")
+
+    def __eq__(self, other: object) -> bool:
+        raise NotImplementedError("eq")
+
+    def __repr__(self) -> str:
+        raise NotImplementedError("repr")
+
+    def __len__(self) -> int:
+        raise NotImplementedError("len")
+
+    def __getitem__(self, index: object) -> object:
+        raise NotImplementedError("item")
+
+
+NO_ROWS: list[Any] = [
+    5, (), ("t", 0), ("t", 0, b"", 1), {"t", 0, b""}, {"t": 1, 0: 2, b"": 3}, b"abc", "abc", None, np.zeros(3),
+    np.zeros((2, 2)), memoryview(b"abc"), memoryview(bytes(6)).cast("B", [2, 3]), released(), Raising(),
+    (part for part in ("t", 0, b"")), [["t"], 0, b""],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", NO_ROWS, ids=lambda row: type(row).__name__)
+@pytest.mark.parametrize("known", [True, False])
+def test_row_that_is_none_is_refused_by_its_number(opened: MessageStore, row: Any, known: bool) -> None:
+    if known:
+        opened.append("t", 0, b"first")
+    with pytest.raises((InvalidMessage, InvalidTopic), match="row 2: "):
+        opened.append_batch([("t", 0, b"good"), ("t", 0, b"good"), row, ("t", 0, b"good")])
+    assert opened.queue_bounds("t", 0) == (0, int(known))
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        (("t", 0, "text"), InvalidMessage), (("t", 0, released()), InvalidMessage), (("t", 0, None), InvalidMessage),
+        (("t", 0, bytes(1 << 20)), MessageTooLarge), (("t", 0, bytearray(1 << 20)), MessageTooLarge),
+        (("t", -1, b""), InvalidTopic), (("t", True, b""), InvalidTopic), (("t", 10**5000, b""), InvalidTopic),
+        (("", 0, b""), InvalidTopic), ((["t"], 0, b""), InvalidTopic), ((released(), 0, b""), InvalidTopic),
+        ((Raising(), 0, b""), InvalidTopic), (("t", Raising(), b""), InvalidTopic),
+        (("t", 0, Raising()), InvalidMessage),
+    ],
+    ids=lambda given: type(given).__name__,
+)  # fmt: skip
+def test_wrong_part_of_a_row_is_refused_by_the_rows_number(
+    opened: MessageStore, row: Any, error: type[StoreError]
+) -> None:
+    opened.append("t", 0, b"first")
+    with pytest.raises(error, match=r"^row 1: "):
+        opened.append_batch([("new", 0, b"good"), row])
+    assert opened.stats()["streams"] == 1
+    assert opened.queue_bounds("t", 0) == (0, 1)
+    for way in (opened.append, opened.submit):
+        with pytest.raises(error):
+            way(*row)
+    assert opened.stats()["streams"] == 1
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [memoryview(bytearray(b"w")), bytearray(b"w"), b"w", ["w"], {}, None, released(), Raising(), np.zeros(2), 5],
+    ids=lambda topic: type(topic).__name__,
+)
+def test_topic_that_is_no_str_is_an_invalid_topic(opened: MessageStore, topic: Any) -> None:
+    async def later() -> None:
+        await opened.append_async(topic, 0, b"d")
+
+    ways: list[Any] = [
+        lambda: opened.append(topic, 0, b"d"), lambda: opened.submit(topic, 0, b"d"),
+        lambda: opened.append_batch([(topic, 0, b"d")]), lambda: asyncio.run(later()),
+        lambda: opened.read(topic, 0), lambda: opened.get_range(topic, 0, 0, 1),
+        lambda: opened.read_batch(topic, 0), lambda: opened.queue_bounds(topic, 0),
+    ]  # fmt: skip
+    for way in ways:
+        with pytest.raises(InvalidTopic, match="a topic is a str"):
+            way()
+    assert opened.stats()["streams"] == 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        5, None, b"", b"abc", "", "abc", bytearray(b""), memoryview(bytes(6)).cast("B", [2, 3]), memoryview(b""),
+        released(),
+    ],
+    ids=lambda given: type(given).__name__,
+)  # fmt: skip
+def test_batch_that_is_no_rows_is_refused(opened: MessageStore, given: Any) -> None:
+    with pytest.raises(InvalidMessage, match="append_batch takes"):
+        opened.append_batch(given)
+
+
+def test_rows_of_every_shape_that_has_three_parts_are_taken(opened: MessageStore) -> None:
+    rows = np.empty((2, 3), object)
+    rows[:] = [("t", 0, b"of an array"), ("t", 0, b"of an array")]
+    columns = np.array([("t", 0, b"structured")], [("topic", "U8"), ("queue_id", "i4"), ("data", "S16")])
+    assert opened.append_batch(rows).tolist() == [0, 1]
+    assert opened.append_batch(columns).tolist() == [2]
+    assert opened.append_batch([["t", np.int64(0), bytearray(b"of a list")]]).tolist() == [3]  # type: ignore[list-item]
+    assert opened.append_batch(("t", 0, b"%d" % index) for index in range(3)).tolist() == [4, 5, 6]
+    datas = [message.data for message in opened.read("t", 0)]
+    assert datas == [b"of an array", b"of an array", b"structured", b"of a list", b"0", b"1", b"2"]
+
+
+class Folded(str):
+    """Is equal to, and has the hash of, its small letters."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(str(self).lower())
+
+    def __eq__(self, other: object) -> bool:
+        return str(self).lower() == str(other)
+
+
+def test_subclass_that_equals_another_name_is_not_taken_for_it(opened: MessageStore) -> None:
+    opened.append("orders", 0, b"small letters")
+    assert opened.append(Folded("ORDERS"), 0, b"x") == 0
+    assert opened.submit(Folded("ORDERS"), 0, b"x").result() == 1
+    assert opened.append_batch([(Folded("ORDERS"), 0, b"x")]).tolist() == [2]
+    assert opened.queue_bounds("orders", 0) == (0, 1)
+
+
+def test_numbers_too_long_to_be_written_are_refused_like_others(opened: MessageStore) -> None:
+    huge = 10**5000
+    opened.append("t", 0, b"x")
+    for work in (
+        lambda: opened.append("t", huge, b""), lambda: opened.append("t", 0, b"", deliver_at_ms=huge),
+        lambda: opened.read("t", 0, huge), lambda: opened.read("t", 0, -huge), lambda: opened.read_batch("t", 0, huge),
+    ):  # fmt: skip
         with pytest.raises(StoreError):
-            opened.append_batch(given)
+            work()
+
+
+def test_empty_batch_is_nothing_and_a_closed_store_takes_none(opened: MessageStore) -> None:
     assert opened.append_batch([]).tolist() == []
+    opened.close()
+    with pytest.raises(StoreClosed):
+        opened.append_batch([])

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, PublishBufferFull, StoreClosed, Ticket
+from store import MessageStore, PublishBufferFull, StoreClosed, StoreFull, Ticket
 from store.request import Barrier
 
 from .disks import GatedDisk
-from .helpers import start, tiny, until
+from .helpers import PATIENCE_S, start, tiny, until
 
 CAP = 4096
 KILO = bytes(1000)
@@ -108,11 +108,81 @@ def test_message_larger_than_the_cap_is_accepted_into_an_empty_buffer(patient: S
     assert patient.store.append_batch([("t", 0, bytes(CAP)), ("t", 0, bytes(CAP))]).tolist() == [2, 3]
 
 
-def test_space_is_given_back(patient: Stage) -> None:
+def used_bytes(store: MessageStore) -> int:
+    used = store.stats()["publish_buffer"]["used_bytes"]
+    assert isinstance(used, int)
+    return used
+
+
+def test_what_is_not_durable_counts_and_is_given_back(patient: Stage) -> None:
+    patient.disk.gate.clear()
+    tickets = [
+        patient.store.submit("t", 0, KILO, key=b"k" * 100, properties={"a": "b"}), patient.store.submit("t", 1, KILO)
+    ]  # fmt: skip
+    batch = start(patient.store.append_batch, [("t", 0, b"x" * 500), ("t", 1, b"x" * 300)])
+    expected = 1000 + 100 + len('{"a":"b"}') + 1000 + 500 + 300
+    until(lambda: used_bytes(patient.store) == expected)
+    assert not any(ticket.done() for ticket in tickets)
+    patient.disk.gate.set()
+    batch.join()
     for _ in range(50):
         patient.store.append("t", 0, KILO, key=b"k" * 100, properties={"a": "b"})
-    until(lambda: patient.store.stats()["publish_buffer"]["used_bytes"] == 0)
-    assert patient.store.stats()["publish_buffer"]["cap_bytes"] == CAP
+    until(lambda: used_bytes(patient.store) == 0)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_cap_is_over_all_lanes(tmp_path: Path, lanes: int) -> None:
+    cap, size = 64 << 10, 1000
+    disk = GatedDisk()
+    config = tiny(lanes=lanes, publish_buffer_bytes=cap, append_timeout_ms=0, segment_bytes=1 << 20)
+    with MessageStore.open(tmp_path, config, disk=disk) as store:
+        queues = [next(q for q in range(99) if store._stream("t", q).lane is lane) for lane in store._lanes]
+        store.append_batch([("t", queue, b"first") for queue in queues])
+        until(lambda: used_bytes(store) == 0)
+        disk.gate.clear()
+        for queue in queues:
+            with pytest.raises(PublishBufferFull):
+                for _ in range(cap // size + 1):
+                    store.submit("t", queue, bytes(size))
+        assert cap - lanes * size < used_bytes(store) <= cap
+        assert store.stats()["publish_buffer"]["cap_bytes"] == cap
+        disk.gate.set()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_flush_does_not_fail_with_a_message_that_has_no_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """They stand in one batch: the messages get the error, the barrier waits for what came before it."""
+    disk = GatedDisk()
+    store = MessageStore.open(tmp_path, tiny(), disk=disk)
+    earlier = []
+    if before:
+        store.append("t", 0, b"first")
+        disk.gate.clear()
+        earlier = [store.submit("t", 0, b"earlier")]
+        until(lambda: store._queues[0]._in_flight > 0)
+    queue, lane = store._queues[0], store._lanes[0]
+    with monkeypatch.context() as patched:
+
+        def full(*_given: object) -> None:
+            raise StoreFull("no space for another segment")
+
+        patched.setattr(lane, "_make_room", full)
+        with queue._lock:  # so that no builder takes one without the other
+            ticket, barrier = Ticket(store._stream("t", 0), b"lost", 4), Barrier()
+            for request in (ticket, barrier):
+                queue._accept(request, request.size_bytes)
+        if before:
+            disk.gate.set()
+        assert barrier.result(PATIENCE_S) == -1
+        with pytest.raises(StoreFull):
+            ticket.result(PATIENCE_S)
+        assert [each.result() for each in earlier] == [1] * before
+        until(lambda: queue._under_way == 0)
+    store.flush()
+    assert store.append("t", 0, b"next") == 2 * before
+    store.close()
 
 
 def test_requests_of_one_thread_keep_their_order(patient: Stage) -> None:
