@@ -73,7 +73,7 @@ def durable_up_to(disk: SimulatedDisk, lane: int) -> tuple[int, int]:
 def held_bytes(disk: SimulatedDisk) -> int:
     """What all segments take at the most: up to the end of its footer where there is one, else the whole file."""
     total = 0
-    for path, size in disk.sizes():
+    for path, size in disk.sizes().items():
         if path.name.endswith(SEGMENT_SUFFIX):
             record = record_of(disk, path)
             total += record.footer_position + record.footer_bytes if record is not None else size

@@ -386,7 +386,7 @@ class World:
     def _keep_copy(self) -> None:
         """Somebody makes a copy of a segment's file, to put it back later."""
         if self.may("repair") and self._copying.random() < 0.02:
-            paths = [path for path, _ in self.disk.sizes() if path.suffix == ".seg"]
+            paths = [path for path in self.disk.sizes() if path.suffix == ".seg"]
             if paths:
                 path = self._copying.choice(paths)
                 self.old_copies[path] = self.disk.bytes_of(path)
