@@ -308,6 +308,15 @@ def lowest_segment(store: MessageStore, lane: int) -> int:
     return segments[0].sequence if segments else 0
 
 
+def newest_segments(store: MessageStore) -> list[int]:
+    """The number of the newest segment of each lane that takes frames, or took some."""
+    found = []
+    for lane in store._lanes:
+        segments = [sealed.segment for sealed in lane.view.sealed] + [opened.segment for opened in lane.view.open]
+        found.append(segments[-1].sequence if segments else 0)
+    return found
+
+
 def sealed_count(store: MessageStore, lane: int) -> int:
     """How many sealed segments the readers of a lane see."""
     return len(store._lanes[lane].view.sealed)

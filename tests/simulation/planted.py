@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from store import MessageStore, recovery
+from store import MessageStore, rebuild, recovery
 from store.disk import Buffer, LogFile
 from store.folder import FolderLock
 from store.footer import FooterData
@@ -184,7 +184,7 @@ def keep_the_lock() -> Iterator[None]:
     """The lock of a folder is not given back. The run's own lock of a disk is."""
     kept: list[FolderLock] = []
     real = FolderLock.release
-    with mock.patch.object(FolderLock, "release", kept.append):
+    with mock.patch.object(FolderLock, "release", lambda lock: kept.append(lock)):
         yield
     for lock in kept:
         real(lock)
@@ -193,7 +193,7 @@ def keep_the_lock() -> Iterator[None]:
 @contextmanager
 def renumber_in_a_repair() -> Iterator[None]:
     """A repair gives the offsets of lost messages to those that follow."""
-    real = recovery.index_columns
+    real = rebuild.index_columns
 
     def index(columns: Any, names: Any, next_offsets: Any, ends: Any, *rest: Any) -> FooterData:
         columns.next_entry = sum(map(len, columns.entries))
@@ -243,7 +243,10 @@ PLANTED: dict[str, Planted] = {
     ),
     "remove segments out of order": Planted(remove_segments_out_of_order, _retiring(), effort=FEW),
     "remove the wrong end": Planted(remove_the_wrong_end, _retiring(), effort=FEW),
-    "remove too much": Planted(remove_too_much, _retiring(lanes=2), effort=FEW),
+    "remove too much": Planted(
+        remove_too_much, replace(_lives("lanes", count=1, retention_bytes=300 * KIB), typical_bytes=2_000, steps=400),
+        effort=FEW,
+    ),
     "forget the force of a spare": Planted(forget_the_force_of_a_spare, _retiring()),
     "forget names at opening": Planted(forget_names_at_opening, _lives("kills", count=4, prewrite_bytes=200 * KIB)),
     "close without waiting": Planted(close_without_waiting, _lives(alignment="trim"), effort=FEW),

@@ -8,19 +8,16 @@ from store.testing import Operation, SimulatedDisk
 
 from .check import BrokenPromise
 from .damage import lane_of
-from .engine import bounds_held, lanes_of, sealed_count
+from .engine import bounds_held, lanes_of, newest_segments, sealed_count
 from .ledger import Ledger
 from .recovered import held_bytes, record_of
 from .shape import Settings
 
 
 def note_removal(
-    operation: Operation, disk: SimulatedDisk, ledger: Ledger, settings: Settings, now_ms: int
+    operation: Operation, disk: SimulatedDisk, store: MessageStore, ledger: Ledger, settings: Settings, now_ms: int
 ) -> bool:
-    """Is a segment about to lose its name? Then it must be one that retention may take; the ledger notes it.
-
-    The sizes of files are taken as a whole where there is no footer yet: more is allowed than the store takes.
-    """
+    """Is a segment about to lose its name? Then it must be one that retention may take; the ledger notes it."""
     path = operation.path
     if operation.kind != "rename" or path.suffix != SEGMENT_SUFFIX:
         return False
@@ -35,7 +32,7 @@ def note_removal(
         raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, the newest that is sealed")
     limit_ms, limit_bytes = settings.retention_ms, settings.retention_bytes
     too_old = limit_ms is not None and ledger.newest_ms(lane, sequence) < now_ms - limit_ms
-    too_large = limit_bytes is not None and held_bytes(disk) > limit_bytes
+    too_large = limit_bytes is not None and held_bytes(disk, newest_segments(store)) > limit_bytes
     if not (too_old or too_large):
         raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, and no setting asks for that")
     ledger.lanes[lane].removed = max(ledger.lanes[lane].removed, sequence)

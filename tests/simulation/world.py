@@ -321,8 +321,10 @@ class World:
             self._broken = BrokenPromise(f"{operation.kind} of {operation.path}, which is not in the store's folder")
             raise self._broken
         self.operations.append(operation._replace(path=operation.path.relative_to(operation.path.parents[1])))
-        if self.settings.retires and note_removal(operation, self.disk, self.ledger, self.settings, self.now_ms):
-            self.reached["segments removed"] += 1
+        store = self.store
+        if store is not None and self.settings.retires:
+            removed = note_removal(operation, self.disk, store, self.ledger, self.settings, self.now_ms)
+            self.reached["segments removed"] += removed
         if self._on_moment is not None:
             with apart():
                 self._on_moment(self, operation)
