@@ -70,7 +70,8 @@ def show(total: Tally, took_s: float, jobs: int, console: Console) -> None:
         *((f"injected: {name}", count) for name, count in sorted(total.faults.items())),
         *((f"the store said: {name}", count) for name, count in sorted(total.outcomes.items())),
         ("states a second and process", round(total.states / took_s / jobs)),
-        ("states a second of processor time", round(total.states / _processor_s())), ("violations", len(total.violations)),
+        ("states a second of processor time", round(total.states / _processor_s())),
+        ("violations", len(total.violations)),
     ]  # fmt: skip
     for name, value in rows:
         table.add_row(name, f"{value:,}")
