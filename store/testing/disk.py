@@ -299,14 +299,14 @@ class SimulatedDisk:
         content = self._named(path)
         return content.read(0, content.size)
 
-    def sizes(self) -> list[tuple[Path, int]]:
-        """Every file with its length as written, in bytes."""
+    def sizes(self) -> dict[Path, int]:
+        """Every file with its length as written, in bytes; by folder and name."""
         with self.lock:
-            return [
-                (Path(folder, name), content.size)
+            return {
+                Path(folder, name): content.size
                 for folder, names in sorted(self._folders.items())
                 for name, content in sorted(names.now.items())
-            ]
+            }
 
     def fingerprint_of(self, path: Path) -> int:
         """A number that is the same for files with the same bytes as written; within one process only."""

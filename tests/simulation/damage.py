@@ -18,7 +18,7 @@ HARMS: tuple[Harm, ...] = get_args(Harm)
 
 def segment_paths(disk: SimulatedDisk) -> list[Path]:
     """The segment files of all lanes of the store, spares as well."""
-    return [path for path, _ in disk.sizes() if path.suffix == SEGMENT_SUFFIX and home() in path.parents]
+    return [path for path in disk.sizes() if path.suffix == SEGMENT_SUFFIX and home() in path.parents]
 
 
 def harm(disk: SimulatedDisk, chance: random.Random, old: Mapping[Path, bytes]) -> tuple[Harm, str, set[int]] | None:

@@ -304,7 +304,17 @@ def close_store(store: MessageStore, drain: Callable[[], None]) -> None:
 def lowest_segment(store: MessageStore, lane: int) -> int:
     """The number of the first segment that the readers of a lane see; 0 if there is none."""
     view = store._lanes[lane].view
-    return (*view.sealed, *view.open)[0].segment.sequence if view.sealed or view.open else 0
+    segments = [sealed.segment for sealed in view.sealed] + [opened.segment for opened in view.open]
+    return segments[0].sequence if segments else 0
+
+
+def newest_segments(store: MessageStore) -> list[int]:
+    """The number of the newest segment of each lane that takes frames, or took some."""
+    found = []
+    for lane in store._lanes:
+        segments = [sealed.segment for sealed in lane.view.sealed] + [opened.segment for opened in lane.view.open]
+        found.append(segments[-1].sequence if segments else 0)
+    return found
 
 
 def sealed_count(store: MessageStore, lane: int) -> int:

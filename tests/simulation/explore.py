@@ -220,8 +220,12 @@ def explore(
     tally = Tally(seeds=1)
     explorer = Explorer(seed, effort or Effort(), tally, limit)
     world = World(seed, shape or draw_shape(random.Random(f"shape {seed}")), explorer.on_moment, faults)
-    with deterministic():
-        world.run()
+    try:
+        with deterministic():
+            world.run()
+    except BrokenPromise as error:
+        said = str(error)
+        raise BrokenPromise(said if said.startswith("seed ") else f"seed {seed}: {said}") from error
     tally.messages = sum(len(rows) for rows in world.ledger.rows.values())
     tally.outcomes.update(world.outcomes)
     tally.parts.update(world.reached)

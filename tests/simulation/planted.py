@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 from unittest import mock
 
-from store.disk import Buffer, LogFile
-from store.format import FRAME_HEADER_BYTES, align_up, read_frame_header
+import numpy as np
+
+from store import MessageStore
+from store.disk import Buffer, Disk, LogFile
+from store.folder import FolderLock
+from store.footer import FooterData
+from store.format import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
 from store.frame import decode_at
+from store.lane import Lane
+from store.repair import Repair as RepairNotes
 from store.scanner import FrameScanner, Scanned
+from store.sealed import SealedSegment, write_footer
 from store.segment import Segment
 from store.testing import Fault, SimulatedDisk
-from store.write import Write
+from store.upkeep import Upkeep
+from store.write import View, Write
 
-from .engine import KIB
-from .world import Shape
+from .explore import Effort
+from .shape import KIB, Part, Settings, Shape
+from .world import World
 
 
 class _LateLog:
@@ -96,22 +108,159 @@ def retry_after_a_failed_force() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def remove_segments_out_of_order() -> Iterator[None]:
+    """Retention takes the second segment of a lane, and the first one later."""
+    with _removing(lambda sealed: (sealed[1], sealed[0], *sealed[2:])):
+        yield
+
+
+@contextmanager
+def remove_the_wrong_end() -> Iterator[None]:
+    """Retention takes the newest sealed segment."""
+    with _removing(lambda sealed: (sealed[-1], *sealed[:-1])):
+        yield
+
+
+@contextmanager
+def _removing(order: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Iterator[None]:
+    real = Upkeep._remove_oldest
+
+    def remove(upkeep: Upkeep, lane: Lane) -> None:
+        lane.view = View(order(lane.view.sealed), lane.view.open)
+        real(upkeep, lane)
+
+    with mock.patch.object(Upkeep, "_remove_oldest", remove):
+        yield
+
+
+@contextmanager
+def remove_too_much() -> Iterator[None]:
+    """Retention counts every byte twice."""
+    real = Upkeep._held_bytes
+    with mock.patch.object(Upkeep, "_held_bytes", lambda upkeep: 2 * real(upkeep)):
+        yield
+
+
+@contextmanager
+def forget_the_force_of_a_spare() -> Iterator[None]:
+    """A spare's name is not forced."""
+    with _without_folder_forces(Upkeep, "_make_spare"):
+        yield
+
+
+@contextmanager
+def forget_names_at_opening() -> Iterator[None]:
+    """Opening takes the names that it finds for durable."""
+    with _without_folder_forces(MessageStore, "_open"):
+        yield
+
+
+@contextmanager
+def _without_folder_forces(owner: type, name: str) -> Iterator[None]:
+    real = getattr(owner, name)
+
+    def without(*given: Any, **more: Any) -> Any:
+        with forget_to_force_the_folder():
+            return real(*given, **more)
+
+    with mock.patch.object(owner, name, without):
+        yield
+
+
+@contextmanager
+def close_without_waiting() -> Iterator[None]:
+    """Closing notes the end of the log without waiting for the flushers."""
+    with mock.patch.object(World, "_drain", lambda world: None):
+        yield
+
+
+@contextmanager
+def follow_the_working_directory() -> Iterator[None]:
+    """The path of a store is kept as it was given."""
+    with mock.patch("store.store.fixed_path", Path, create=True):
+        yield
+
+
+@contextmanager
+def keep_the_lock() -> Iterator[None]:
+    """The lock of a folder is not given back. The run's own lock of a disk is."""
+    kept: list[FolderLock] = []
+    real = FolderLock.release
+
+    def keep(lock: FolderLock) -> None:
+        kept.append(lock)
+
+    with mock.patch.object(FolderLock, "release", keep):
+        yield
+    for lock in kept:
+        real(lock)
+
+
+@contextmanager
+def renumber_in_a_repair() -> Iterator[None]:
+    """A repair gives the offsets of lost messages to those that follow."""
+
+    def close_up(disk: Disk, segment: Segment, data: FooterData, *rest: int) -> SealedSegment:
+        kept = data.entries != LOST_ENTRY
+        begins = np.concatenate([[0], kept.cumsum()]).astype(np.uint32)
+        return write_footer(disk, segment, replace(data, entries=data.entries[kept], start=begins[data.start]), *rest)
+
+    with mock.patch("store.recovery.write_footer", close_up):
+        yield
+
+
+@contextmanager
+def tell_no_loss() -> Iterator[None]:
+    """A repair sets damage aside and does not tell."""
+    with mock.patch.object(RepairNotes, "set_aside", lambda *given: None):
+        yield
+
+
 class Planted(NamedTuple):
     """A bug, and the run that should show it."""
 
     plant: Callable[[], AbstractContextManager[None]]
     shape: Shape
     faults: Callable[[int], list[Fault]] = lambda seed: []
+    effort: Effort = Effort()
 
 
-RECYCLING = Shape(retention_bytes=70 * KIB, typical_bytes=2_000, alignment="pad", steps=300, lives=1)
+def _lives(*parts: Part, count: int = 2, **settings: Any) -> Shape:
+    """Lives of one kind; no part of the schedule but these."""
+    return Shape(lives=(Settings(**settings),) * count, parts=frozenset(parts))
+
+
+def _retiring(parts: tuple[Part, ...] = (), **more: Any) -> Shape:
+    """A run in which segments are removed and recycled."""
+    shape = _lives(*parts, count=1, retention_bytes=70 * KIB, alignment="pad")
+    return replace(shape, typical_bytes=2_000, steps=300, **more)
+
+
+FEW = Effort(moments=0.3, subsets=1, nested=0.1)  # for what no power cut is needed to see
+REPAIRS = Effort(moments=0.5, subsets=1, nested=0.0, repairs=1.0)
 
 PLANTED: dict[str, Planted] = {
-    "acknowledge before the force": Planted(acknowledge_before_the_force, Shape()),
-    "skip a checksum": Planted(skip_a_checksum, Shape()),
-    "accept a recycled segment's old frames": Planted(accept_old_frames, RECYCLING),
-    "forget the directory force": Planted(forget_to_force_the_folder, Shape()),
+    "acknowledge before the force": Planted(acknowledge_before_the_force, _lives()),
+    "skip a checksum": Planted(skip_a_checksum, _lives()),
+    "accept a recycled segment's old frames": Planted(accept_old_frames, _retiring()),
+    "forget the directory force": Planted(forget_to_force_the_folder, _lives()),
     "retry after a failed force": Planted(
-        retry_after_a_failed_force, Shape(), lambda seed: [Fault("force", nth=4 + seed % 20)]
+        retry_after_a_failed_force, _lives(), lambda seed: [Fault("force", nth=4 + seed % 20)]
     ),
+    "remove segments out of order": Planted(remove_segments_out_of_order, _retiring(), effort=FEW),
+    "remove the wrong end": Planted(remove_the_wrong_end, _retiring(), effort=FEW),
+    "remove too much": Planted(
+        remove_too_much, replace(_lives("lanes", count=1, retention_bytes=300 * KIB), typical_bytes=2_000, steps=400),
+        effort=FEW,
+    ),
+    "forget the force of a spare": Planted(forget_the_force_of_a_spare, _retiring()),
+    "forget names at opening": Planted(forget_names_at_opening, _lives("kills", count=4, prewrite_bytes=200 * KIB)),
+    "close without waiting": Planted(close_without_waiting, _lives(alignment="trim"), effort=FEW),
+    "follow the working directory": Planted(
+        follow_the_working_directory, replace(_lives("relative"), relative=True), effort=FEW
+    ),
+    "keep the lock": Planted(keep_the_lock, _lives("interrupts"), effort=FEW),
+    "renumber in a repair": Planted(renumber_in_a_repair, _lives("repair"), effort=REPAIRS),
+    "tell no loss": Planted(tell_no_loss, _lives("repair"), effort=REPAIRS),
 }

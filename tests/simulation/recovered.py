@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,11 +70,11 @@ def durable_up_to(disk: SimulatedDisk, lane: int) -> tuple[int, int]:
     return found
 
 
-def held_bytes(disk: SimulatedDisk) -> int:
-    """What all segments take at the most: up to the end of its footer where there is one, else the whole file."""
+def held_bytes(disk: SimulatedDisk, newest: Sequence[int]) -> int:
+    """What the segments in use take, up to the `newest` of each lane: the whole file, or up to the footer's end."""
     total = 0
-    for path, size in disk.sizes():
-        if path.name.endswith(SEGMENT_SUFFIX):
+    for path, size in disk.sizes().items():
+        if path.suffix == SEGMENT_SUFFIX and int(path.stem) <= newest[int(path.parent.name.removeprefix("lane-"))]:
             record = record_of(disk, path)
             total += record.footer_position + record.footer_bytes if record is not None else size
     return total

@@ -16,6 +16,7 @@ from .ledger import Bounds, Queue
 from .recovered import batches_of, damages_of, durable_up_to, recover
 
 Present = dict[Queue, list[int]]
+LOST_NAME = "lost-name-"
 CUTS = 2  # crashes of one repair that are repaired again
 
 
@@ -73,7 +74,7 @@ class RepairTrial:
                         raise BrokenPromise(f"{queue} has offset {offset} behind {present[queue][-1]}")
                     present[queue].append(offset)
             for queue, next_offset in zip(lane.streams, lane.next_offsets, strict=True):
-                if present[queue] and next_offset <= present[queue][-1]:
+                if present.get(queue) and next_offset <= present[queue][-1]:
                     raise BrokenPromise(f"{queue} goes on at {next_offset} and has offset {present[queue][-1]}")
         return dict(present)
 
@@ -84,11 +85,19 @@ class RepairTrial:
                 names = batch.stream_names
                 rows = zip(batch.stream_index.tolist(), batch.offsets.tolist(), batch.payloads(), strict=True)
                 for stream, offset, data in rows:
-                    self._checker.compare_message(names[stream], offset, data)
-                    seen.append((names[stream], offset))
+                    queue = self._renamed(names[stream], offset, data)
+                    self._checker.compare_message(queue, offset, data)
+                    seen.append((queue, offset))
         except StoreError as error:
             raise BrokenPromise(f"a repaired store cannot be read: {error}") from error
         return seen
+
+    def _renamed(self, queue: Queue, offset: int, data: memoryview) -> Queue:
+        """The queue that a repair has given another name, since nothing tells its own any more."""
+        if not queue[0].startswith(LOST_NAME) or queue in self._ledger.rows:
+            return queue
+        rows = self._ledger.rows
+        return next((known for known in rows if rows[known][offset : offset + 1] == [data]), queue)
 
     # -- losses ---------------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from store import StoreError
+
 from .check import BrokenPromise
 from .explore import explore
 from .planted import PLANTED
@@ -21,8 +23,8 @@ def test_planted_bug_is_found(name: str) -> None:
     with planted.plant():
         for seed in range(first, first + SEEDS):
             try:
-                explore(seed, planted.shape, faults=planted.faults(seed))
-            except BrokenPromise as error:
+                explore(seed, planted.shape, planted.effort, faults=planted.faults(seed))
+            except (BrokenPromise, StoreError) as error:
                 print(f"found by seed {seed}: {error}")
                 return
     pytest.fail(f"not found by {SEEDS} runs from seed {first}")
@@ -32,4 +34,4 @@ def test_planted_bug_is_found(name: str) -> None:
 def test_same_runs_are_clean_without_the_bug(name: str) -> None:
     planted = PLANTED[name]
     for seed in range(3):
-        explore(seed, planted.shape, faults=planted.faults(seed))
+        explore(seed, planted.shape, planted.effort, faults=planted.faults(seed))

@@ -11,13 +11,39 @@ import pytest
 from store.testing import Operation
 from tests.store.helpers import ROOT
 
-from .engine import KIB, deterministic
+from .damage import HARMS
+from .engine import deterministic
 from .explore import Effort, Explorer, Tally, draw_fault, explore
-from .world import Shape, World, draw_shape
+from .shape import KIB, Settings, Shape, draw_shape
+from .world import PLACES, World
 
-STATES = 24_000
+STATES = 20_000
+MOST_RUNS = 60
 PARTS = 8  # so that the parts of the work can run side by side
 FAULTY_RUNS = 64
+
+RETIRING = Settings(retention_bytes=70 * KIB, retention_ms=2_000, prewrite_bytes=130 * KIB)
+# For each part of the schedule: a shape, and what its runs must count.
+REACHED: dict[str, tuple[Shape, list[str]]] = {
+    "retention over four lanes": (
+        Shape(lanes=4, queues=9, typical_bytes=2_000, steps=300, lives=(RETIRING,) * 2),
+        ["4 lanes", "segments removed", "behind removed segments", "in a removal or recycling"],
+    ),
+    "repair": (
+        Shape(lanes=2, typical_bytes=2_000),
+        ["repaired", "crashed in a repair", *(f"repaired: {harm}" for harm in HARMS)],
+    ),
+    "other settings, life after life": (
+        Shape(lives=(Settings(), RETIRING, Settings(durability="os"), Settings(alignment="pad"), RETIRING)),
+        ["opened by other settings", "generation 3", "power cut", "died at an operation"],
+    ),
+    "kills": (Shape(lives=(Settings(),) * 4), ["killed", "behind a kill"]),
+    "relative paths": (Shape(relative=True), ["of a relative path", "working directory changed"]),
+    "interrupts": (
+        Shape(lives=(RETIRING, Settings(), RETIRING)),
+        [f"{what} interrupted at {place}" for what in ("open", "close") for place in PLACES.values()],
+    ),
+}  # fmt: skip
 
 
 def run(seed: int, shape: Shape, explorer: Explorer | None = None) -> World:
@@ -49,7 +75,7 @@ def test_exploring_does_not_change_the_run() -> None:
 
 
 def test_other_seeds_give_other_runs() -> None:
-    runs: list[list[Operation]] = [run(seed, Shape(steps=60, lives=1)).operations for seed in range(3)]
+    runs: list[list[Operation]] = [run(seed, Shape(steps=60, lives=(Settings(),))).operations for seed in range(3)]
     assert runs[0] != runs[1] != runs[2] != runs[0]
 
 
@@ -58,27 +84,43 @@ def test_runs_reach_what_they_are_for() -> None:
     kinds: set[str] = set()
     messages = 0
     for seed in range(6):
-        world = run(seed, Shape(retention_bytes=70 * KIB, typical_bytes=2_000, steps=300))
+        world = run(seed, Shape(typical_bytes=2_000, steps=300, lives=(Settings(retention_bytes=70 * KIB),) * 2))
         kinds |= {operation.kind for operation in world.operations}
         messages += sum(map(len, world.ledger.rows.values()))
-        assert world.ledger.life == world.shape.lives
+        assert world.ledger.life == len(world.shape.lives)
     assert kinds == {
         "make_folder", "create", "reserve", "write", "force", "force_folder", "rename", "truncate", "remove",
     }  # fmt: skip
     assert messages > 1_000
 
 
+def states(first: int, many: int, shape: Shape | None = None, effort: Effort | None = None) -> Tally:
+    """So many crash states, from run after run."""
+    print("seeds from", first)
+    tally = Tally()
+    while tally.states < many:
+        tally.add(explore(first + tally.seeds, shape, effort, limit=many - tally.states))
+    print(tally)
+    return tally
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_crash_loses_harms_or_reorders_what_was_acknowledged(part: int) -> None:
     """At every operation of every run, several survivor subsets each, and crashes inside recoveries."""
-    first = random.SystemRandom().getrandbits(30)
-    print("seeds from", first)
-    tally = Tally()
-    while tally.states < STATES // PARTS:
-        tally.add(explore(first + tally.seeds, limit=STATES // PARTS - tally.states))
-    print(tally)
+    tally = states(random.SystemRandom().getrandbits(30), STATES // PARTS)
     assert tally.in_recovery > STATES // PARTS // 20
     assert tally.again > 0
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_every_part_of_the_schedule_is_reached(name: str) -> None:
+    """A run that is drawn for a part of the schedule counts all that the part is made of."""
+    shape, expected = REACHED[name]
+    tally = Tally()
+    first = random.SystemRandom().getrandbits(30)
+    while tally.seeds < MOST_RUNS and not all(tally.parts[part] for part in expected):
+        tally.add(states(first + tally.seeds, 1, shape, Effort(moments=0.2, subsets=2, repairs=0.5)))
+    assert {part: tally.parts[part] for part in expected if not tally.parts[part]} == {}
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -105,8 +105,8 @@ class World:
                 self._live(last=life == len(self.shape.lives) - 1)
             self.disk.inject()
             self._begin()
-            self._end(abandon)
         finally:
+            self._end(abandon)
             os.chdir(began_in)
         if self._broken is not None:
             raise self._broken
@@ -174,13 +174,13 @@ class World:
             return False
         self.ledger.opened()
         if not self.disk.faults_struck:
-            self.look_at(self.store, self.settings)
+            self._look_at(self.store)
         return True
 
-    def look_at(self, store: MessageStore | None, settings: Settings) -> None:
-        """Look at everything that an opened store has. Raises BrokenPromise."""
+    def _look_at(self, store: MessageStore | None, *, note: bool = True) -> None:
+        """Look at everything that an opened store has; `note`: it is the run's own. Raises BrokenPromise."""
         assert store is not None
-        bounds = self.callers.look_at_everything(store, settings)
+        bounds = self.callers.look_at_everything(store, self.settings, note=note)
         for index, lowest in enumerate(lowest_segments(store)):
             self.checker.check_beginning(index, bounds[index], lowest)
 
@@ -310,7 +310,7 @@ class World:
         with apart():
             config = self.settings.config(self.shape.lanes)
             store = open_store(disk, config, self._clock_ms, self._names(), real_lock=True)
-            self.look_at(store, self.settings)
+            self._look_at(store, note=False)
             abandon(store)
 
     # -- moments --------------------------------------------------------------------------------------
@@ -321,8 +321,10 @@ class World:
             self._broken = BrokenPromise(f"{operation.kind} of {operation.path}, which is not in the store's folder")
             raise self._broken
         self.operations.append(operation._replace(path=operation.path.relative_to(operation.path.parents[1])))
-        if self.settings.retires and note_removal(operation, self.disk, self.ledger, self.settings, self.now_ms):
-            self.reached["segments removed"] += 1
+        store = self.store
+        if store is not None and self.settings.retires:
+            removed = note_removal(operation, self.disk, store, self.ledger, self.settings, self.now_ms)
+            self.reached["segments removed"] += removed
         if self._on_moment is not None:
             with apart():
                 self._on_moment(self, operation)
@@ -386,7 +388,7 @@ class World:
     def _keep_copy(self) -> None:
         """Somebody makes a copy of a segment's file, to put it back later."""
         if self.may("repair") and self._copying.random() < 0.02:
-            paths = [path for path, _ in self.disk.sizes() if path.suffix == ".seg"]
+            paths = [path for path in self.disk.sizes() if path.suffix == ".seg"]
             if paths:
                 path = self._copying.choice(paths)
                 self.old_copies[path] = self.disk.bytes_of(path)
