@@ -47,7 +47,8 @@ def tests_for(mutant: Mutant, contexts: Contexts, budget_s: float) -> list[str]:
         same[function] += 1  # another variant of a test sees less that is new
         own = OWN_TEST if f"test_{stem}" in function.partition("::")[0] else 1.0
         weights[test] = (contexts.seconds.get(test, 0.0) + 0.002) * same[function] * own
-    chosen, spent = [], 0.0
+    chosen = list[str]()
+    spent = 0.0
     for test in sorted(weights, key=lambda test: weights[test]):
         spent += contexts.seconds.get(test, 0.0)
         if chosen and spent > budget_s:

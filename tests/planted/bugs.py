@@ -35,7 +35,7 @@ CACHE: dict[str, Bug] = {
         "store/cached_reader.py",
         "            if checksum64(data) & LOW_32 != checksum:\n                self.counters.unsound_messages += 1\n"
         "                return NO_HIT\n",
-        "", ("tests/store/test_caches.py",),
+        "", ("tests/store/test_caches.py::test_bytes_that_went_bad_in_a_tier_are_read_from_the_log",),
     ),
 }  # fmt: skip
 
@@ -46,7 +46,7 @@ READING: dict[str, Bug] = {
     ),
     "reader: max_bytes gives nothing where one message is larger": Bug(
         "store/reader.py", "whole.cut(left, has_some=some)", "whole.cut(left, has_some=True)",
-        ("tests/store/test_store.py", "tests/store/test_reader.py"),
+        ("tests/store/test_reader.py::test_max_bytes_cuts_between_messages_of_all_segments",),
     ),
     "reader: a message's own time is another frame's": Bug(
         "store/table.py", "side=\"right\") - 1", "side=\"left\") - 1", ("tests/store/test_table.py",),
@@ -62,10 +62,11 @@ READING: dict[str, Bug] = {
     "waiting: a reader sleeps without a look behind its bell": Bug(
         "store/waiting.py", "                if has_come():\n                    return True\n", "",
         ("tests/store/test_waiting.py::test_message_that_comes_between_the_look_and_the_sleep_is_not_missed",),
+        hangs=True,
     ),
     "waiting: one reader of a queue is woken, the others are not": Bug(
         "store/waiting.py", "for bell in self._bells.pop(name):", "for bell in self._bells.pop(name)[:1]:",
-        ("tests/store/test_waiting.py::test_all_readers_of_a_queue_are_woken",),
+        ("tests/store/test_waiting.py::test_all_readers_of_a_queue_are_woken",), hangs=True,
     ),
 }  # fmt: skip
 
@@ -79,10 +80,12 @@ UPKEEP: dict[str, Bug] = {
         "store/upkeep.py",
         "weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False",
         "self._unused(lane, retired, segment.header.capacity_bytes)",
-        ("tests/store/test_retention.py",),
+        ("tests/store/test_retention.py::test_scan_beside_retention_ends_well_or_with_an_error_of_ours",
+         "tests/store/test_retention.py::test_readers_beside_retention_get_right_messages_or_out_of_range"),
     ),
-    "retention: a recycled file keeps more bytes than its segment": Bug(
-        "store/upkeep.py", "file.truncate(capacity_bytes)", "pass", ("tests/store/test_upkeep.py",),
+    "retention: the lane with the youngest messages goes first": Bug(
+        "store/upkeep.py", "self._remove_oldest(min(lanes,", "self._remove_oldest(max(lanes,",
+        ("tests/store/test_retention.py::test_lanes_are_retired_together",),
     ),
     "footers: a damaged table is taken for whole": Bug(
         "store/footer.py", "if checksum64(self._bytes[at : at + size]) != self._sums[index]:", "if False:",

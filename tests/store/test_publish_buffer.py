@@ -68,7 +68,7 @@ def test_awaited_append_gives_up_after_the_time_that_is_set(tmp_path: Path, time
             delays.append(delay)
             return later(0.0, *what, **how)
 
-        loop.call_later = call_later  # type: ignore[method-assign]
+        loop.call_later = call_later  # type: ignore[method-assign, assignment]
         with pytest.raises(PublishBufferFull):
             await store.append_async("t", 0, bytes(1000))
 
