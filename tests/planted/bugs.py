@@ -85,7 +85,7 @@ UPKEEP: dict[str, Bug] = {
     ),
     "retention: the lane with the youngest messages goes first": Bug(
         "store/upkeep.py", "self._remove_oldest(min(lanes,", "self._remove_oldest(max(lanes,",
-        ("tests/store/test_retention.py::test_lanes_are_retired_together",),
+        ("tests/store/test_retention.py::test_oldest_segment_of_all_lanes_goes_first",),
     ),
     "footers: a damaged table is taken for whole": Bug(
         "store/footer.py", "if checksum64(self._bytes[at : at + size]) != self._sums[index]:", "if False:",
@@ -100,7 +100,8 @@ UPKEEP: dict[str, Bug] = {
 RECOVERY: dict[str, Bug] = {
     "recovery: damage before durable frames is taken for the log's end": Bug(
         "store/segment_scan.py", "return any(mark_of(frame) > place for frame in frames) or", "return False and",
-        ("tests/store/test_recovery.py",),
+        ("tests/store/test_recovery.py::test_zeroed_block_before_valid_frames_is_reported",
+         "tests/store/test_recovery.py::test_flipped_header_bit_before_valid_frames_is_reported"),
     ),
     "recovery: a torn message is taken for a whole one": Bug(
         "store/segment_scan.py", "            self._add(found, found.whole)\n            self.is_torn = True\n",
