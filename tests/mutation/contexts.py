@@ -33,14 +33,24 @@ class Contexts(NamedTuple):
         return {test for line in lines for test in known.get(line, ())}
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
-        path.write_text(json.dumps(self._asdict()))
+        """Write as JSON; tests stand there by number, as most lines are run by many."""
+        numbers = {test: number for number, test in enumerate(sorted(self.seconds))}
+        lines = {
+            file: {line: [numbers[test] for test in tests if test in numbers] for line, tests in of.items()}
+            for file, of in self.lines.items()
+        }
+        kept = {"tests": sorted(self.seconds), "lines": lines, "seconds": self.seconds, "left_out": self.left_out}
+        path.write_text(json.dumps(kept))
 
     @staticmethod
     def load(path: Path) -> Contexts:
         """Read what `save` has written."""
         given = json.loads(path.read_text())
-        lines = {file: {int(line): tests for line, tests in of.items()} for file, of in given["lines"].items()}
+        names = given["tests"]
+        lines = {
+            file: {int(line): [names[number] for number in tests] for line, tests in of.items()}
+            for file, of in given["lines"].items()
+        }
         return Contexts(lines, given["seconds"], given["left_out"])
 
 
