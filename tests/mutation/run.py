@@ -9,9 +9,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..checkout import copy_of_the_checkout
+from ..checkout import copy_checkout
 from .child import Stuck, run_tests, share
 from .contexts import Contexts
 from .mutants import Mutant
@@ -108,11 +108,11 @@ def run_all(
     left = [mutant for mutant in mutants if mutant.name not in done]
     tell(f"{len(mutants)} mutants, {len(mutants) - len(left)} of them were tried before")
     work = results.parent / f"trees-{os.getpid()}"
-    trees: dict[int, Any] = {}
+    trees: dict[int, Path] = {}
 
     def one(job: int, index: int) -> None:
         if job not in trees:
-            trees[job] = copy_of_the_checkout(work / str(job)).__enter__()
+            trees[job] = copy_checkout(work / str(job))
         outcome = try_mutant(trees[job], left[index], contexts, budget_s)
         with results.open("a") as file:
             file.write(json.dumps(outcome._asdict()) + "\n")
