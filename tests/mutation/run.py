@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     diff: str
 
 
-def tests_for(mutant: Mutant, contexts: Contexts, budget_s: float) -> list[str]:
+def covering_tests(mutant: Mutant, contexts: Contexts, budget_s: float) -> list[str]:
     """The tests that run the mutant's line, in the order in which they are tried, as far as the budget goes."""
     found = contexts.tests_of(mutant.path, range(mutant.line, mutant.last_line + 1))
     if not found and mutant.function is not None:
@@ -60,7 +60,7 @@ def tests_for(mutant: Mutant, contexts: Contexts, budget_s: float) -> list[str]:
 def try_mutant(tree: Path, mutant: Mutant, contexts: Contexts, budget_s: float) -> Outcome:
     """Run the tests of a mutant in a copy of the checkout."""
     began = time.monotonic()
-    order = tests_for(mutant, contexts, budget_s)
+    order = covering_tests(mutant, contexts, budget_s)
 
     def outcome(result: str, by: str) -> Outcome:
         return Outcome(mutant.name, result, by, round(time.monotonic() - began, 2), len(order), mutant.diff)

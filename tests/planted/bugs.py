@@ -115,7 +115,8 @@ RECOVERY: dict[str, Bug] = {
     ),
     "repair: later losses are not counted": Bug(
         "store/repair.py", "                self.note_missing(path, messages)\n", "                pass\n",
-        ("tests/store/test_repair.py",),
+        ("tests/store/test_repair.py::test_missing_segments_in_a_row_are_counted_by_the_first_one",
+         "tests/store/test_repair.py::test_end_of_a_segment_that_is_cut_off_is_counted"),
     ),
     "repair: a queue's later messages move up into the place of lost ones": Bug(
         "store/segment_scan.py", "        self.columns.next_entry = resumed.first_entry\n", "",
@@ -129,23 +130,26 @@ APPENDING: dict[str, Bug] = {
     ),
     "back-pressure: nobody is told that there is room again": Bug(
         "store/queue.py", "        if self._waiting_for_space:\n            self._space.notify_all()\n", "",
-        ("tests/store/test_queue.py",),
+        ("tests/store/test_queue.py::test_append_waits_while_the_buffer_is_full",),
     ),
     "interrupts: an interrupted producer keeps the others of its batch asleep": Bug(
         "store/request.py",
         "        self.abandoned = True\n        if self.chain is not None:\n            pass_on(self.chain)\n",
-        "        self.abandoned = True\n", ("tests/store/test_concurrency.py",),
+        "        self.abandoned = True\n",
+        ("tests/store/test_concurrency.py::test_interrupted_producer_does_not_stall_the_others",), hangs=True,
     ),
-    "appending: order in a queue is given up for large groups": Bug(
-        "store/queue.py", "request = items[0]", "request = items.popleft() if count > 90 else items[0]",
-        ("tests/store/test_queue.py", "tests/store/test_concurrency.py"),
+    "appending: a message overtakes those that were handed over before": Bug(
+        "store/queue.py", "        self._items.append(request)\n",
+        "        self._items.insert(0 if len(self._items) > 3 else len(self._items), request)\n",
+        ("tests/store/test_queue.py::test_requests_of_one_thread_keep_their_order",),
     ),
     "durability: a lane that has gone quiet leaves no mark": Bug(
-        "store/store.py", "self._queues[lane.index].put(Mark(), wait=False)", "pass", ("tests/store/test_marks.py",),
+        "store/store.py", "self._queues[lane.index].put(Mark(), wait=False)", "pass", ("tests/store/test_marks.py::test_mark_without_room_does_not_fail_the_flush_beside_it",),
     ),
     "durability: a failed write is forgotten": Bug(
         "store/under_way.py", "while self.poison is None and self._writes and", "while self._writes and",
-        ("tests/store/test_durability.py", "tests/simulation/test_run.py"),
+        ("tests/store/test_durability.py::test_failed_write_fails_everything_in_flight",
+         "tests/faults/test_lost_write.py"),
     ),
     "appending: an awaited append waits ten times too long": Bug(
         "store/appender.py", "timeout_s = self.config.append_timeout_ms / 1000",
