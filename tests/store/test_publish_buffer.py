@@ -11,7 +11,7 @@ import pytest
 from store import MessageStore, PublishBufferFull
 
 from .disks import GatedDisk
-from .helpers import PATIENCE_S, small, tiny, until
+from .helpers import PATIENCE_S, small, start, tiny, until
 
 KIB = 1 << 10
 
@@ -80,3 +80,18 @@ def test_awaited_append_gives_up_after_the_time_that_is_set(tmp_path: Path, time
         disk.gate.set()
         store.close()
     assert timeout_ms / 1000 in delays
+
+
+def test_append_at_the_cap_goes_on_as_soon_as_there_is_room(tmp_path: Path) -> None:
+    """Long before its time-out, which no test would wait for."""
+    disk = GatedDisk()
+    config = tiny(publish_buffer_bytes=4096, append_timeout_ms=int(20_000 * PATIENCE_S))
+    with MessageStore.open(tmp_path, config, disk=disk) as store:
+        store.append("t", 0, b"first")
+        disk.gate.clear()
+        store.submit("t", 0, bytes(4000))
+        worker = start(store.append, "t", 0, bytes(1000))
+        worker.thread.join(0.2)  # it is at the cap by now, or finds room when it comes there
+        disk.gate.set()
+        worker.join()
+        assert store.queue_bounds("t", 0) == (0, 3)
