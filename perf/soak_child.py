@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from perf.soak_disk import FaultyDisk
-from store import MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StoreFull, StorePoisoned
+from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StoreFull, StorePoisoned
 from store.format import checksum64
 from store.testing import Fault
 
@@ -57,7 +57,7 @@ class Plan:
     Attributes:
         path: the store's folder.
         seed: of everything that it does.
-        config: arguments of `StoreConfig`.
+        config: arguments of `StoreConfig`; those of its `CacheConfig` as a dict.
         producers: threads that append, each by calls of all kinds.
         readers: threads that read, each by calls of all kinds.
         seconds: then it closes the store, if nobody kills it before.
@@ -77,6 +77,11 @@ class Plan:
     file_bytes: int | None = None
     clock: bool = False
     label: str = "no fault"
+
+    def store_config(self) -> StoreConfig:
+        """The settings of the life's store."""
+        cache = self.config.get("cache")
+        return StoreConfig(**{**self.config, "cache": CacheConfig(**cache) if cache is not None else None})
 
     def as_json(self) -> str:
         """As the child's argument."""
@@ -113,7 +118,7 @@ class Life:
         if plan.clock:
             _make_clock_jump(random.Random(plan.seed))
         try:
-            store = MessageStore.open(plan.path, StoreConfig(**plan.config), disk=disk)
+            store = MessageStore.open(plan.path, plan.store_config(), disk=disk)
         except StoreError as error:
             self.complain("open", error)
             self.say("end")

@@ -17,6 +17,9 @@ DISK_KINDS: dict[Kind, int] = {
 KINDS = ("kill", "disk", "file size", "clock", "close")
 WEIGHTS = (4, 4, 2, 1, 1)
 KIB = 1 << 10
+SMALL_CACHE = {  # arguments of CacheConfig
+    "heap_bytes": 64 * KIB, "off_heap_bytes": 256 * KIB, "block_bytes": 4 * KIB, "edge_bytes": 32 * KIB,
+}
 
 
 def settings(chance: random.Random, lanes: int) -> dict[str, Any]:
@@ -33,6 +36,8 @@ def settings(chance: random.Random, lanes: int) -> dict[str, Any]:
         "max_frame_bytes": chance.choice((16, 64)) * KIB,
         "recent_bytes": chance.choice((0, 4096)) * KIB,
         "retention_bytes": chance.choice((None, None, 512 * KIB)),
+        "read_cache_bytes": chance.choice((0, 0, 256)) * KIB,
+        "cache": chance.choice((None, None, SMALL_CACHE)),
         "direct_io": chance.choice((None, None, False)),
     }
 

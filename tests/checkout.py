@@ -11,9 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("store", "cache", "perf", "tests", "pyproject.toml", "README.md")
 
 
-@contextmanager
-def copy_of_the_checkout(to: Path) -> Iterator[Path]:
-    """The sources as they are now: what is edited while a run goes on does not change it."""
+def copy_checkout(to: Path) -> Path:
+    """The sources as they are now: what is edited while a run goes on does not change them."""
     skip = shutil.ignore_patterns("__pycache__", "*.pyc")
     to.mkdir(parents=True)
     for name in COPIED:
@@ -22,7 +21,13 @@ def copy_of_the_checkout(to: Path) -> Iterator[Path]:
             shutil.copytree(source, to / name, ignore=skip)
         elif source.exists():
             shutil.copy(source, to / name)
+    return to
+
+
+@contextmanager
+def copy_of_the_checkout(to: Path) -> Iterator[Path]:
+    """The same for a while."""
     try:
-        yield to
+        yield copy_checkout(to)
     finally:
         shutil.rmtree(to, ignore_errors=True)

@@ -148,6 +148,21 @@ def test_classes_are_in_order_of_size_and_narrow(sizes: list[int]) -> None:
         assert int(members[-1]) - int(members[0]) <= int(members[0]) / 64
 
 
+def test_empty_messages_count_and_all_of_them_fit() -> None:
+    histogram = SizeHistogram()
+    assert histogram.largest_within(10, 100) == 10  # nothing is known yet
+    histogram.add(np.zeros(3, np.int64))
+    assert histogram.largest_within(10, 100) == np.iinfo(np.int64).max
+
+
+def test_nothing_fades_before_more_was_counted_than_is_kept() -> None:
+    histogram = SizeHistogram(fade_bytes=1000)
+    histogram.add(np.full(10, 100))
+    assert histogram.total_bytes == 1000
+    histogram.add(np.full(1, 1))
+    assert histogram.total_bytes == 500.5
+
+
 def test_old_sizes_fade() -> None:
     histogram = SizeHistogram(fade_bytes=10_000)
     histogram.add(np.full(90, 100))

@@ -7,6 +7,7 @@ import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,6 +111,17 @@ def test_a_full_disk_is_an_error_at_open_that_leaves_nothing(
     with pytest.raises(CacheUnusable, match="No space left"):
         kind(SIZE_BYTES, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", FILE_TIERS)
+def test_a_file_may_take_all_the_space_there_is_and_no_byte_more(
+    kind: type[FileTier], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = SimpleNamespace(f_bavail=SIZE_BYTES // 4096, f_frsize=4096)
+    monkeypatch.setattr(os, "fstatvfs", lambda _file: free)
+    kind(SIZE_BYTES, tmp_path).close()
+    with pytest.raises(CacheUnusable, match="bytes are free there"):
+        kind(SIZE_BYTES + 4096, tmp_path)
 
 
 @pytest.mark.parametrize("kind", FILE_TIERS)

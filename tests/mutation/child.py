@@ -1,4 +1,4 @@
-"""Forked children that run tests of a copy of the checkout: pytest and numpy are imported once, the code under test anew.
+"""Forked children that run tests of a copy of the checkout: pytest is imported once, the code under test anew.
 
 A child reports over a pipe, a line of JSON for each event, so that its parent can stop a test that never ends.
 """

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import coverage
 
 from ..checkout import ROOT
-from .child import TESTS, Reporter, Stuck, run_tests, share
+from .child import TESTS, Event, Reporter, Stuck, run_tests, share
 
-LONGEST_S = 600.0  # of one test under the tracer
+LONGEST_S = 150.0  # of one test under the tracer
+HANGING_MAX = 3  # of one file
 
 Lines = dict[str, dict[int, list[str]]]  # file -> line -> tests
 
@@ -32,14 +33,24 @@ class Contexts(NamedTuple):
         return {test for line in lines for test in known.get(line, ())}
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
-        path.write_text(json.dumps(self._asdict()))
+        """Write as JSON; tests stand there by number, as most lines are run by many."""
+        numbers = {test: number for number, test in enumerate(sorted(self.seconds))}
+        lines = {
+            file: {line: [numbers[test] for test in tests if test in numbers] for line, tests in of.items()}
+            for file, of in self.lines.items()
+        }
+        kept = {"tests": sorted(self.seconds), "lines": lines, "seconds": self.seconds, "left_out": self.left_out}
+        path.write_text(json.dumps(kept))
 
     @staticmethod
     def load(path: Path) -> Contexts:
         """Read what `save` has written."""
         given = json.loads(path.read_text())
-        lines = {file: {int(line): tests for line, tests in of.items()} for file, of in given["lines"].items()}
+        names = given["tests"]
+        lines = {
+            file: {int(line): [names[number] for number in tests] for line, tests in of.items()}
+            for file, of in given["lines"].items()
+        }
         return Contexts(lines, given["seconds"], given["left_out"])
 
 
@@ -53,6 +64,10 @@ def sources_hash(root: Path = ROOT) -> str:
     return digest.hexdigest()[:16]
 
 
+def _note(measured: coverage.Coverage, test: str) -> None:
+    measured.switch_context(test)
+
+
 def _traced(tree: Path, data: Path) -> Callable[[Reporter], Callable[[], None]]:
     """Begin to trace in a child; each test is a context of its own."""
 
@@ -62,7 +77,7 @@ def _traced(tree: Path, data: Path) -> Callable[[Reporter], Callable[[], None]]:
             source=[str(tree / "store"), str(tree / "cache")], concurrency=["thread"],
         )  # fmt: skip
         measured.start()
-        reporter.on_test = measured.switch_context
+        reporter.on_test = lambda test: _note(measured, test)
 
         def end() -> None:
             measured.stop()
@@ -80,10 +95,16 @@ def measure(tree: Path, work: Path, jobs: int, tell: Callable[[str], None]) -> C
 
     def one(_job: int, index: int) -> None:
         name, place = names[index], work / names[index].replace("/", "-")
-        try:
-            _code, events = run_tests(tree, [name], None, lambda _test: LONGEST_S, _traced(tree, Path(f"{place}.data")))
-        except Stuck as stuck:
-            events = [{"fails": str(stuck)}]
+        hanging: list[str] = []
+        events: list[Event] = []
+        while not events and len(hanging) < HANGING_MAX:
+            without = [f"--deselect={test}" for test in hanging]
+            traced = _traced(tree, Path(f"{place}.data"))
+            try:
+                _code, events = run_tests(tree, [name, *without], None, lambda _test: LONGEST_S, traced)
+            except Stuck as stuck:
+                hanging.append(str(stuck))
+        events += [{"fails": test} for test in hanging]
         Path(f"{place}.events").write_text(json.dumps(events))
         failed = [event["fails"] for event in events if "fails" in event and not event.get("skipped")]
         tell(f"{name}: {sum('ends' in event for event in events)} tests" + (f", failed: {failed}" if failed else ""))

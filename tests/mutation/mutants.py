@@ -49,7 +49,13 @@ def _is_behaviour(mutation: Mutation) -> bool:
     node = mutation.original_node
     if isinstance(node, cst.SimpleString) and " " in node.value:
         return False
-    return mutation.contained_by_top_level_function is not None or isinstance(node, OUTSIDE_FUNCTIONS)
+    return _function_of(mutation) is not None or isinstance(node, OUTSIDE_FUNCTIONS)
+
+
+def _function_of(mutation: Mutation) -> cst.FunctionDef | None:
+    """The function around; mutmut says the same of a statement of a class's body, which is none."""
+    around = mutation.contained_by_top_level_function
+    return around if isinstance(around, cst.FunctionDef) else None
 
 
 class Change(NamedTuple):
@@ -79,7 +85,7 @@ def changes_of(path: Path, root: Path) -> Iterator[Change]:
         place = places.get(mutation.original_node)
         if place is None or not _is_behaviour(mutation):
             continue
-        function = mutation.contained_by_top_level_function
+        function = _function_of(mutation)
         around = places.get(function) if function is not None else None
         lines = (around.start.line, around.end.line) if around is not None else None
         yield Change(path, module, mutation, place.start.line, place.end.line, lines)

@@ -9,9 +9,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..checkout import copy_of_the_checkout
+from ..checkout import copy_checkout
 from .child import Stuck, run_tests, share
 from .contexts import Contexts
 from .mutants import Mutant
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     diff: str
 
 
-def tests_for(mutant: Mutant, contexts: Contexts, budget_s: float) -> list[str]:
+def covering_tests(mutant: Mutant, contexts: Contexts, budget_s: float) -> list[str]:
     """The tests that run the mutant's line, in the order in which they are tried, as far as the budget goes."""
     found = contexts.tests_of(mutant.path, range(mutant.line, mutant.last_line + 1))
     if not found and mutant.function is not None:
@@ -47,7 +47,8 @@ def tests_for(mutant: Mutant, contexts: Contexts, budget_s: float) -> list[str]:
         same[function] += 1  # another variant of a test sees less that is new
         own = OWN_TEST if f"test_{stem}" in function.partition("::")[0] else 1.0
         weights[test] = (contexts.seconds.get(test, 0.0) + 0.002) * same[function] * own
-    chosen, spent = [], 0.0
+    chosen = list[str]()
+    spent = 0.0
     for test in sorted(weights, key=lambda test: weights[test]):
         spent += contexts.seconds.get(test, 0.0)
         if chosen and spent > budget_s:
@@ -59,7 +60,7 @@ def tests_for(mutant: Mutant, contexts: Contexts, budget_s: float) -> list[str]:
 def try_mutant(tree: Path, mutant: Mutant, contexts: Contexts, budget_s: float) -> Outcome:
     """Run the tests of a mutant in a copy of the checkout."""
     began = time.monotonic()
-    order = tests_for(mutant, contexts, budget_s)
+    order = covering_tests(mutant, contexts, budget_s)
 
     def outcome(result: str, by: str) -> Outcome:
         return Outcome(mutant.name, result, by, round(time.monotonic() - began, 2), len(order), mutant.diff)
@@ -107,11 +108,11 @@ def run_all(
     left = [mutant for mutant in mutants if mutant.name not in done]
     tell(f"{len(mutants)} mutants, {len(mutants) - len(left)} of them were tried before")
     work = results.parent / f"trees-{os.getpid()}"
-    trees: dict[int, Any] = {}
+    trees: dict[int, Path] = {}
 
     def one(job: int, index: int) -> None:
         if job not in trees:
-            trees[job] = copy_of_the_checkout(work / str(job)).__enter__()
+            trees[job] = copy_checkout(work / str(job))
         outcome = try_mutant(trees[job], left[index], contexts, budget_s)
         with results.open("a") as file:
             file.write(json.dumps(outcome._asdict()) + "\n")

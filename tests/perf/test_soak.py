@@ -18,8 +18,7 @@ from perf.soak_check import Ledger
 from perf.soak_child import QUEUE_COUNT, TOPIC, Plan, message, seed_of
 from perf.soak_plan import DISK_KINDS, KINDS, draw
 from store import MessageStore, StoreConfig
-
-from ..seeds import draw_seed
+from tests.seeds import draw_seed
 
 LONG_S = 100.0
 SMALL = StoreConfig(segment_bytes=64 << 10, recent_bytes=0)
@@ -150,5 +149,7 @@ def test_same_seed_draws_the_same_plans_and_all_kinds_come_up() -> None:
     drawn = {plan.disk_fault["kind"] for plan, _ in plans if plan.disk_fault is not None}
     assert drawn == set(DISK_KINDS)
     for plan, _ in plans:
-        StoreConfig(**plan.config)
+        plan.store_config()
+    assert {plan.config["cache"] is None for plan, _ in plans} == {True, False}
+    assert {plan.config["read_cache_bytes"] > 0 for plan, _ in plans} == {True, False}
     assert QUEUE_COUNT > 1

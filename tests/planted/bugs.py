@@ -35,7 +35,7 @@ CACHE: dict[str, Bug] = {
         "store/cached_reader.py",
         "            if checksum64(data) & LOW_32 != checksum:\n                self.counters.unsound_messages += 1\n"
         "                return NO_HIT\n",
-        "", ("tests/store/test_caches.py",),
+        "", ("tests/store/test_caches.py::test_bytes_that_went_bad_in_a_tier_are_read_from_the_log",),
     ),
 }  # fmt: skip
 
@@ -46,7 +46,7 @@ READING: dict[str, Bug] = {
     ),
     "reader: max_bytes gives nothing where one message is larger": Bug(
         "store/reader.py", "whole.cut(left, has_some=some)", "whole.cut(left, has_some=True)",
-        ("tests/store/test_store.py", "tests/store/test_reader.py"),
+        ("tests/store/test_reader.py::test_max_bytes_cuts_between_messages_of_all_segments",),
     ),
     "reader: a message's own time is another frame's": Bug(
         "store/table.py", "side=\"right\") - 1", "side=\"left\") - 1", ("tests/store/test_table.py",),
@@ -62,10 +62,11 @@ READING: dict[str, Bug] = {
     "waiting: a reader sleeps without a look behind its bell": Bug(
         "store/waiting.py", "                if has_come():\n                    return True\n", "",
         ("tests/store/test_waiting.py::test_message_that_comes_between_the_look_and_the_sleep_is_not_missed",),
+        hangs=True,
     ),
     "waiting: one reader of a queue is woken, the others are not": Bug(
         "store/waiting.py", "for bell in self._bells.pop(name):", "for bell in self._bells.pop(name)[:1]:",
-        ("tests/store/test_waiting.py::test_all_readers_of_a_queue_are_woken",),
+        ("tests/store/test_waiting.py::test_all_readers_of_a_queue_are_woken",), hangs=True,
     ),
 }  # fmt: skip
 
@@ -79,10 +80,12 @@ UPKEEP: dict[str, Bug] = {
         "store/upkeep.py",
         "weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False",
         "self._unused(lane, retired, segment.header.capacity_bytes)",
-        ("tests/store/test_retention.py",),
+        ("tests/store/test_retention.py::test_scan_beside_retention_ends_well_or_with_an_error_of_ours",
+         "tests/store/test_retention.py::test_readers_beside_retention_get_right_messages_or_out_of_range"),
     ),
-    "retention: a recycled file keeps more bytes than its segment": Bug(
-        "store/upkeep.py", "file.truncate(capacity_bytes)", "pass", ("tests/store/test_upkeep.py",),
+    "retention: the lane with the youngest messages goes first": Bug(
+        "store/upkeep.py", "self._remove_oldest(min(lanes,", "self._remove_oldest(max(lanes,",
+        ("tests/store/test_retention.py::test_oldest_segment_of_all_lanes_goes_first",),
     ),
     "footers: a damaged table is taken for whole": Bug(
         "store/footer.py", "if checksum64(self._bytes[at : at + size]) != self._sums[index]:", "if False:",
@@ -97,7 +100,8 @@ UPKEEP: dict[str, Bug] = {
 RECOVERY: dict[str, Bug] = {
     "recovery: damage before durable frames is taken for the log's end": Bug(
         "store/segment_scan.py", "return any(mark_of(frame) > place for frame in frames) or", "return False and",
-        ("tests/store/test_recovery.py",),
+        ("tests/store/test_recovery.py::test_zeroed_block_before_valid_frames_is_reported",
+         "tests/store/test_recovery.py::test_flipped_header_bit_before_valid_frames_is_reported"),
     ),
     "recovery: a torn message is taken for a whole one": Bug(
         "store/segment_scan.py", "            self._add(found, found.whole)\n            self.is_torn = True\n",
@@ -111,7 +115,8 @@ RECOVERY: dict[str, Bug] = {
     ),
     "repair: later losses are not counted": Bug(
         "store/repair.py", "                self.note_missing(path, messages)\n", "                pass\n",
-        ("tests/store/test_repair.py",),
+        ("tests/store/test_repair.py::test_missing_segments_in_a_row_are_counted_by_the_first_one",
+         "tests/store/test_repair.py::test_end_of_a_segment_that_is_cut_off_is_counted"),
     ),
     "repair: a queue's later messages move up into the place of lost ones": Bug(
         "store/segment_scan.py", "        self.columns.next_entry = resumed.first_entry\n", "",
@@ -125,23 +130,28 @@ APPENDING: dict[str, Bug] = {
     ),
     "back-pressure: nobody is told that there is room again": Bug(
         "store/queue.py", "        if self._waiting_for_space:\n            self._space.notify_all()\n", "",
-        ("tests/store/test_queue.py",),
+        ("tests/store/test_publish_buffer.py::test_append_at_the_cap_goes_on_as_soon_as_there_is_room",),
+        hangs=True,
     ),
     "interrupts: an interrupted producer keeps the others of its batch asleep": Bug(
         "store/request.py",
         "        self.abandoned = True\n        if self.chain is not None:\n            pass_on(self.chain)\n",
-        "        self.abandoned = True\n", ("tests/store/test_concurrency.py",),
+        "        self.abandoned = True\n",
+        ("tests/store/test_concurrency.py::test_interrupted_producer_does_not_stall_the_others",), hangs=True,
     ),
-    "appending: order in a queue is given up for large groups": Bug(
-        "store/queue.py", "request = items[0]", "request = items.popleft() if count > 90 else items[0]",
-        ("tests/store/test_queue.py", "tests/store/test_concurrency.py"),
+    "appending: a message overtakes those that were handed over before": Bug(
+        "store/queue.py", "        self._items.append(request)\n",
+        "        self._items.insert(0 if len(self._items) > 3 else len(self._items), request)\n",
+        ("tests/store/test_queue.py::test_requests_of_one_thread_keep_their_order",),
     ),
     "durability: a lane that has gone quiet leaves no mark": Bug(
-        "store/store.py", "self._queues[lane.index].put(Mark(), wait=False)", "pass", ("tests/store/test_marks.py",),
+        "store/store.py", "self._queues[lane.index].put(Mark(), wait=False)", "pass",
+        ("tests/store/test_marks.py::test_mark_without_room_does_not_fail_the_flush_beside_it",),
     ),
     "durability: a failed write is forgotten": Bug(
         "store/under_way.py", "while self.poison is None and self._writes and", "while self._writes and",
-        ("tests/store/test_durability.py", "tests/simulation/test_run.py"),
+        ("tests/store/test_durability.py::test_failed_write_fails_everything_in_flight",
+         "tests/faults/test_lost_write.py"),
     ),
     "appending: an awaited append waits ten times too long": Bug(
         "store/appender.py", "timeout_s = self.config.append_timeout_ms / 1000",

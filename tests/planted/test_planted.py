@@ -27,7 +27,7 @@ def test_bug_can_be_planted(name: str) -> None:
 
 
 def test_some_planted_bugs_are_found(tmp_path: Path) -> None:
-    for name in random.Random(draw_seed()).sample(sorted(BUGS), TRIED):
+    for name in random.Random(draw_seed()).sample([name for name in BUGS if not BUGS[name].hangs], TRIED):
         verdict = try_bug(BUGS[name], tmp_path)
         assert verdict.found, f"{name}: {verdict.output}"
 

@@ -1,8 +1,15 @@
-"""The whole store against a dict: any sequence of appends, reads, closes and crashes says the same as a model."""
+"""The whole store against a dict: any sequence of appends, reads, closes and crashes says the same as a model.
+
+Retention takes the oldest messages of a queue at moments of its own choice: the model knows what was there in all, and
+the store says from which offset on it still is; that offset never falls, and what is behind it has no hole.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from store import CacheConfig, Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket
+from store.streams import lane_of
 
 from .disks import StillDisk
-from .helpers import PATIENCE_S, Queue, crash_copy, memory_folder, scanned, tiny
+from .helpers import PATIENCE_S, Queue, crash_copy, has_settled, memory_folder, scanned, start, tiny, until
 
 QUEUES: list[Queue] = [("a", 0), ("a", 1), ("b/../c", 5), ("ü", 2_147_483_647)]
 queues = st.sampled_from(QUEUES)
@@ -31,14 +39,29 @@ caches = st.builds(
 )  # fmt: skip
 
 
+RETAINED_BYTES = 200_000  # more than one open segment and a sealed one, which always stay
+lives = st.fixed_dictionaries({
+    "alignment": st.sampled_from(["pad", "trim", "adaptive"]),
+    "durability": st.sampled_from(["force", "force", "os"]),
+    "recent_bytes": st.sampled_from([0, 8 << 20]),
+    "cache": st.none() | caches,
+    "read_cache_bytes": st.sampled_from([0, 0, 64 << 10]),
+    "retention_bytes": st.sampled_from([None, None, RETAINED_BYTES]),  # a lane
+    "prewrite_bytes": st.sampled_from([0, 0, 128 << 10]),
+})  # fmt: skip
+PRODUCERS = 3
+
+
 class StoreMachine(RuleBasedStateMachine):
-    """`model` has what was acknowledged: (data, key, properties, delivery time) of each offset."""
+    """`model` has what was acknowledged: (data, key, properties, delivery time) of each offset; `first` the first
+    offset that the store still has."""
 
     config: StoreConfig
 
     def __init__(self) -> None:
         super().__init__()
         self.model: dict[Queue, list[tuple[Any, ...]]] = {name: [] for name in QUEUES}
+        self.first: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self.pending: list[tuple[Queue, Ticket, tuple[Any, ...]]] = []
         self.holder = memory_folder()
         self.home = self.holder.__enter__()
@@ -49,17 +72,19 @@ class StoreMachine(RuleBasedStateMachine):
     def path(self) -> Path:
         return self.home / f"store-{self.generation}"
 
-    @initialize(
-        lanes=st.sampled_from([1, 1, 2, 4]),
-        alignment=st.sampled_from(["pad", "trim", "adaptive"]),
-        durability=st.sampled_from(["force", "force", "os"]),
-        recent_bytes=st.sampled_from([0, 8 << 20]),
-        cache=st.none() | caches,
-        read_cache_bytes=st.sampled_from([0, 0, 64 << 10]),
-    )
-    def begin(self, **settings_: Any) -> None:
-        self.config = tiny(**settings_)
+    @initialize(lanes=st.sampled_from([1, 1, 2, 4]), settings_=lives)
+    def begin(self, lanes: int, settings_: dict[str, Any]) -> None:
+        self.config = tiny(lanes=lanes, **of_all_lanes(settings_, lanes))
         self.store = self.opened()
+
+    def bounds(self, name: Queue) -> tuple[int, int]:
+        """The store's bounds, which must be possible; retention may move the first one, and nothing else does."""
+        first, end = self.store.queue_bounds(*name)
+        known = self.first[name]
+        assert known <= first <= end
+        assert first == known or self.config.retention_bytes is not None
+        self.first[name] = first
+        return first, end
 
     def opened(self, *, repair: bool = False) -> MessageStore:
         """The store, on a disk that can stand still for the copy of a crash: flushers are at work then."""
@@ -111,6 +136,17 @@ class StoreMachine(RuleBasedStateMachine):
     def submit(self, name: Queue, data: bytes, key: Any) -> None:
         self.pending.append((name, self.store.submit(*name, data, key=key), (data, key, None, None)))
 
+    @rule(rows=st.lists(st.tuples(queues, small_data, keys), max_size=20))
+    def append_async(self, rows: list[tuple[Queue, bytes, Any]]) -> None:
+        self.settle()
+
+        async def together() -> list[int]:
+            return await asyncio.gather(*(self.store.append_async(*name, data, key=key) for name, data, key in rows))
+
+        for (name, data, key), offset in zip(rows, asyncio.run(together()), strict=True):
+            assert offset == len(self.model[name])
+            self.model[name].append((data, key, None, None))
+
     @rule()
     def flush(self) -> None:
         self.store.flush()
@@ -123,15 +159,51 @@ class StoreMachine(RuleBasedStateMachine):
     def read(self, name: Queue, where: float, count: int) -> None:
         self.settle()
         rows = self.model[name]
-        begin = int(where * len(rows))
+        first, end = self.bounds(name)
+        assert end == len(rows)
+        begin = first + int(where * (end - first))
         expected = rows[begin : begin + count]
-        messages = self.store.read(*name, begin, count, 1 << 30)
+        try:
+            messages = self.store.read(*name, begin, count, 1 << 30)
+            batch = self.store.read_batch(*name, begin, count)
+            datas = self.store.get_range(*name, begin, count)
+        except OffsetOutOfRange:
+            assert begin < self.bounds(name)[0]  # retention came in between
+            return
         assert [message.offset for message in messages] == list(range(begin, begin + len(expected)))
         assert [row_of(message) for message in messages] == expected
-        batch = self.store.read_batch(*name, begin, count)
         assert [batch.message(index) for index in range(len(batch))] == messages
-        datas = {index: row[0] for index, row in enumerate(expected)}
-        assert self.store.get_range(*name, begin, count) == datas
+        assert datas == {index: row[0] for index, row in enumerate(expected)}
+
+    @rule(name=queues)
+    def read_below_the_first(self, name: Queue) -> None:
+        self.settle()
+        first, _ = self.bounds(name)
+        if first:
+            with pytest.raises(OffsetOutOfRange):
+                self.store.read(*name, first - 1)
+            with pytest.raises(OffsetOutOfRange):
+                self.store.get_range(*name, first - 1, 1)
+
+    @rule(name=queues, data=small_data, readers=st.integers(1, 3), away=st.booleans())
+    def wait_for_a_message(self, name: Queue, data: bytes, readers: int, away: bool) -> None:
+        """Readers at the end wait; a message of another queue before theirs is not what they are given."""
+        self.settle()
+        end = len(self.model[name])
+        given: list[list[Message]] = []
+
+        def wait() -> None:
+            given.append(self.store.read(*name, end, wait_ms=int(PATIENCE_S * 1000)))
+
+        workers = [start(wait) for _ in range(readers)]
+        if away:
+            other = QUEUES[QUEUES.index(name) - 1]
+            self.append(other, data, None, None, None)
+        self.append(name, data, None, None, None)
+        for worker in workers:
+            worker.join()
+        assert [[message.data for message in messages] for messages in given] == [[data]] * readers
+        assert self.store.read(*name, end + 1, wait_ms=1) == []
 
     @rule(name=queues, beyond=st.integers(1, 1000))
     def read_beyond_the_end(self, name: Queue, beyond: int) -> None:
@@ -144,8 +216,53 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def scan(self) -> None:
         self.settle()
-        expected = {name: {at: row[0] for at, row in enumerate(rows)} for name, rows in self.model.items() if rows}
+        if self.config.retention_bytes is not None:  # else a segment may go while it is scanned
+            until(lambda: has_settled(self.store))
+        expected = {}
+        for name, rows in self.model.items():
+            first, _ = self.bounds(name)
+            if first < len(rows):
+                expected[name] = {at: row[0] for at, row in enumerate(rows) if at >= first}
         assert scanned(self.store) == expected
+
+    @precondition(lambda self: self.config.retention_bytes is None)
+    @rule(counts=st.lists(st.integers(1, 40), min_size=PRODUCERS, max_size=PRODUCERS), size=st.sampled_from([10, 3000]))
+    def scan_beside_producers(self, counts: list[int], size: int) -> None:
+        """What a scan gives of a lane is the beginning of its log: of each producer's messages, the first ones."""
+        self.settle()
+        sent: list[list[tuple[Queue, int, bytes]]] = [[] for _ in counts]
+
+        def produce(number: int, count: int) -> None:
+            for index in range(count):
+                name = QUEUES[(index * (number + 1)) % len(QUEUES)]
+                data = b"%d/%d/%d." % (self.filler, number, index) + bytes(size)
+                sent[number].append((name, self.store.append(*name, data), data))
+
+        self.filler += 1
+        workers = [start(produce, number, count) for number, count in enumerate(counts)]
+        scans = [scanned(self.store) for _ in range(4)]
+        for worker in workers:
+            worker.join()
+        for name, offset, data in sorted(row for rows in sent for row in rows):
+            assert offset == len(self.model[name])
+            self.model[name].append((data, None, None, None))
+        for found in scans:
+            self.check_no_holes(found, sent)
+
+    def check_no_holes(
+        self, found: dict[Queue, dict[int, bytes]], sent: Iterable[list[tuple[Queue, int, bytes]]]
+    ) -> None:
+        for name, rows in found.items():
+            begin = self.first[name]
+            assert sorted(rows) == list(range(begin, begin + len(rows)))
+            assert all(data == self.model[name][at][0] for at, data in rows.items())
+        for messages in sent:
+            missing = set[int]()  # lanes of which an earlier message was not given
+            for name, offset, _ in messages:
+                lane = lane_of(*name, self.config.lanes)
+                if offset not in found.get(name, {}):
+                    missing.add(lane)
+                assert lane not in missing or offset not in found.get(name, {}), "a scan left out a message"
 
     @rule()
     def let_the_cache_catch_up(self) -> None:
@@ -154,12 +271,20 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- ending and beginning again -------------------------------------------------------------------
 
-    @rule(repair=st.sampled_from([False, False, False, True]))
-    def close_and_reopen(self, repair: bool) -> None:
+    @rule(repair=st.sampled_from([False, False, False, True]), changes=st.none() | lives)
+    def close_and_reopen(self, repair: bool, changes: dict[str, Any] | None) -> None:
+        """With the same settings or with others; the number of lanes is the folder's."""
         self.store.close()
         self.settle()
+        before = {name: self.first[name] for name in QUEUES}
+        retains = self.config.retention_bytes is not None
+        if changes is not None:
+            self.config = replace(self.config, **of_all_lanes(changes, self.config.lanes))
         self.store = self.opened(repair=repair)
         assert self.store.losses == []
+        if retains:  # until it was closed, and it was not asked since
+            self.first = {name: self.store.queue_bounds(*name)[0] for name in QUEUES}
+            assert all(first >= before[name] for name, first in self.first.items())
 
     @rule()
     def crash(self) -> None:
@@ -178,7 +303,9 @@ class StoreMachine(RuleBasedStateMachine):
             mine = [row for owner, _, row in in_flight if owner == name]
             known = len(rows) + sum(owner == name for owner, _, _ in acknowledged)
             first, end = self.store.queue_bounds(*name)
-            assert first == 0
+            assert first >= self.first[name]
+            assert first == self.first[name] or self.config.retention_bytes is not None
+            self.first[name] = first
             assert known <= end <= len(rows) + len(mine), "acknowledged messages are missing"
             rows.extend(mine[: end - len(rows)])
 
@@ -187,7 +314,7 @@ class StoreMachine(RuleBasedStateMachine):
     def bounds_are_right(self) -> None:
         if hasattr(self, "store"):
             for name, rows in self.model.items():
-                assert self.store.queue_bounds(*name) == (0, len(rows))
+                assert self.bounds(name)[1] == len(rows)
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -200,12 +327,18 @@ class StoreMachine(RuleBasedStateMachine):
         self.holder.__exit__(None, None, None)
 
 
+def of_all_lanes(settings_: dict[str, Any], lanes: int) -> dict[str, Any]:
+    """The settings of a life, with what is kept a lane as what is kept in all."""
+    kept = settings_["retention_bytes"]
+    return {**settings_, "retention_bytes": None if kept is None else kept * lanes}
+
+
 def row_of(message: Message) -> tuple[Any, ...]:
     return message.data, message.key, message.properties, message.deliver_at_ms
 
 
 StoreMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, print_blob=True,
+    max_examples=50, stateful_step_count=40, deadline=None, print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 TestStoreAgainstADict = StoreMachine.TestCase

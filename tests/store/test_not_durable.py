@@ -19,11 +19,13 @@ def test_what_is_still_being_written_is_given_by_no_call(tmp_path: Path) -> None
         ticket = store.submit("t", 0, b"not yet")
         disk.waiting.acquire()  # the write is with the device now
         durable = [b"durable %d" % number for number in range(3)]
-        assert scanned(store) == {("t", 0): dict(enumerate(durable))}
-        assert [message.data for message in store.read("t", 0)] == durable
-        assert store.get_range("t", 0, 0, 10) == dict(enumerate(durable))
-        assert len(store.read_batch("t", 0)) == 3
-        assert store.queue_bounds("t", 0) == (0, 3)
-        disk.gate.set()
+        try:
+            assert scanned(store) == {("t", 0): dict(enumerate(durable))}
+            assert [message.data for message in store.read("t", 0)] == durable
+            assert store.get_range("t", 0, 0, 10) == dict(enumerate(durable))
+            assert len(store.read_batch("t", 0)) == 3
+            assert store.queue_bounds("t", 0) == (0, 3)
+        finally:
+            disk.gate.set()  # else no close would end
         assert ticket.result() == 3
         assert scanned(store)["t", 0][3] == b"not yet"

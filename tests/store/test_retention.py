@@ -16,6 +16,7 @@ from cache import MessageCache
 from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreError
 from store.disk import OsDisk
 from store.format import RETIRED_PREFIX
+from store.streams import lane_of
 from store.upkeep import Upkeep
 
 from .helpers import (
@@ -251,6 +252,21 @@ def test_lanes_are_retired_together(tmp_path: Path) -> None:
         until(lambda: has_settled(store) and disk_bytes(tmp_path) < 1200 * KIB)
         moved = [queue for queue in range(8) if store.queue_bounds("t", queue)[0] > 0]
         assert len(moved) == 8
+
+
+def test_oldest_segment_of_all_lanes_goes_first(tmp_path: Path) -> None:
+    """A lane that was filled earlier gives its segments up before one that is filled now loses any."""
+    config = tiny(lanes=2, retention_bytes=1000 * KIB)
+    queues = {lane: next(queue for queue in range(99) if lane_of("t", queue, 2) == lane) for lane in (0, 1)}
+    with MessageStore.open(tmp_path, config) as store:
+        for index in range(250):  # 750 KiB
+            store.append("t", queues[0], data_of(index))
+        time.sleep(0.002)  # the messages that follow are younger
+        for index in range(150):
+            store.append("t", queues[1], data_of(index))
+        until(lambda: has_settled(store))
+        assert store.queue_bounds("t", queues[0])[0] > 0
+        assert store.queue_bounds("t", queues[1])[0] == 0
 
 
 def test_a_removed_segments_file_goes_when_the_device_lets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,71 @@
+"""The package as it is installed: a wheel outside of the checkout, without the sources beside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from .checkout import copy_of_the_checkout
+
+LEAST_SETUPTOOLS = (70, 1)  # makes wheels by itself
+USE = """
+import cache, perf, store
+from pathlib import Path
+for module in (cache, perf, store):
+    assert Path(module.__file__).is_relative_to({target!r}), module.__file__
+with store.MessageStore.open("data", store.StoreConfig(segment_bytes=1 << 20)) as opened:
+    assert [opened.append("orders", 0, b"%d" % number) for number in range(3)] == [0, 1, 2]
+with store.MessageStore.open("data") as opened:
+    assert opened.get_range("orders", 0, 0, 10) == {{0: b"0", 1: b"1", 2: b"2"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, without the network."""
+    if tuple(int(part) for part in version("setuptools").split(".")[:2]) < LEAST_SETUPTOOLS:
+        pytest.skip("setuptools is older than 70.1 and cannot make a wheel: install the extra `test` again")
+    folder = tmp_path_factory.mktemp("wheel")
+    with copy_of_the_checkout(folder / "sources") as sources:
+        pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources))
+    [built] = folder.glob("*.whl")
+    return built
+
+
+def pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_wheel_has_the_packages_and_their_types_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    folders = {name.partition("/")[0] for name in names if ".dist-info" not in name}
+    assert {"store", "cache", "perf"} <= folders
+    assert "tests" not in folders
+    assert {"store/py.typed", "cache/py.typed"} <= set(names)
+    sources = {name for name in names if name.startswith(("store/", "cache/")) and name.endswith(".py")}
+    root = Path(__file__).resolve().parents[1]
+    assert sources == {str(path.relative_to(root)) for top in ("store", "cache") for path in (root / top).rglob("*.py")}
+
+
+def test_installed_wheel_works_outside_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    target, home = tmp_path / "installed", tmp_path / "home"
+    home.mkdir()
+    pip("install", "--no-index", "--no-deps", "--target", str(target), str(wheel))
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    commands = [
+        [sys.executable, "-c", USE.format(target=str(target))],
+        [sys.executable, str(target / "bin" / "stratalog"), "verify", str(home / "data")],
+    ]
+    for command in commands:
+        done = subprocess.run(
+            command, cwd=home, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
