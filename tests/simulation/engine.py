@@ -80,6 +80,16 @@ class _Inline:
 
 
 class _NoLock:
+    """Nobody else is there."""
+
+    held = False
+
+    def __init__(self, folder: Path) -> None:
+        pass
+
+    def is_in_place(self) -> bool:
+        return True
+
     def release(self) -> None:
         pass
 
@@ -132,20 +142,18 @@ def deterministic() -> Iterator[None]:
         stack.enter_context(apart())
         stack.enter_context(mock.patch("store.footer.pack_names", _pack_once))
         stack.enter_context(mock.patch("store.scanner.ThreadPoolExecutor", _Inline))
-        stack.enter_context(mock.patch("store.flusher.threading", _Threading()))
-        stack.enter_context(mock.patch("store.upkeep.threading", _Threading()))
-        stack.enter_context(mock.patch("store.feeder.threading", _Threading()))
+        stack.enter_context(mock.patch("store.background.threading", _Threading()))
         stack.enter_context(mock.patch("store.sealing._pause", lambda: None))
         stack.enter_context(mock.patch("store.store.enter_folder", _enter))
+        stack.enter_context(mock.patch("store.running.FolderLock", _NoLock))
         yield
 
 
-def _enter(disk: Disk, folder: Path) -> _NoLock:
+def _enter(disk: Disk, folder: Path, lock: _NoLock) -> None:
     try:
         disk.make_folder(folder)
     except OSError as error:
         raise StoreUnusable(f"{folder} cannot be used as a store: {error}") from error  # as the real one does
-    return _NoLock()
 
 
 def open_store(
@@ -174,6 +182,7 @@ def _look_past_the_ring(reader: Reader) -> None:
 
 def abandon(store: MessageStore) -> None:
     """The process has died: give its memory back, and nothing else."""
+    store._running.ended = True
     for lane in store._lanes:
         lane.close()
     store._caches.close()
