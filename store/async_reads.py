@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from .message import Message
 from .streams import Stream
@@ -65,39 +64,41 @@ class Wanted(NamedTuple):
         return self.max_bytes <= LOOP_BYTES and self.max_messages <= LOOP_MESSAGES
 
 
+class Source(Protocol):
+    """The store that is read."""
+
+    def _readable(self, topic: str, queue_id: int) -> Stream | None:
+        """The stream of a name. Raises StoreClosed."""
+
+    def read(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> list[Message]:
+        """The messages that are there; does not wait."""
+
+
 class AsyncReads:
     """The reads of all event loops that use a store.
 
-    `find`: the stream of a name; raises StoreClosed. `read`: the store's own read, which does not wait.
-
     Invariants:
+        * the store is known only while it is read: one that its program drops must be noticed;
         * no loop waits for a device: it reads what is in the ring, and a thread of the store's reads everything else;
         * a coroutine that waits for a message has no thread, and its bell hangs only as long as it waits.
     """
 
-    def __init__(
-        self,
-        waiting: WaitingReaders,
-        find: Callable[[str, int], Stream | None],
-        read: Callable[[str, int, int, int, int], list[Message]],
-    ) -> None:
+    def __init__(self, waiting: WaitingReaders) -> None:
         self._waiting = waiting
-        self._find = find
-        self._read = read
         self._pool: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
 
-    async def read(self, wanted: Wanted, wait_s: float) -> list[Message]:
+    async def read(self, source: Source, wanted: Wanted, wait_s: float) -> list[Message]:
         """The messages, as soon as there is one; none after `wait_s` without one."""
         if not wait_s or not wanted.max_messages:
-            return await self._look(wanted)
+            return await self._look(source, wanted)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         while True:
             bell = LoopBell(loop)
             try:
                 self._waiting.hang(wanted.name, bell)
-                found = await self._look(wanted)
+                found = await self._look(source, wanted)
                 left = deadline - loop.time()
                 if found or left <= 0:
                     return found
@@ -105,16 +106,16 @@ class AsyncReads:
             finally:
                 self._waiting.take_down(wanted.name, bell)
 
-    async def _look(self, wanted: Wanted) -> list[Message]:
-        place = where(self._find(*wanted.name), wanted.offset)
+    async def _look(self, source: Source, wanted: Wanted) -> list[Message]:
+        place = where(source._readable(*wanted.name), wanted.offset)
         if place is Where.NOWHERE:
             return []
         if place is Where.RING and wanted.is_small:
-            return self._read(*wanted)
+            return source.read(*wanted)
         try:
-            reading = asyncio.get_running_loop().run_in_executor(self._threads(), self._read, *wanted)
+            reading = asyncio.get_running_loop().run_in_executor(self._threads(), source.read, *wanted)
         except RuntimeError:
-            self._find(*wanted.name)  # raises StoreClosed if that is why the threads take nothing more
+            source._readable(*wanted.name)  # raises StoreClosed if that is why the threads take nothing more
             raise
         return await reading
 

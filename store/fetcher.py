@@ -27,7 +27,7 @@ class Fetcher(OpenStore):
         super().__init__(path, config)
         self._reader = Reader()
         self._waiting = WaitingReaders(self._streams)
-        self._async_reads = AsyncReads(self._waiting, self._readable, self.read)
+        self._async_reads = AsyncReads(self._waiting)
 
     def read(
         self,
@@ -96,7 +96,7 @@ class Fetcher(OpenStore):
             offset=offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
         )
         wanted = Wanted(*name, offset, max_messages, max_bytes)
-        return await self._async_reads.read(wanted, min(wait_ms, LONGEST_WAIT_MS) / 1000)
+        return await self._async_reads.read(self, wanted, min(wait_ms, LONGEST_WAIT_MS) / 1000)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..}: up to `fetch_num` messages from `offset` on (R1, the contest's call).

@@ -14,7 +14,7 @@ from store.message import MessageBatch
 from store.recovery import Found, LaneRecovery
 from store.scan import scan_lane
 from store.scanner import ChunkReader, FrameScanner
-from store.segment_files import mark_of
+from store.evidence import mark_of
 from store.testing import SimulatedDisk
 from store.verify_lane import LaneCheck
 from store.verify_report import Findings

@@ -12,7 +12,6 @@ from typing import Any
 
 from store import MessageStore, StoreConfig, StoreCorrupt, inspect_folder, verify_folder
 from store.format import BLOCK_BYTES, DATA_START, START_FILE
-
 from store.repair import Loss
 
 from .helpers import Queue, contents, flip_bit, overwrite, put_snapshot, scanned, seal_of, take_snapshot

@@ -62,7 +62,7 @@ def test_mark_without_room_does_not_fail_the_flush_beside_it(tmp_path: Path, mon
 
         monkeypatch.setattr(lane, "build_mark", no_room)
         monkeypatch.setattr(lane, "wants_mark", lambda: True)
-        store._mark(lane)
+        store._running.mark(lane)
         store.flush()
         assert tried
         # While a write is with the device, mark and flush gather, and are one batch.
@@ -70,7 +70,7 @@ def test_mark_without_room_does_not_fail_the_flush_beside_it(tmp_path: Path, mon
         ticket = store.submit("t", 0, b"y")
         disk.waiting.acquire()
         before = len(tried)
-        store._mark(lane)
+        store._running.mark(lane)
         flush = start(store.flush)
         disk.gate.set()
         flush.join()
