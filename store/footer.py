@@ -116,13 +116,14 @@ class Footer:
     that must name the same stream and offset, which finds a wrong one. `check_entries` is for who takes all of it.
     """
 
-    def __init__(self, file: LogFile, path: str, record: SealRecord) -> None:
+    def __init__(self, file: LogFile | None, path: str, record: SealRecord, content: bytes = b"") -> None:
+        """Of a file; without one, of its `content` in memory."""
         self.path = path
         self.position = record.footer_position
         self._record = record
-        if self.position + record.footer_bytes > file.size():
+        if file is not None and self.position + record.footer_bytes > file.size():
             raise StoreCorrupt("the footer is cut short", path, self.position)
-        self._bytes = _map(file, record)
+        self._bytes = memoryview(content) if file is None else _map(file, record)
         self._check_header()
         fixed = _FIXED.unpack_from(self._bytes, 0)
         _, _, self.topic_count, self._name_bytes, streams, entries, frames, self.sequence, low, high, due = fixed
@@ -138,8 +139,6 @@ class Footer:
         self.first = self._array("<i8", streams)
         self.start = self._array("<u4", streams + 1)
         self.entries = self._array("<u4", entries, check=False)
-        # Single look-ups through a memoryview cost a third of those through numpy.
-        self._first_items, self._start_items = memoryview(self.first.data), memoryview(self.start.data)
         self.frame_position = self._array("<u4", frames)
         self.frame_entry = self._array("<u4", frames)
         self.frame_time = self._array("<i8", frames)
@@ -202,11 +201,10 @@ class Footer:
             raise StoreCorrupt("the footer's names cannot be decoded", self.path, self.position + HEADER_BYTES)
         return names
 
-    def row(self, number: int) -> tuple[int, int, int]:
-        """(first offset, begin, end) of a stream: its messages are `entries[begin:end]`."""
-        if number >= len(self._first_items):
-            return 0, 0, 0
-        return self._first_items[number], self._start_items[number], self._start_items[number + 1]
+    @property
+    def size_bytes(self) -> int:
+        """Length of the footer."""
+        return len(self._bytes)
 
     @property
     def next_offsets(self) -> npt.NDArray[np.int64]:

@@ -35,6 +35,7 @@ from .format import (
     checksum64,
 )
 from .frame import Columns, Definition, column_bytes_bound, encode_columns
+from .held import HeldMemory
 from .offsets import NextOffsets
 from .request import Mark, Ticket, answer_all
 from .ring import Ring
@@ -82,6 +83,7 @@ class Lane:
         self.streams: list[Stream] = []  # by number
         self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
         self.view = View((), ())
+        self.held = HeldMemory()  # of readers; a store has one for all of its lanes
         self._viewing = threading.Lock()
         self.counters = Counters()
         self._lazy = config.durability == "os"  # answers do not wait for forces
@@ -242,6 +244,7 @@ class Lane:
 
     def replace_open(self, sealed: SealedSegment) -> None:
         """Show readers a segment by its footer from now on, no longer by its open table."""
+        sealed.join(self)
         with self._viewing:
             rest = tuple(opened for opened in self.view.open if opened.segment is not sealed.segment)
             self.view = View((*self.view.sealed, sealed), rest)
@@ -258,6 +261,8 @@ class Lane:
         self, sealed: Sequence[SealedSegment], resumable: tuple[OpenSegment, int, int] | None, chain: int
     ) -> None:
         """Take over what recovery found. Appends begin in a segment of their own, or in the resumable one."""
+        for one in sealed:
+            one.join(self)
         self.view = View(tuple(sealed), ())
         self.chain = chain
         if resumable is not None:

@@ -210,6 +210,7 @@ class MessageStore(Appender, Fetcher):
             upkeep.found_segment(index, sequence, capacity)
         for sequence, size in found.spares:
             upkeep.found_spare(index, sequence, size)
+        lane.held = self._caches.held
         lane.adopt(found.sealed, found.resumable, found.last_chain)
         self.losses += found.losses
         self._scanned_bytes += found.scanned_bytes
@@ -262,6 +263,7 @@ class MessageStore(Appender, Fetcher):
             for lane in self._lanes:
                 lane.close()
             self._caches.close()
+            self._caches.held.clear()
             self._reader.buffers.clear()
             self._ended = True
 
