@@ -1,7 +1,8 @@
 """Reads of a store that has caches: the ring first, then the message cache, the read cache, and the device.
 
-A cache is asked for bytes alone. Whether a message may be read, the log says; its checksum is the log's as well, or was
-taken from the log's table together with the bytes. What a cache has wrong is read from the log. One that fails is
+A cache is asked for bytes alone. Whether a message may be read, the log says; its checksum is the log's as well, or it
+is in the message's tag, which was made of the log's table together with the bytes: of the checksum, the stream and the
+offset, so that another message's bytes do not match. What a cache has wrong is read from the log. One that fails is
 given up, whatever its error: the log has everything.
 """
 
@@ -16,6 +17,7 @@ from cache import NO_HIT, Batch, Edges, Hit
 
 from .caches import Caches
 from .errors import OffsetOutOfRange, StoreError
+from .feed import OFFSET_FACTOR, tag_of_stream
 from .finder import can_be_read
 from .format import checksum64
 from .message import Message, MessageBatch
@@ -99,9 +101,9 @@ class CachedReader(Reader):
         except Exception as error:
             caches.give_up(error)
             return NO_HIT
-        size = 0
-        for data, checksum in zip(hit.payloads, hit.tags, strict=True):
-            if checksum64(data) & LOW_32 != checksum:
+        size, name = 0, tag_of_stream(caches.key(stream.lane, stream.number))
+        for at, data, tag in zip(hit.offsets, hit.payloads, hit.tags, strict=True):
+            if checksum64(data) + name + OFFSET_FACTOR * at & LOW_32 != tag:
                 self.counters.unsound_messages += 1
                 return NO_HIT
             size += len(data)
@@ -170,8 +172,8 @@ class CachedReader(Reader):
             try:
                 hit = reads.read(key, run.offsets[0], len(run), partial(self.fetch, stream))
             except (OSError, StoreError):
-                raise
-            except Exception as error:  # such as what an interrupt left behind by halves
+                hit = NO_HIT  # perhaps only of what lies behind; else the log says so
+            except Exception as error:  # such as what an interrupt left half done
                 self._caches.give_up(error)
                 hit = NO_HIT
             if len(hit.offsets) == len(run) and self._are_sound(run, hit.payloads):

@@ -31,7 +31,7 @@ class Item:
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes + ITEM_BYTES
-        self.used = True
+        self.used = False
 
 
 Kind = TypeVar("Kind", bound=Item)

@@ -210,12 +210,16 @@ def _place_around_gaps(
 
 
 def neighbours(lane: Lane, sealed: SealedSegment) -> tuple[Offsets | None, Offsets | None]:
-    """The offsets of a lane's streams before a sealed segment and behind it, each None if it is not known."""
+    """The offsets of a lane's streams before a sealed segment and behind it, each None if it is not known.
+
+    What is before is asked of the file alone: of two damaged neighbours the newer one is made again first, always.
+    """
     view = lane.view
     segments, sequence = view.sealed, sealed.segment.sequence
     at = bisect_left(segments, sequence, key=lambda one: one.segment.sequence)
     behind = at + (at < len(segments) and segments[at].segment.sequence == sequence)
-    begins = ends = None
+    begins = np.zeros(0, np.int64) if sequence == 1 else None
+    ends = None
     if at and segments[at - 1].segment.sequence == sequence - 1:
         before = segments[at - 1].mapped()
         begins = before.footer.next_offsets if before is not None else None

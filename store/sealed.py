@@ -130,7 +130,8 @@ class SealedSegment:
             try:
                 footer = Footer(self.segment.data, str(self.segment.path), self.record)
             except StoreCorrupt as error:
-                self._damage = error
+                # An error of its own, which was never raised: no frames that would keep this segment alive.
+                self._damage = StoreCorrupt(error.what, self.segment.path, error.position)
                 return None
             index = self._index = _index_of(footer, is_remade=False)
             note_opened(self)
