@@ -17,7 +17,7 @@ from cache import NO_HIT, Batch, Edges, Hit
 
 from .caches import Caches
 from .errors import OffsetOutOfRange, StoreError
-from .feed import OFFSET_FACTOR, tag_of_stream
+from .feed import tag_of_stream
 from .finder import can_be_read
 from .format import checksum64
 from .message import Message, MessageBatch
@@ -103,7 +103,7 @@ class CachedReader(Reader):
             return NO_HIT
         size, name = 0, tag_of_stream(caches.key(stream.lane, stream.number))
         for at, data, tag in zip(hit.offsets, hit.payloads, hit.tags, strict=True):
-            if checksum64(data) + name + OFFSET_FACTOR * at & LOW_32 != tag:
+            if (checksum64(data) ^ at ^ name) & LOW_32 != tag:  # see `tags_of`
                 self.counters.unsound_messages += 1
                 return NO_HIT
             size += len(data)

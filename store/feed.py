@@ -21,7 +21,6 @@ from .write import OpenSegment
 
 LOW_32 = 0xFFFFFFFF
 STREAM_FACTOR = 0x45D9F3B  # odd, and less than 2**31: a product of 32 bits and one of these fits int64
-OFFSET_FACTOR = 0x3C6EF363  # odd: no two of 2**32 offsets that follow each other have the same part in a tag
 
 Ints = npt.NDArray[np.int64]
 Number = TypeVar("Number", int, Ints)
@@ -39,8 +38,12 @@ def tag_of_stream(key: Number) -> Number:
 
 
 def tags_of(keys: Ints, offsets: Ints, checksums: Ints) -> Ints:
-    """(n,) what a cache gives back with each message: it fits no other message's place, whatever the bytes."""
-    return (checksums + tag_of_stream(keys) + (offsets & LOW_32) * OFFSET_FACTOR) & LOW_32
+    """(n,) what a cache gives back with each message, of its checksum, its stream and its offset.
+
+    The bytes of one message do not fit the place of another: in the same queue never (within 2**32 messages), in
+    another one by a chance of one in 2**32.
+    """
+    return (checksums ^ tag_of_stream(keys) ^ offsets) & LOW_32
 
 
 class Fed(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 HELD_BYTES = 32 << 20  # where no plan says how much
 ITEM_BYTES = 400  # what an item costs beside its columns: objects, and its place here
@@ -95,15 +95,15 @@ class HeldMemory:
     """The memory of a store's sealed segments, and of the optional columns of its open ones.
 
     Attributes:
-        frames: decoded heads of frames, by what they cost to make again.
+        frames: decoded heads of frames, and the optional columns of those of open segments.
         footers: indexes that were made again of the frames, because the footer is damaged. They have at most half of
             the memory (or there is one): to make one again, all of a segment is read.
     """
 
     def __init__(self, limit_bytes: int = HELD_BYTES) -> None:
         self.limit_bytes = limit_bytes
-        self.frames: Held[Item] = Held(limit_bytes)
-        self.footers: Held[Item] = Held(limit_bytes // 2)
+        self.frames: Held[Any] = Held(limit_bytes)  # each key has one kind
+        self.footers: Held[Any] = Held(limit_bytes // 2)
         self.remade_footers = 0
 
     def keep_footer(self, key: int, item: Item) -> None:

@@ -292,8 +292,8 @@ class Reader(Finder):
     def _frame_extras(self, stream: Stream, segment: Segment, table: OpenTable, frame: int) -> OptionalColumns:
         """The optional columns of a frame of an open segment, held for the readers to come."""
         held, key = stream.lane.held.frames, table.key + frame
-        found = held.items.get(key)
-        if type(found) is HeldColumns:
+        found: HeldColumns | None = held.items.get(key)
+        if found is not None:
             found.used = True
             return found.columns
         position = table.frame_position[frame]

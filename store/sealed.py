@@ -146,14 +146,13 @@ class SealedSegment:
     def _remade(self) -> Index:
         """The index made of the frames. Raises StoreCorrupt if that cannot be done either."""
         footers = self._memory.footers.items
-        held = footers.get(self._key)
+        held: _RemadeIndex | None = footers.get(self._key)
         if held is None:
             with self._remaking:
                 held = footers.get(self._key)
                 if held is None:
                     held = self._remake()
         held.used = True
-        assert isinstance(held, _RemadeIndex)
         return held.index
 
     def _remake(self) -> _RemadeIndex:
@@ -242,10 +241,12 @@ class SealedSegment:
         checksums: list[int] = []
         heads: list[Head] = []
         first_entry = end_entry = 0  # of the head at hand
-        frame_entry = index.frame_entry
+        frame_entry, held, key = index.frame_entry, self._memory.frames.items, self._key
         for offset, entry in zip(offsets, entries, strict=True):
             if not first_entry <= entry < end_entry:
-                head = self.head(index, ring, bisect_right(frame_entry, entry) - 1)
+                frame = bisect_right(frame_entry, entry) - 1
+                head: Head = held.get(key + frame) or self.head(index, ring, frame)
+                head.used = True
                 first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
                 if not first_entry <= entry < end_entry:
                     raise _WrongFooter(_WRONG_MESSAGE)
@@ -285,8 +286,8 @@ class SealedSegment:
     def head(self, index: Index, ring: Ring | None, frame: int) -> Head:
         """The head of the frame with this number in the index. Raises StoreCorrupt."""
         frames, key = self._memory.frames, self._key + frame
-        found = frames.items.get(key)
-        if type(found) is Head:
+        found: Head | None = frames.items.get(key)
+        if found is not None:
             found.used = True
             return found
         head = Head(self._frame(index, ring, frame), frame)

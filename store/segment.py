@@ -7,6 +7,7 @@ import mmap
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 
 from .disk import Disk, LogFile
 from .errors import StoreClosed
@@ -103,8 +104,9 @@ class Segment:
     def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int, int]:
         """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend."""
         data, count = self._data or self.data, len(starts)
-        if not self.reads_alone:
-            self.windows.prepare(data, starts, lengths, written=self._log is not None)
+        windows = self.windows
+        if not (self.reads_alone or (windows.all_asked and monotonic() < windows.look_at)):
+            windows.prepare(data, starts, lengths, written=self._log is not None)
         found: list[bytes] = []
         index = total = calls = 0
         try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from time import monotonic
 
 from .disk import LogFile
 from .populate import populate
@@ -25,21 +25,21 @@ class Windows:
 
     Attributes:
         all_asked: every window was asked for, to the end of a file that nobody writes to.
+        look_at: when a reader looks again (`time.monotonic`). Until then there is nothing to do if all was asked for.
     """
 
-    __slots__ = ("_asked", "_count", "_look_at", "_touches", "all_asked")
+    __slots__ = ("_asked", "_touches", "all_asked", "look_at")
 
     def __init__(self) -> None:
         self._asked = bytearray()  # 1 a window
-        self._count = 0
-        self._look_at = 0.0
         self._touches = 0
         self.all_asked = False
+        self.look_at = 0.0
 
     def forget(self) -> None:
         """Nothing counts as asked for: the pages are gone, or zeros that are written to now."""
         self._asked = bytearray()
-        self._count = self._touches = 0
+        self._touches = 0
         self.all_asked = False
 
     def asked(self) -> set[int]:
@@ -51,24 +51,25 @@ class Windows:
 
         `written`: the file is still written to.
         """
-        if self._count and time.monotonic() >= self._look_at:
+        if self._touches and monotonic() >= self.look_at:
             self._look(data, starts[0])
         if self.all_asked:
             return
-        last = (starts[-1] + lengths[-1]) // WINDOW_BYTES
-        if last >= len(self._asked):
-            self._asked = self._asked.ljust(max(last + 1, -(-data.size() // WINDOW_BYTES)), b"\0")
+        if (starts[-1] + lengths[-1] - 1) // WINDOW_BYTES >= len(self._asked):
+            windows = -(-data.size() // WINDOW_BYTES)
+            starts = [start for start in starts if start < windows * WINDOW_BYTES]  # behind the end there is nothing
+            self._asked = self._asked.ljust(windows, b"\0")
         asked = self._asked
-        for begin, length in zip(starts, lengths, strict=True):
+        for begin, length in zip(starts, lengths, strict=False):
             window, last = begin // WINDOW_BYTES, (begin + length - 1) // WINDOW_BYTES
             if not asked[window]:
                 self._ask(data, asked, window, written=written)
-            if last != window and not asked[last]:
+            if last != window and last < len(asked) and not asked[last]:
                 self._ask(data, asked, last, written=written)
 
     def _look(self, data: LogFile, position: int) -> None:
         """Does the page cache still have a place that was asked for?"""
-        self._look_at = time.monotonic() + LOOK_S
+        self.look_at = monotonic() + LOOK_S
         window, asked = position // WINDOW_BYTES, self._asked
         if window < len(asked) and asked[window] and not data.is_cached(position):
             self.forget()
@@ -89,9 +90,8 @@ class Windows:
         while end < limit and not asked[end]:
             end += 1
         asked[begin:end] = b"\1" * (end - begin)
-        self._count += end - begin
-        self.all_asked = not written and self._count >= len(asked)
-        self._look_at = time.monotonic() + LOOK_S  # until then the device may still be at it
+        self.all_asked = not written and 0 not in asked
+        self.look_at = monotonic() + LOOK_S  # until then the device may still be at it
         position, size = begin * WINDOW_BYTES, (end - begin) * WINDOW_BYTES
         if size < POPULATE_BYTES or not populate(data, position, size):
             data.will_need(position, size)

@@ -238,7 +238,7 @@ def test_a_reader_looks_only_once_in_a_while_whether_the_page_cache_forgets(
     cold: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(windows.time, "monotonic", lambda: now)
+    monkeypatch.setattr(windows, "monotonic", lambda: now)
     for _ in range(3):
         cold.read(8192, 1)
     assert ("look", 8192) not in cold._data.calls
