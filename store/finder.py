@@ -33,8 +33,13 @@ class Finder:
             return 0, 0
         first = next_offset = None
         if view.sealed:
-            first = first_offset(stream.lane, view, number)
-            next_offset = _next_sealed(stream.lane, view, number)
+            try:
+                first = view.sealed[0].first_offset(number)
+                begin, count = view.sealed[-1].first_of(number)
+                next_offset = begin + count
+            except StoreCorrupt:
+                first = first_offset(stream.lane, view, number)
+                next_offset = _next_sealed(stream.lane, view, number)
         for opened in view.open:
             row = opened.table.row(number)
             if row is not None:

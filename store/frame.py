@@ -6,6 +6,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from .request import Extras
 _DEFINITION = struct.Struct("<IIH")
 _TIME = struct.Struct("<q")
 _LENGTH = struct.Struct("<I")
+FEW_BLOBS = 64  # below it a loop is quicker than arrays
 _NO_EXTRAS = Extras(None, None, None)
 
 Uint32s = npt.NDArray[np.uint32]
@@ -153,11 +155,11 @@ class Frame:
 
     def optional(self) -> OptionalColumns:
         """The optional columns, to be decoded message by message."""
-        return _Optional(self).columns_by_row()
+        return _Optional(self.head, self.extras_at).columns_by_row()
 
     def definitions(self) -> list[Definition]:
         """The streams that this frame names for the first time."""
-        return _Optional(self).definitions() if self.header.flags & HAS_STREAMS else []
+        return _Optional(self.head, self.extras_at).definitions() if self.header.flags & HAS_STREAMS else []
 
 
 def decode_head(header: FrameHeader, raw: bytes) -> Frame | None:
@@ -184,7 +186,7 @@ def decode_head(header: FrameHeader, raw: bytes) -> Frame | None:
     frame = Frame(
         head, numbers.astype(np.uint32), lengths.astype(np.uint32), lows, checksums, at + 6 * count
     )  # fmt: skip
-    return frame if _Optional(frame).are_whole() else None
+    return frame if _Optional(head, frame.extras_at).are_whole() else None
 
 
 def decode_at(view: memoryview | bytes, at: int) -> Frame | None:
@@ -193,6 +195,24 @@ def decode_at(view: memoryview | bytes, at: int) -> Frame | None:
     if header is None:
         return None
     return decode_head(header, bytes(view[at : at + header.header_bytes]))
+
+
+def optional_at(raw: bytes) -> OptionalColumns | None:
+    """The optional columns of the frame whose head is `raw`, for a reader who knows the others; None if it is damaged.
+
+    A third of the time that the whole frame takes.
+    """
+    header = read_frame_header(raw, 0)
+    head = None if header is None else check_frame_head(header, raw)
+    if head is None:
+        return None
+    wide = (2 if head.header.flags & WIDE_NUMBERS else 0) + (2 if head.header.flags & WIDE_LENGTHS else 0)
+    columns = _Optional(head, (wide + 10) * head.header.count)
+    try:
+        found = columns.columns_by_row()
+    except (ValueError, OverflowError, struct.error):  # something lies behind the end
+        return None
+    return found if columns.at <= len(head.columns) else None
 
 
 class _Blobs(NamedTuple):
@@ -238,11 +258,11 @@ class OptionalColumns:
 class _Optional:
     """Walks the optional columns of a frame, in their order on disk."""
 
-    def __init__(self, frame: Frame) -> None:
-        self.count = frame.header.count
-        self.flags = frame.header.flags
-        self.columns = frame.head.columns
-        self.at = frame.extras_at
+    def __init__(self, head: FrameHead, extras_at: int) -> None:
+        self.count = head.header.count
+        self.flags = head.header.flags
+        self.columns = head.columns
+        self.at = extras_at
 
     def are_whole(self) -> bool:
         """Do they end where the header says that they do?"""
@@ -280,13 +300,21 @@ class _Optional:
 
     def _blobs(self, begin: int) -> _Blobs:
         """A column of blobs; places are counted from `begin`."""
-        lengths_at = self.at - begin
+        lengths_at, count = self.at - begin, self.count
+        if count <= FEW_BLOBS:
+            self.at += 4 * count
+            few = struct.unpack_from(f"<{count}I", self.columns, begin + lengths_at)
+            sizes = [0 if length == NO_BYTES else length for length in few]
+            ends = array("I", accumulate(sizes, initial=self.at - begin))
+            self.at = begin + ends[-1]
+            return _Blobs(lengths_at, memoryview(ends))
         lengths = self._blob_lengths()
-        ends = np.zeros(self.count + 1, np.int64)
-        np.where(lengths == NO_BYTES, 0, lengths).cumsum(out=ends[1:])
-        ends += self.at - begin
-        self.at = begin + int(ends[-1])
-        return _Blobs(lengths_at, memoryview(ends.astype(np.uint32).data))
+        begins = np.zeros(count + 1, np.uint32)
+        np.multiply(lengths, lengths != NO_BYTES, out=begins[1:])
+        begins[0] = self.at - begin
+        begins = begins.cumsum(dtype=np.uint32)
+        self.at = begin + int(begins[-1])
+        return _Blobs(lengths_at, memoryview(begins.data))
 
     def definitions(self) -> list[Definition]:
         self._pass_extras()

@@ -12,7 +12,7 @@ from .buffers import BufferPool
 from .errors import OffsetOutOfRange, StoreCorrupt, StoreError
 from .finder import RUN_MESSAGES, Finder
 from .format import HAS_EXTRAS, checksum64
-from .frame import OptionalColumns, decode_at
+from .frame import OptionalColumns, optional_at
 from .held import Item
 from .message import Message, MessageBatch, make_message
 from .request import Extras
@@ -299,11 +299,10 @@ class Reader(Finder):
         position = table.frame_position[frame]
         payload = table.flat[3 * table.frame_entry[frame]]
         raw, _ = segment.fetch(stream.lane.ring, position, payload - position)
-        decoded = decode_at(raw, 0)
-        if decoded is None:
+        columns = optional_at(raw)
+        if columns is None:
             segment.check_open()
             raise StoreCorrupt("a frame's header is damaged", segment.path, position)
-        columns = decoded.optional()
         held.keep(key, HeldColumns(columns))
         return columns
 

@@ -67,6 +67,11 @@ class LaneSnapshot:
                 ahead.close()
 
 
+def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
+    """All durable messages of a lane, as of the call, in log order. Raises StoreCorrupt."""
+    return LaneSnapshot(lane).batches()
+
+
 _Source = tuple[SealedSegment | OpenSegment, int]
 
 

@@ -21,7 +21,7 @@ from store import sealed as sealed_module
 from store.disk import OsFile
 from store.footer import Footer, FooterData
 from store.format import BLOCK_BYTES, LOST_ENTRY
-from store.frame import Frame, OptionalColumns
+from store.frame import Frame, OptionalColumns, _Optional
 from store.held import Held, Item
 from store.ring import Ring
 from store.sealed import LONG_RUN, Index, SealedSegment
@@ -171,14 +171,14 @@ def test_a_frame_with_properties_is_decoded_once_however_many_reads_want_one_mes
             store.append_batch([("t", 0, bytes(60 * KIB))] * 5)
             until(lambda: len(segments_of(store)) > 0)
         frames = len(full_frames(segment_path(tmp_path, 1)))
-        optional = Frame.optional
-        decoded: list[tuple[int, int]] = []
+        index = _Optional.columns_by_row
+        decoded: list[bytes] = []
 
-        def noted(frame: Frame) -> OptionalColumns:
-            decoded.append((frame.header.sequence, frame.header.position))
-            return optional(frame)
+        def noted(columns: _Optional) -> OptionalColumns:
+            decoded.append(columns.columns)
+            return index(columns)
 
-        monkeypatch.setattr(Frame, "optional", noted)
+        monkeypatch.setattr(_Optional, "columns_by_row", noted)
         for at in range(999, -1, -1):
             (message,) = store.read("t", 0, at, 1)
             assert (message.key, message.properties) == (b"key %d" % at, {"at": str(at)})
