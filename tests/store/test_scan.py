@@ -100,11 +100,10 @@ def test_a_scan_goes_on_over_what_retention_removes_and_its_files_go_afterwards(
         store.append_batch([("t", 0, b"%d" % at * 1000) for at in range(300)])
         for at in range(300, 320):
             store.append("t", 0, b"%d" % at * 1000)
-    with MessageStore.open(tmp_path, tiny(retention_ms=1)) as store:
-        store._upkeep._retires = False
+    with MessageStore.open(tmp_path, tiny()) as store:
         batches = store.scan()
         found = [bytes(data) for data in next(batches).payloads()]
-        store._upkeep._retires = True
+        store._upkeep._config = tiny(retention_ms=1)
         until(lambda: store.stats()["segments"]["sealed"] == 1)
         assert store.queue_bounds("t", 0)[0] > 0
         for batch in batches:
