@@ -43,8 +43,8 @@ class MemoryPlan:
         working_bytes: left for objects, columns and buffers of work (the sources' heap).
         page_cache_bytes: left for the system's page cache.
         publish_buffer_bytes: for what is accepted and not durable yet.
-        index_cache_bytes, read_cache_bytes: what the sources give these; a store whose indexes are mapped and whose
-            reads are buffered leaves them to the page cache.
+        index_cache_bytes: for the decoded heads of frames of sealed segments; their footers are mapped.
+        read_cache_bytes: what the sources give it; a store whose reads are buffered leaves it to the page cache.
         write_cache_bytes: for the ring of what was written last.
         tail_cache_bytes: for the tiers, or, where there are none, for the ring as well: `dram_bytes` is both.
         heap_bytes, off_heap_bytes, private_file_bytes: the tail cache's part, cut into tiers of whole blocks.

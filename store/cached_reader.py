@@ -1,7 +1,8 @@
 """Reads of a store that has caches: the ring first, then the message cache, the read cache, and the device.
 
-A cache is asked for bytes alone. Whether a message may be read, the log says; its checksum is the log's as well, or was
-taken from the log's table together with the bytes. What a cache has wrong is read from the log. One that fails is
+A cache is asked for bytes alone. Whether a message may be read, the log says; its checksum is the log's as well, or it
+is in the message's tag, which was made of the log's table together with the bytes: of the checksum, the stream and the
+offset, so that another message's bytes do not match. What a cache has wrong is read from the log. One that fails is
 given up, whatever its error: the log has everything.
 """
 
@@ -16,6 +17,7 @@ from cache import NO_HIT, Batch, Edges, Hit
 
 from .caches import Caches
 from .errors import OffsetOutOfRange, StoreError
+from .feed import tag_of_stream
 from .finder import can_be_read
 from .format import checksum64
 from .message import Message, MessageBatch
@@ -60,7 +62,8 @@ class CachedReader(Reader):
     def _passed(self, stream: Stream, offset: int) -> None:
         """Somebody has read a stream up to an offset."""
         messages, key = self._caches.messages, self._caches.key(stream.lane, stream.number)
-        assert messages is not None
+        if messages is None:
+            return
         try:
             if self._follows and messages.cursors is not None:
                 messages.cursors.move(key, READ_THROUGH, offset)
@@ -73,7 +76,7 @@ class CachedReader(Reader):
 
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         view, number = stream.lane.view, stream.number
-        if number < 0 or limit <= 0 or not can_be_read(view, number, offset):
+        if number < 0 or limit <= 0 or not can_be_read(stream.lane, view, number, offset):
             return super()._range(stream, offset, limit)  # empty, or an error
         hit = self._hit(stream, offset, limit)
         if len(hit.offsets) == limit:
@@ -99,9 +102,9 @@ class CachedReader(Reader):
         except Exception as error:
             caches.give_up(error)
             return NO_HIT
-        size = 0
-        for data, checksum in zip(hit.payloads, hit.tags, strict=True):
-            if checksum64(data) & LOW_32 != checksum:
+        size, name = 0, tag_of_stream(caches.key(stream.lane, stream.number))
+        for at, data, tag in zip(hit.offsets, hit.payloads, hit.tags, strict=True):
+            if (checksum64(data) ^ at ^ name) & LOW_32 != tag:  # see `tags_of`
                 self.counters.unsound_messages += 1
                 return NO_HIT
             size += len(data)
@@ -170,8 +173,8 @@ class CachedReader(Reader):
             try:
                 hit = reads.read(key, run.offsets[0], len(run), partial(self.fetch, stream))
             except (OSError, StoreError):
-                raise
-            except Exception as error:  # such as what an interrupt left behind by halves
+                hit = NO_HIT  # perhaps only of what lies behind; else the log says so
+            except Exception as error:  # such as what an interrupt left half done
                 self._caches.give_up(error)
                 hit = NO_HIT
             if len(hit.offsets) == len(run) and self._are_sound(run, hit.payloads):

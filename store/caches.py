@@ -10,6 +10,8 @@ from cache import CacheConfig, CacheError, MessageCache, OffHeapTier, ReadCache,
 from .config import MIB, StoreConfig
 from .errors import StoreError, StoreUnusable
 from .feed import key_of
+from .finder import first_offset
+from .held import HELD_BYTES, HeldMemory
 from .lane import Lane
 
 RECENT_BYTES = 64 * MIB
@@ -25,6 +27,7 @@ class Caches:
         publish_buffer_bytes: never more than the setting of this name says.
         recent_bytes: of the ring, which is both the tail cache and the write cache (R20, R21): it serves what was
             just written whether it can be read from the device or not.
+        held: what readers hold of sealed segments: the plan's index cache.
         messages, reads: None where there is none.
     """
 
@@ -40,6 +43,7 @@ class Caches:
                 # Nobody has asked for more: it is used again and again, and fresh memory is dear to touch.
                 recent = min(share, RECENT_BYTES) if config.memory_limit_bytes is None else share
         self.recent_bytes = RECENT_BYTES if recent is None else recent
+        self.held = HeldMemory(HELD_BYTES if plan is None else plan.index_cache_bytes)
         self.error: str | None = None  # why a cache was given up
         self.messages: MessageCache | None = None
         self.reads: ReadCache | None = None
@@ -77,7 +81,7 @@ class Caches:
 
     def _release_removed(self, lane: Lane) -> None:
         for number in range(len(lane.streams)):
-            first, key = lane.view.sealed[0].first_offset(number), self.key(lane, number)
+            first, key = first_offset(lane, lane.view, number), self.key(lane, number)
             if self.messages is not None:
                 self.messages.release(key, first)
             if self.reads is not None:
@@ -92,6 +96,7 @@ class Caches:
             "plan": None if self.plan is None else self.plan.as_dict(),
             "messages": None if self.messages is None else self.messages.stats(),
             "reads": None if self.reads is None else self.reads.stats(),
+            "held": self.held.stats(),
         }
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ Buffer = bytes | bytearray | memoryview
 RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)  # 0 where it is missing: then a force follows the write
 # What a kernel, file system or sandbox answers to a call, or a flag of one, that it does not have. Nothing was done.
 REFUSED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM})
+RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 
 class LogFile(Protocol):
@@ -42,6 +43,9 @@ class LogFile(Protocol):
 
     def will_need(self, position: int, size: int) -> None:
         """A hint that a range is read soon."""
+
+    def is_cached(self, position: int) -> bool:
+        """Whether a byte can be read without the device; True where that cannot be told."""
 
     def size(self) -> int:
         """Length of the file in bytes."""
@@ -213,6 +217,15 @@ class OsFile:
         """Ask the kernel to bring a range into the page cache; it does so beside us."""
         with contextlib.suppress(OSError):  # a hint
             os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
+
+    def is_cached(self, position: int) -> bool:
+        try:
+            os.preadv(self._fd, [bytearray(1)], position, RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # the file system does not know the flag
+            return True
+        return True
 
     def drop_cached(self, position: int, size: int) -> None:
         """Tell the kernel that a range is not needed in the page cache (R24)."""

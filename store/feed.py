@@ -19,6 +19,9 @@ from .lane import Lane
 from .table import CHECKSUM, LENGTH, POSITION
 from .write import OpenSegment
 
+LOW_32 = 0xFFFFFFFF
+STREAM_FACTOR = 0x45D9F3B  # odd, and less than 2**31: a product of 32 bits and one of these fits int64
+
 Ints = npt.NDArray[np.int64]
 Number = TypeVar("Number", int, Ints)
 
@@ -26,6 +29,21 @@ Number = TypeVar("Number", int, Ints)
 def key_of(lane: Lane, lanes: int, number: Number) -> Number:
     """The number in the caches of a lane's stream, or of many: unique over all `lanes`."""
     return number * lanes + lane.index
+
+
+def tag_of_stream(key: Number) -> Number:
+    """The part of a message's tag that is its stream's, `key` as `key_of` gives it: 32 bits, well mixed."""
+    mixed = (key + 1) * STREAM_FACTOR & LOW_32
+    return (mixed ^ mixed >> 15) * STREAM_FACTOR & LOW_32
+
+
+def tags_of(keys: Ints, offsets: Ints, checksums: Ints) -> Ints:
+    """(n,) what a cache gives back with each message, of its checksum, its stream and its offset.
+
+    The bytes of one message do not fit the place of another: in the same queue never (within 2**32 messages), in
+    another one by a chance of one in 2**32.
+    """
+    return (checksums ^ tag_of_stream(keys) ^ offsets) & LOW_32
 
 
 class Fed(NamedTuple):
@@ -84,9 +102,10 @@ class LaneFeed:
         assert opened.segment.base is not None
         places = positions + opened.segment.base
         ring = self.lane.ring
+        keys, offsets = key_of(self.lane, self._lanes, numbers), self._offsets(numbers)
         batch = Batch(
-            key_of(self.lane, self._lanes, numbers), self._offsets(numbers), lengths, places % ring.size_bytes,
-            rows[:, CHECKSUM].astype(np.int64), ring.memory,
+            keys, offsets, lengths, places % ring.size_bytes,
+            tags_of(keys, offsets, rows[:, CHECKSUM].astype(np.int64)), ring.memory,
         )  # fmt: skip
         return list(self._parts(batch, positions, places))
 

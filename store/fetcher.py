@@ -15,7 +15,7 @@ from .config import StoreConfig
 from .errors import OffsetOutOfRange, StoreUnreadable
 from .message import Message, MessageBatch
 from .reader import Reader
-from .scan import scan_lane
+from .scan import LaneSnapshot
 from .streams import Stream, check_name
 from .waiting import WaitingReaders
 
@@ -48,7 +48,8 @@ class Fetcher(OpenStore):
 
         Raises:
             OffsetOutOfRange: the offset is before the queue's first or after its next one.
-            StoreCorrupt: a message's bytes are damaged on the device.
+            StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
+                in front of it.
             StoreUnreadable: the system refused a read.
             InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
         """
@@ -105,7 +106,8 @@ class Fetcher(OpenStore):
 
         Raises:
             OffsetOutOfRange: the offset is before the queue's first.
-            StoreCorrupt: a message's bytes are damaged on the device.
+            StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
+                in front of it.
             StoreUnreadable: the system refused a read.
             InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
         """
@@ -132,7 +134,8 @@ class Fetcher(OpenStore):
 
         Raises:
             OffsetOutOfRange: the offset is before the queue's first or after its next one.
-            StoreCorrupt: a message's bytes are damaged on the device.
+            StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
+                in front of it.
             StoreUnreadable: the system refused a read.
             InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
         """
@@ -154,16 +157,23 @@ class Fetcher(OpenStore):
             raise self._unreadable(error) from error
 
     def scan(self) -> Iterator[MessageBatch]:
-        """Everything that is durable, in log order (lane by lane), a batch a frame.
+        """Everything that is durable when it is called, in log order (lane by lane), a batch a frame.
 
-        Raises:
+        What it gives is a prefix of each lane's log, without holes, whatever is appended, sealed or removed meanwhile.
+        The files of segments that retention removes are kept until the scan has passed them, or is dropped.
+
+        Raises, where the scan comes to it:
             StoreCorrupt: a frame or a message is damaged on the device.
             StoreUnreadable: the system refused a read.
         """
         self._check_open()
-        for lane in self._lanes:
-            batches = scan_lane(lane)
+        return self._scan([LaneSnapshot(lane) for lane in self._lanes])
+
+    def _scan(self, snapshots: list[LaneSnapshot]) -> Iterator[MessageBatch]:
+        for snapshot in snapshots:
+            batches = snapshot.batches()
             while True:
+                self._check_open()
                 try:
                     batch = next(batches, None)
                 except OSError as error:
@@ -171,14 +181,15 @@ class Fetcher(OpenStore):
                 if batch is None:
                     break
                 yield batch
-                self._check_open()
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(first, next): the queue holds the offsets first .. next - 1; (0, 0) if it was never used.
 
+        Damage is no error here: `first` is the first offset that can still be found. It is behind the messages of an
+        oldest segment of which the footer and frames, or the footers around it, are damaged as well.
+
         Raises:
             InvalidTopic: there can be no such queue.
-            StoreCorrupt: a segment's footer is damaged.
             StoreUnreadable: the system refused a read.
         """
         stream = self._readable(topic, queue_id)

@@ -23,6 +23,7 @@ def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
     views = [lane.view for lane in lanes]
     tables = [opened.table for view in views for opened in view.open]
     sealed = [segment for view in views for segment in view.sealed]
+    held = lanes[0].held
     return {
         "lanes": len(lanes),
         "log": log,
@@ -31,7 +32,7 @@ def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
         "queue_tables": {
             "open_bytes": sum(table.nbytes() for table in tables),
             "open_messages": sum(table.visible for table in tables),
-            "sealed_bytes": sum(segment.memory_bytes() for segment in sealed),
+            "sealed_bytes": held.frames.used_bytes + held.footers.used_bytes,
             "sealed_messages": sum(segment.record.entries for segment in sealed),
         },
         "recent_bytes": sum(lane.ring.size_bytes for lane in lanes),

@@ -64,7 +64,7 @@ class FooterData:
     def parts(self, sequence: int) -> list[bytes | memoryview]:
         """The footer's bytes, in pieces that are written back to back: large arrays are not copied."""
         names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
-        columns = (
+        columns: tuple[npt.NDArray[np.integer], ...] = (
             self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
             self.frame_position, self.frame_entry, self.frame_time,
         )  # fmt: skip
@@ -119,13 +119,14 @@ class Footer:
     that must name the same stream and offset, which finds a wrong one. `check_entries` is for who takes all of it.
     """
 
-    def __init__(self, file: LogFile, path: str, record: SealRecord) -> None:
+    def __init__(self, file: LogFile | None, path: str, record: SealRecord, content: bytes = b"") -> None:
+        """Of a file; without one, of its `content` in memory."""
         self.path = path
         self.position = record.footer_position
         self._record = record
-        if self.position + record.footer_bytes > file.size():
+        if file is not None and self.position + record.footer_bytes > file.size():
             raise StoreCorrupt("the footer is cut short", path, self.position)
-        self._bytes = _map(file, record)
+        self._bytes = memoryview(content) if file is None else _map(file, record)
         self._check_header()
         fixed = _FIXED.unpack_from(self._bytes, 0)
         _, _, self.topic_count, self._name_bytes, streams, entries, frames, self.sequence, low, high, due = fixed
@@ -141,8 +142,6 @@ class Footer:
         self.first = self._array(KINDS[2], streams)
         self.start = self._array(KINDS[3], streams + 1)
         self.entries = self._array(KINDS[4], entries, check=False)
-        # Single look-ups through a memoryview cost a third of those through numpy.
-        self._first_items, self._start_items = memoryview(self.first.data), memoryview(self.start.data)
         self.frame_position = self._array(KINDS[5], frames)
         self.frame_entry = self._array(KINDS[6], frames)
         self.frame_time = self._array(KINDS[7], frames)
@@ -205,11 +204,10 @@ class Footer:
             raise StoreCorrupt("the footer's names cannot be decoded", self.path, self.position + HEADER_BYTES)
         return names
 
-    def row(self, number: int) -> tuple[int, int, int]:
-        """(first offset, begin, end) of a stream: its messages are `entries[begin:end]`."""
-        if number >= len(self._first_items):
-            return 0, 0, 0
-        return self._first_items[number], self._start_items[number], self._start_items[number + 1]
+    @property
+    def size_bytes(self) -> int:
+        """Length of the footer."""
+        return len(self._bytes)
 
     @property
     def next_offsets(self) -> npt.NDArray[np.int64]:

@@ -6,7 +6,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,9 @@ from .format import (
 from .request import Extras
 
 _DEFINITION = struct.Struct("<IIH")
+_TIME = struct.Struct("<q")
+_LENGTH = struct.Struct("<I")
+FEW_BLOBS = 64  # below it a loop is quicker than arrays
 _NO_EXTRAS = Extras(None, None, None)
 
 Uint32s = npt.NDArray[np.uint32]
@@ -147,11 +150,16 @@ class Frame:
 
     def extras(self) -> list[Extras]:
         """The optional columns, one element a message."""
-        return _Optional(self).extras()
+        columns = self.optional()
+        return [columns.row(at) for at in range(self.header.count)]
+
+    def optional(self) -> OptionalColumns:
+        """The optional columns, to be decoded message by message."""
+        return _Optional(self.head, self.extras_at).columns_by_row()
 
     def definitions(self) -> list[Definition]:
         """The streams that this frame names for the first time."""
-        return _Optional(self).definitions() if self.header.flags & HAS_STREAMS else []
+        return _Optional(self.head, self.extras_at).definitions() if self.header.flags & HAS_STREAMS else []
 
 
 def decode_head(header: FrameHeader, raw: bytes) -> Frame | None:
@@ -178,7 +186,7 @@ def decode_head(header: FrameHeader, raw: bytes) -> Frame | None:
     frame = Frame(
         head, numbers.astype(np.uint32), lengths.astype(np.uint32), lows, checksums, at + 6 * count
     )  # fmt: skip
-    return frame if _Optional(frame).are_whole() else None
+    return frame if _Optional(head, frame.extras_at).are_whole() else None
 
 
 def decode_at(view: memoryview | bytes, at: int) -> Frame | None:
@@ -189,14 +197,72 @@ def decode_at(view: memoryview | bytes, at: int) -> Frame | None:
     return decode_head(header, bytes(view[at : at + header.header_bytes]))
 
 
+def optional_at(raw: bytes) -> OptionalColumns | None:
+    """The optional columns of the frame whose head is `raw`, for a reader who knows the others; None if it is damaged.
+
+    A third of the time that the whole frame takes.
+    """
+    header = read_frame_header(raw, 0)
+    head = None if header is None else check_frame_head(header, raw)
+    if head is None:
+        return None
+    wide = (2 if head.header.flags & WIDE_NUMBERS else 0) + (2 if head.header.flags & WIDE_LENGTHS else 0)
+    columns = _Optional(head, (wide + 10) * head.header.count)
+    try:
+        found = columns.columns_by_row()
+    except (ValueError, OverflowError, struct.error):  # something lies behind the end
+        return None
+    return found if columns.at <= len(head.columns) else None
+
+
+class _Blobs(NamedTuple):
+    """A column of blobs: where its lengths begin, and where each blob does, with the end of the last (count + 1,)."""
+
+    lengths_at: int
+    begins: memoryview
+
+
+class OptionalColumns:
+    """The optional columns of a frame. One message's are decoded at a cost that does not grow with the frame."""
+
+    __slots__ = ("_bytes", "_due", "_keys", "_properties")
+
+    def __init__(self, columns: bytes, due: int | None, keys: _Blobs | None, properties: _Blobs | None) -> None:
+        self._bytes = columns
+        self._due = due
+        self._keys = keys
+        self._properties = properties
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the columns and of the places in them."""
+        return len(self._bytes) + sum(column.begins.nbytes + 200 for column in (self._keys, self._properties) if column)
+
+    def row(self, at: int) -> Extras:
+        """What the message `at` of the frame has."""
+        due = None
+        if self._due is not None:
+            (due,) = _TIME.unpack_from(self._bytes, self._due + 8 * at)
+            due = None if due == NO_TIME else due
+        return Extras(due, self._blob(self._keys, at), self._blob(self._properties, at))
+
+    def _blob(self, column: _Blobs | None, at: int) -> bytes | None:
+        if column is None:
+            return None
+        begin, end = column.begins[at], column.begins[at + 1]
+        if begin == end and _LENGTH.unpack_from(self._bytes, column.lengths_at + 4 * at)[0] == NO_BYTES:
+            return None
+        return self._bytes[begin:end]
+
+
 class _Optional:
     """Walks the optional columns of a frame, in their order on disk."""
 
-    def __init__(self, frame: Frame) -> None:
-        self.count = frame.header.count
-        self.flags = frame.header.flags
-        self.columns = frame.head.columns
-        self.at = frame.extras_at
+    def __init__(self, head: FrameHead, extras_at: int) -> None:
+        self.count = head.header.count
+        self.flags = head.header.flags
+        self.columns = head.columns
+        self.at = extras_at
 
     def are_whole(self) -> bool:
         """Do they end where the header says that they do?"""
@@ -218,30 +284,37 @@ class _Optional:
                 lengths = self._blob_lengths()
                 self.at += int(lengths.sum(dtype=np.int64, where=lengths != NO_BYTES))
 
-    def extras(self) -> list[Extras]:
-        due: Sequence[int | None] = [None] * self.count
-        if self.flags & HAS_DUE:
-            values = np.frombuffer(self.columns, "<i8", self.count, self.at).tolist()
-            due = [None if value == NO_TIME else value for value in values]
+    def columns_by_row(self) -> OptionalColumns:
+        begin = self.at
+        due = 0 if self.flags & HAS_DUE else None
+        if due is not None:
             self.at += 8 * self.count
-        keys = self._blobs() if self.flags & HAS_KEYS else repeat(None)
-        properties = self._blobs() if self.flags & HAS_PROPERTIES else repeat(None)
-        return [Extras(*row) for row in zip(due, keys, properties, strict=False)]
+        keys = self._blobs(begin) if self.flags & HAS_KEYS else None
+        properties = self._blobs(begin) if self.flags & HAS_PROPERTIES else None
+        return OptionalColumns(self.columns[begin : self.at], due, keys, properties)
 
     def _blob_lengths(self) -> Uint32s:
         lengths: Uint32s = np.frombuffer(self.columns, "<u4", self.count, self.at)
         self.at += 4 * self.count
         return lengths
 
-    def _blobs(self) -> list[bytes | None]:
-        values: list[bytes | None] = []
-        for length in self._blob_lengths().tolist():
-            if length == NO_BYTES:
-                values.append(None)
-                continue
-            values.append(self.columns[self.at : self.at + length])
-            self.at += length
-        return values
+    def _blobs(self, begin: int) -> _Blobs:
+        """A column of blobs; places are counted from `begin`."""
+        lengths_at, count = self.at - begin, self.count
+        if count <= FEW_BLOBS:
+            self.at += 4 * count
+            few = struct.unpack_from(f"<{count}I", self.columns, begin + lengths_at)
+            sizes = [0 if length == NO_BYTES else length for length in few]
+            ends = array("I", accumulate(sizes, initial=self.at - begin))
+            self.at = begin + ends[-1]
+            return _Blobs(lengths_at, memoryview(ends))
+        lengths = self._blob_lengths()
+        begins = np.zeros(count + 1, np.uint32)
+        np.multiply(lengths, lengths != NO_BYTES, out=begins[1:])
+        begins[0] = self.at - begin
+        begins = begins.cumsum(dtype=np.uint32)
+        self.at = begin + int(begins[-1])
+        return _Blobs(lengths_at, memoryview(begins.data))
 
     def definitions(self) -> list[Definition]:
         self._pass_extras()

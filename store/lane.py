@@ -36,6 +36,7 @@ from .format import (
     checksum64,
 )
 from .frame import Columns, Definition, column_bytes_bound, encode_columns
+from .held import HeldMemory
 from .offsets import NextOffsets
 from .request import Mark, Ticket, answer_all
 from .ring import Ring
@@ -83,6 +84,7 @@ class Lane:
         self.streams: list[Stream] = []  # by number
         self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
         self.view = View((), ())
+        self.held = HeldMemory()  # of readers; a store has one for all of its lanes
         self._viewing = threading.Lock()
         self.counters = Counters()
         self._lazy = config.durability == "os"  # answers do not wait for forces
@@ -253,6 +255,7 @@ class Lane:
         Invariant: segments are sealed in log order. A later footer begins where the one before ends, and a seal
         record vouches for all segments before it.
         """
+        sealed.join(self)
         with self._viewing:
             if not self.view.open or self.view.open[0].segment is not sealed.segment:
                 raise RuntimeError(f"{sealed.segment.path} is sealed before an older segment of its lane")
@@ -271,6 +274,8 @@ class Lane:
         self, sealed: Sequence[SealedSegment], resumable: tuple[OpenSegment, int, int] | None, chain: int
     ) -> None:
         """Take over what recovery found. Appends begin in a segment of their own, or in the resumable one."""
+        for one in sealed:
+            one.join(self)
         self.view = View(tuple(sealed), ())
         self.chain = chain
         if resumable is not None:

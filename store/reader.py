@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,8 @@ from .buffers import BufferPool
 from .errors import OffsetOutOfRange, StoreCorrupt, StoreError
 from .finder import RUN_MESSAGES, Finder
 from .format import HAS_EXTRAS, checksum64
-from .frame import decode_at
+from .frame import OptionalColumns, optional_at
+from .held import Item
 from .message import Message, MessageBatch, make_message
 from .request import Extras
 from .run import Run
@@ -25,6 +27,7 @@ CHUNK_MESSAGES = 256  # copied, checked and copied to their place while the cach
 NO_EXTRAS = Extras(None, None, None)
 
 Times = Sequence[int] | npt.NDArray[np.int64]
+Found = TypeVar("Found")
 
 
 class ReadCounters:
@@ -129,7 +132,12 @@ class Reader(Finder):
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         """{index: data}: index 0 is the message at `offset`."""
         found = self._newest(stream, offset, limit)
-        return found if found is not None else self._range(stream, offset, limit)
+        if found is not None:
+            return found
+        try:
+            return self._range(stream, offset, limit)
+        except StoreCorrupt:
+            return _up_to_damage(lambda most: self._range(stream, offset, most), limit)
 
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
@@ -183,6 +191,12 @@ class Reader(Finder):
 
     def read(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
         """Messages in offset order; stops before `max_bytes` would be passed, but gives at least one."""
+        try:
+            return self._messages(stream, offset, limit, max_bytes)
+        except StoreCorrupt:
+            return _up_to_damage(lambda most: self._messages(stream, offset, most, max_bytes), limit)
+
+    def _messages(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
         messages: list[Message] = []
         for run in self._within(stream, offset, limit, max_bytes):
             datas = self.payloads(stream, run)
@@ -199,6 +213,12 @@ class Reader(Finder):
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         """The same in columns over one buffer."""
+        try:
+            return self._batch(stream, offset, limit, max_bytes)
+        except StoreCorrupt:
+            return _up_to_damage(lambda most: self._batch(stream, offset, most, max_bytes), limit)
+
+    def _batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         runs = list(self._within(stream, offset, limit, max_bytes))
         lengths = _joined([run.places[1] for run in runs])
         ends = lengths.cumsum()
@@ -248,17 +268,12 @@ class Reader(Finder):
             return self._open_details(stream, run, run.source)
         heads = run.heads or []
         times = [head.time_ms for head in heads]
-        if not [head for head in heads if head.flags & HAS_EXTRAS]:
+        if not [head for head in heads if head.extras is not None]:
             return times, None
-        extras: list[Extras | None] = [None] * len(run)
-        decoded: dict[int, list[Extras]] = {}
-        for index, (head, entry) in enumerate(zip(heads, run.entries, strict=True)):
-            if head.flags & HAS_EXTRAS:
-                frame = decoded.get(head.index)
-                if frame is None:  # once a frame: its columns are decoded whole
-                    frame = decoded[head.index] = run.source.frame(stream.lane.ring, head.index).extras()
-                extras[index] = frame[entry - head.first_entry]
-        return times, extras
+        return times, [
+            None if head.extras is None else head.extras.row(entry - head.first_entry)
+            for head, entry in zip(heads, run.entries, strict=True)
+        ]
 
     def _open_details(self, stream: Stream, run: Run, table: OpenTable) -> tuple[Times, list[Extras | None] | None]:
         frames, times, flags = table.frames_of(np.asarray(run.entries, np.uint32))
@@ -266,22 +281,56 @@ class Reader(Finder):
         if not with_extras:
             return times, None
         extras: list[Extras | None] = [None] * len(run)
-        decoded: dict[int, list[Extras]] = {}
+        at_hand, columns = -1, None
         for index in with_extras:
             frame = int(frames[index])
-            if frame not in decoded:
-                decoded[frame] = self._frame_extras(stream, run.segment, table, frame)
-            extras[index] = decoded[frame][int(run.entries[index]) - table.frame_entry[frame]]
+            if columns is None or frame != at_hand:
+                at_hand, columns = frame, self._frame_extras(stream, run.segment, table, frame)
+            extras[index] = columns.row(int(run.entries[index]) - table.frame_entry[frame])
         return times, extras
 
-    def _frame_extras(self, stream: Stream, segment: Segment, table: OpenTable, frame: int) -> list[Extras]:
+    def _frame_extras(self, stream: Stream, segment: Segment, table: OpenTable, frame: int) -> OptionalColumns:
+        """The optional columns of a frame of an open segment, held for the readers to come."""
+        held, key = stream.lane.held.frames, table.key + frame
+        found: HeldColumns | None = held.items.get(key)
+        if found is not None:
+            found.used = True
+            return found.columns
         position = table.frame_position[frame]
-        payload = table.places(np.array([table.frame_entry[frame]], np.uint32))[0][0]
+        payload = table.flat[3 * table.frame_entry[frame]]
         raw, _ = segment.fetch(stream.lane.ring, position, payload - position)
-        decoded = decode_at(raw, 0)
-        if decoded is None:
+        columns = optional_at(raw)
+        if columns is None:
+            segment.check_open()
             raise StoreCorrupt("a frame's header is damaged", segment.path, position)
-        return decoded.extras()
+        held.keep(key, HeldColumns(columns))
+        return columns
+
+
+class HeldColumns(Item):
+    """The optional columns of a frame of an open segment."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: OptionalColumns) -> None:
+        self.columns = columns
+        super().__init__(columns.size_bytes)
+
+
+def _up_to_damage(read: Callable[[int], Found], limit: int) -> Found:
+    """The messages in front of damage, of up to `limit`. Raises StoreCorrupt if the first one is damaged.
+
+    `read(n)` reads the first n of them. Only what a call asks for can fail it: so the number is doubled while it
+    succeeds, and then halved between.
+    """
+    found, good, bad, step = read(1), 1, limit, 1
+    while bad - good > 1:
+        tried = min(good + step, (good + bad) // 2)
+        try:
+            found, good, step = read(tried), tried, 2 * step
+        except StoreCorrupt:
+            bad = tried
+    return found
 
 
 def _joined(columns: Sequence[Times]) -> npt.NDArray[np.int64]:

@@ -72,6 +72,14 @@ class Rows:
             self.indexed = visible
             self._halfway = False
 
+    def first_offsets(self) -> npt.NDArray[np.int64]:
+        """(streams,) a copy of where the streams begin here."""
+        first = np.array(self._firsts, np.int64)
+        for number, (offset, _) in list(self.by_number.items()):
+            if number < len(first):
+                first[number] = offset
+        return first
+
     def nbytes(self) -> int:
         """Memory of the entry numbers, without the objects around them."""
         return sum(entries.buffer_info()[1] * entries.itemsize for _, entries in list(self.by_number.values()))

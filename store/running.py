@@ -149,6 +149,7 @@ class Running:
                 lane.close()
             if self.caches is not None:
                 self.caches.close()
+                self.caches.held.clear()
             self.ended = True
 
     def _note_ends(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import StoreCorrupt
+from .footer import Footer
 from .format import (
     FRAME_HEADER_BYTES,
     HAS_EXTRAS,
@@ -27,42 +29,63 @@ from .write import OpenSegment
 NO_OFFSET = -1
 
 
+class LaneSnapshot:
+    """What is durable in a lane at one moment: a prefix of its log.
+
+    Segments are held until the scan has passed them. So retention takes nothing away from a scan: what it removes
+    meanwhile keeps its file until then.
+    """
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        view = lane.view
+        # The newest first: a message of a segment is durable after all of the segments before, so where one is seen
+        # of a segment, all of those before it are seen as well.
+        opened = [(one, one.table.visible) for one in reversed(view.open)]
+        self._sources: deque[_Source] = deque([*((one, 0) for one in view.sealed), *reversed(opened)])
+
+    def batches(self) -> Iterator[MessageBatch]:
+        """The messages in log order, a batch a frame. Raises StoreCorrupt. Only once."""
+        sources = self._sources
+        if not sources:
+            return
+        names = _names(self._lane)
+        buffers = ChunkBuffers()
+        ahead: _Part | None = _Part(*sources.popleft(), buffers)
+        try:
+            while ahead is not None:
+                part, ahead = ahead, None
+                try:
+                    if sources:
+                        ahead = _Part(*sources.popleft(), buffers)  # begun now: the device does not wait at the border
+                    names = names if len(names) == len(self._lane.streams) else _names(self._lane)
+                    yield from part.batches(names)
+                finally:
+                    part.close()
+        finally:
+            if ahead is not None:
+                ahead.close()
+
+
 def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
     """All durable messages of a lane, as of the call, in log order. Raises StoreCorrupt."""
-    view = lane.view
-    sources: list[SealedSegment | OpenSegment] = [*view.sealed, *view.open]
-    if not sources:
-        return
-    names = _names(lane)
-    buffers = ChunkBuffers()
-    ahead: _Part | None = _Part(sources[0], buffers)
-    try:
-        for following in [*sources[1:], None]:
-            part, ahead = ahead, None
-            assert part is not None
-            try:
-                if following is not None:
-                    ahead = _Part(following, buffers)  # begun now: the device does not wait at the border
-                names = names if len(names) == len(lane.streams) else _names(lane)
-                yield from part.batches(names)
-            finally:
-                part.close()
-    finally:
-        if ahead is not None:
-            ahead.close()
+    return LaneSnapshot(lane).batches()
+
+
+_Source = tuple[SealedSegment | OpenSegment, int]
 
 
 class _Part:
-    """A segment that is being read from front to back.
+    """A segment that is being read from front to back; of an open one, the first `visible` messages.
 
-    What is durable of an open one is noted before its file is read: what is written meanwhile may be missing
+    What is durable of an open one was noted before its file is read: what is written meanwhile may be missing
     in a chunk that was read too early.
     """
 
-    def __init__(self, source: SealedSegment | OpenSegment, buffers: ChunkBuffers) -> None:
+    def __init__(self, source: SealedSegment | OpenSegment, visible: int, buffers: ChunkBuffers) -> None:
         self._source = source
         self._segment = source.segment
-        self._noted = _open_offsets(source) if isinstance(source, OpenSegment) else np.empty(0, np.int64)
+        self._visible = visible
         self._file = source.segment.open_sequential()
         self._reader = ChunkReader(self._file, self._file.size(), buffers)
         self._reader.begin()
@@ -71,12 +94,12 @@ class _Part:
         """A batch a frame. Raises StoreCorrupt."""
         source = self._source
         if isinstance(source, SealedSegment):
-            source.footer.check_entries()
-            positions, entries = source.footer.frame_position.tolist(), source.footer.frame_entry.tolist()
-            offsets = _sealed_offsets(source)
+            footer = _checked_footer(source)
+            positions, entries = footer.frame_position.tolist(), footer.frame_entry.tolist()
+            offsets = _sealed_offsets(source, footer)
         else:
             positions, entries = source.table.frame_position.tolist(), source.table.frame_entry.tolist()
-            offsets = self._noted
+            offsets = _open_offsets(source, self._visible)
         done = 0
         for position, first in zip(positions, entries, strict=False):
             if isinstance(source, OpenSegment) and first >= len(offsets):
@@ -101,9 +124,22 @@ def _names(lane: Lane) -> list[tuple[str, int]]:
     return [(stream.topic, stream.queue_id) for stream in list(lane.streams)]
 
 
-def _sealed_offsets(sealed: SealedSegment) -> npt.NDArray[np.int64]:
+def _checked_footer(sealed: SealedSegment) -> Footer:
+    """A segment's footer, of which all is checked, or what is made of the frames instead. Raises StoreCorrupt."""
+    index = sealed.index
+    if not index.is_remade:
+        try:
+            index.footer.check_entries()
+        except StoreCorrupt as error:
+            sealed.distrust(error.what)
+            index = sealed.index
+    if index.is_remade and (index.footer.entries == LOST_ENTRY).any():
+        raise sealed.damaged()  # only the damaged footer knows whether a repair gave these messages up
+    return index.footer
+
+
+def _sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int64]:
     """Offset in its queue of each entry of the segment, NO_OFFSET for lost ones."""
-    footer = sealed.footer
     offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
     starts = footer.start.astype(np.int64)
     values = np.repeat(footer.first - starts[:-1], np.diff(starts)) + np.arange(len(footer.entries))
@@ -117,8 +153,8 @@ def _are_lost(offsets: npt.NDArray[np.int64]) -> bool:
     return not len(offsets) or bool((offsets == NO_OFFSET).all())
 
 
-def _open_offsets(opened: OpenSegment) -> npt.NDArray[np.int64]:
-    visible = opened.table.visible
+def _open_offsets(opened: OpenSegment, visible: int) -> npt.NDArray[np.int64]:
+    """The same of an open segment's first `visible` entries."""
     offsets = np.full(visible, NO_OFFSET, np.int64)
     for first, row in opened.table.all_rows():
         entries = np.frombuffer(row[:], np.uint32)

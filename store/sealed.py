@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import threading
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,9 +13,11 @@ import numpy.typing as npt
 from .disk import Disk
 from .errors import StoreCorrupt
 from .footer import Footer, FooterData
-from .format import LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
+from .format import HAS_EXTRAS, LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
 from .frame import Frame, decode_head
+from .held import HeldMemory, Item, fresh_key
 from .opened import note_opened
+from .remade import Remade, neighbours
 from .ring import Ring
 from .run import Run
 from .segment import Segment
@@ -25,21 +26,21 @@ from .table import Places
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .lane import Lane
+
 
 ROW_COLUMNS = ("stream number", "low bits of the offset", "position in the segment", "length", "checksum")
 ROW = struct.Struct(f"<{len(ROW_COLUMNS)}I")
 ROW_BYTES = ROW.size
 _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
-HEAD_ENTRIES_KEPT = 1 << 19  # of one segment: 10 MB
-HEAD_ENTRIES = 20  # what a head costs beside its columns, in entries
 HEAD_GUESS_BYTES = 4096
 
 
-class Head:
+class Head(Item):
     """The columns of a frame as a reader wants them: `ROW.unpack_from(rows, at * ROW.size)` is all of a message."""
 
-    __slots__ = ("end_entry", "first_entry", "flags", "index", "rows", "time_ms")
+    __slots__ = ("end_entry", "extras", "first_entry", "flags", "index", "rows", "time_ms")
 
     def __init__(self, frame: Frame, index: int) -> None:
         header = frame.header
@@ -50,15 +51,15 @@ class Head:
         self.time_ms = header.time_ms
         columns = (frame.numbers, frame.lows, frame.starts(), frame.lengths, frame.checksums)
         self.rows = np.array(columns, np.uint32).T.tobytes()
-
-    @property
-    def held_entries(self) -> int:
-        """What it costs to hold it."""
-        return self.end_entry - self.first_entry + HEAD_ENTRIES
+        self.extras = frame.optional() if header.flags & HAS_EXTRAS else None
+        super().__init__(len(self.rows) + (self.extras.size_bytes if self.extras is not None else 0))
 
 
 class Index(NamedTuple):
-    """A mapped footer, and the columns that every look-up wants: a view's single items cost a third of an array's."""
+    """A footer, and the columns that every look-up wants: a view's single items cost a third of an array's.
+
+    `is_remade`: it is not the file's, but made of the frames.
+    """
 
     streams: int
     first: memoryview
@@ -66,28 +67,51 @@ class Index(NamedTuple):
     entries: memoryview
     frame_entry: memoryview
     footer: Footer
+    is_remade: bool
+
+
+class _RemadeIndex(Item):
+    """An index in memory, to be held."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        super().__init__(index.footer.size_bytes)
+
+
+class _WrongFooter(Exception):
+    """The footer does not agree with the frames."""
 
 
 class SealedSegment:
-    """A segment that is found through its mapped footer.
+    """A segment that is found through its mapped footer, or through one made of its frames if that is damaged.
 
-    Only a bounded number of frame heads is held in memory; the rest is mapped.
+    Only a bounded number of frame heads is held in memory, of all segments of a store together; the rest is mapped.
 
     Any number of threads may read. They share
         * `_index`, the mapped footer and all that is looked up in it: one attribute, so it comes and goes as a whole.
-          Who looks up takes it once, and the mapping lasts as long as that. Two threads may map it at the same time;
+          A look-up takes it once, and the mapping lasts as long as that. Two threads may map it at the same time;
           one of the mappings is dropped then;
-        * `_heads`, whose items never change once they are in it. It grows and shrinks under `_keeping`, together
-          with `_held_entries`, which is what its heads cost; looking one up is a single operation and takes no lock.
+        * `_memory`, the store's, under keys of this segment; what is in it never changes;
+        * `_damage`, set for good once the footer was found damaged.
     """
 
     def __init__(self, segment: Segment, record: SealRecord) -> None:
         self.segment = segment
         self.record = record
         self._index: Index | None = None
-        self._keeping = threading.Lock()
-        self._held_entries = 0
-        self._heads: OrderedDict[int, Head] = OrderedDict()
+        self._damage: StoreCorrupt | None = None
+        self._is_lost = False  # nor can the footer be made again
+        self._remaking = threading.Lock()
+        self._lane: Lane | None = None
+        self._memory = HeldMemory(0)
+        self._key = fresh_key()
+
+    def join(self, lane: Lane) -> None:
+        """Belong to a lane, which has the neighbours that a damaged footer is made again of, and the memory."""
+        self._lane = lane
+        self._memory = lane.held
 
     @property
     def footer(self) -> Footer:
@@ -97,13 +121,19 @@ class SealedSegment:
     @property
     def index(self) -> Index:
         """The footer with its columns for single look-ups. Raises StoreCorrupt."""
+        return self._index or self.mapped() or self._remade()
+
+    def mapped(self) -> Index | None:
+        """The index that is in the file; None if it is damaged."""
         index = self._index
-        if index is None:
-            footer = Footer(self.segment.data, str(self.segment.path), self.record)
-            index = self._index = Index(
-                len(footer.first), memoryview(footer.first.data), memoryview(footer.start.data),
-                memoryview(footer.entries.data), memoryview(footer.frame_entry.data), footer,
-            )  # fmt: skip
+        if index is None and self._damage is None:
+            try:
+                footer = Footer(self.segment.data, str(self.segment.path), self.record)
+            except StoreCorrupt as error:
+                # An error of its own, which was never raised: no frames that would keep this segment alive.
+                self._damage = StoreCorrupt(error.what, self.segment.path, error.position)
+                return None
+            index = self._index = _index_of(footer, is_remade=False)
             note_opened(self)
         return index
 
@@ -111,9 +141,52 @@ class SealedSegment:
         """Give the mapping back until it is wanted again. Readers inside keep theirs."""
         self._index = None
 
+    # -- a damaged footer -----------------------------------------------------------------------------
+
+    def _remade(self) -> Index:
+        """The index made of the frames. Raises StoreCorrupt if that cannot be done either."""
+        footers = self._memory.footers.items
+        held: _RemadeIndex | None = footers.get(self._key)
+        if held is None:
+            with self._remaking:
+                held = footers.get(self._key)
+                if held is None:
+                    held = self._remake()
+        held.used = True
+        return held.index
+
+    def _remake(self) -> _RemadeIndex:
+        self.segment.check_open()
+        lane = self._lane
+        if lane is None or self._is_lost:
+            raise self.damaged()
+        footer = Remade(self.segment, self.record).footer(lane.streams, *neighbours(lane, self))
+        if footer is None:
+            self._is_lost = True
+            raise self.damaged()
+        held = _RemadeIndex(_index_of(footer, is_remade=True))
+        self._memory.keep_footer(self._key, held)
+        return held
+
+    def damaged(self) -> StoreCorrupt:
+        """What is wrong with the footer."""
+        what = "the footer is damaged" if self._damage is None else self._damage.what
+        position = self.record.footer_position if self._damage is None else self._damage.position
+        return StoreCorrupt(what, self.segment.path, position)
+
+    def distrust(self, what: str) -> None:
+        """The file's footer is wrong, although its tables have the right checksums: take it for damaged."""
+        if self._damage is not None:  # another thread has seen it as well
+            return
+        self._damage = StoreCorrupt(what, self.segment.path, self.record.footer_position)
+        self._key = fresh_key()  # heads are held by the number that this footer gave them
+        self._index = None
+
+    # -- looking up -----------------------------------------------------------------------------------
+
     def first_of(self, number: int) -> tuple[int, int]:
         """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
-        streams, first, start, _, _, _ = self._index or self.index
+        streams, first, start, _, _, _, _ = self._index or self.index
         return (first[number], start[number + 1] - start[number]) if number < streams else (0, 0)
 
     def first_offset(self, number: int) -> int:
@@ -123,19 +196,44 @@ class SealedSegment:
 
     def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
         """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""
-        _, first, start, all_entries, _, _ = self._index or self.index
+        index = self._index or self.index
+        try:
+            return self._run(index, ring, number, offset, limit)
+        except _WrongFooter as error:
+            if index.is_remade:
+                raise self.damaged() from error
+            self.distrust(str(error))
+        try:
+            return self._run(self.index, ring, number, offset, limit)
+        except _WrongFooter as error:
+            raise self.damaged() from error
+
+    def _run(self, index: Index, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
+        _, first, start, all_entries, _, _, _ = index
         begin = start[number] + offset - first[number]
+        if begin < start[number]:
+            raise _WrongFooter(_WRONG_MESSAGE)
         entries = all_entries[begin : min(start[number + 1], begin + limit)].tolist()
         offsets: Sequence[int] = range(offset, offset + len(entries))
         if LOST_ENTRY in entries:
+            self._check_lost(index)
             kept = [(at, entry) for at, entry in zip(offsets, entries, strict=True) if entry != LOST_ENTRY]
             offsets, entries = [at for at, _ in kept], [entry for _, entry in kept]
         find = self._places if len(entries) < LONG_RUN else self._many_places
-        places, heads = find(ring, number, offsets, entries)
+        places, heads = find(index, ring, number, offsets, entries)
         return Run(self.segment, self, offsets, entries, places, heads)
 
+    def _check_lost(self, index: Index) -> None:
+        """A repair has given messages up: the footer must say so with its right checksum, not damaged bytes."""
+        if index.is_remade:  # and then only the damaged footer knows whether that was a repair
+            raise self.damaged()
+        try:
+            index.footer.check_entries()
+        except StoreCorrupt as error:
+            raise _WrongFooter(error.what) from error
+
     def _places(
-        self, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
+        self, index: Index, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
     ) -> tuple[Places, list[Head]]:
         """Where messages lie, from their frames' heads; each must name this stream and offset."""
         starts: list[int] = []
@@ -143,17 +241,18 @@ class SealedSegment:
         checksums: list[int] = []
         heads: list[Head] = []
         first_entry = end_entry = 0  # of the head at hand
-        frame_entry, held = (self._index or self.index).frame_entry, self._heads
+        frame_entry, held, key = index.frame_entry, self._memory.frames.items, self._key
         for offset, entry in zip(offsets, entries, strict=True):
             if not first_entry <= entry < end_entry:
                 frame = bisect_right(frame_entry, entry) - 1
-                head = held.get(frame) or self.head(ring, frame)
+                head: Head = held.get(key + frame) or self.head(index, ring, frame)
+                head.used = True
                 first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
                 if not first_entry <= entry < end_entry:
-                    raise self._wrong_footer()
+                    raise _WrongFooter(_WRONG_MESSAGE)
             named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
             if named != number or low != offset & 0xFFFF:
-                raise self._wrong_footer()
+                raise _WrongFooter(_WRONG_MESSAGE)
             starts.append(start)
             lengths.append(length)
             checksums.append(checksum)
@@ -161,79 +260,72 @@ class SealedSegment:
         return (starts, lengths, checksums), heads
 
     def _many_places(
-        self, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
+        self, index: Index, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
     ) -> tuple[Places, list[Head]]:
         """The same, a frame at a time: faster where a frame has several of the messages."""
         at, heads = 0, []
         rows: list[npt.NDArray[np.uint32]] = []
         wanted = np.array(entries, np.uint32)
         while at < len(entries):
-            head = self.head(ring, bisect_right(self.index.frame_entry, entries[at]) - 1)
+            head = self.head(index, ring, bisect_right(index.frame_entry, entries[at]) - 1)
             end = bisect_left(entries, head.end_entry, at)
             if not head.first_entry <= entries[at] < head.end_entry:
-                raise self._wrong_footer()
+                raise _WrongFooter(_WRONG_MESSAGE)
             frame = np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))
             try:
                 rows.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
             except IndexError:
-                raise self._wrong_footer() from None
+                raise _WrongFooter(_WRONG_MESSAGE) from None
             heads += [head] * (end - at)
             at = end
         named, lows, starts, lengths, checksums = np.concatenate(rows).T
         if (named != number).any() or (lows != np.array(offsets, np.int64) & 0xFFFF).any():
-            raise self._wrong_footer()
+            raise _WrongFooter(_WRONG_MESSAGE)
         return (starts.tolist(), lengths.tolist(), checksums.tolist()), heads
 
-    def _wrong_footer(self) -> StoreCorrupt:
-        return StoreCorrupt("the footer points to a wrong message", self.segment.path, self.footer.position)
+    def head(self, index: Index, ring: Ring | None, frame: int) -> Head:
+        """The head of the frame with this number in the index. Raises StoreCorrupt."""
+        frames, key = self._memory.frames, self._key + frame
+        found: Head | None = frames.items.get(key)
+        if found is not None:
+            found.used = True
+            return found
+        head = Head(self._frame(index, ring, frame), frame)
+        frames.keep(key, head)
+        return head
 
-    def head(self, ring: Ring | None, index: int) -> Head:
-        """The head of the frame with this index in the footer. Raises StoreCorrupt."""
-        found = self._heads.get(index)
-        if found is None:
-            found = Head(self.frame(ring, index), index)
-            self._keep(found)
-        return found
-
-    def _keep(self, head: Head) -> None:
-        """Hold a head for the readers to come, and the oldest ones no longer if they are too many."""
-        with self._keeping:
-            if self._heads.setdefault(head.index, head) is head:  # else another reader has put it there meanwhile
-                self._held_entries += head.held_entries
-            while self._held_entries > HEAD_ENTRIES_KEPT and self._heads:
-                self._held_entries -= self._heads.popitem(last=False)[1].held_entries
-            if not self._heads:
-                self._held_entries = 0  # whatever an interrupt left it at
-
-    def frame(self, ring: Ring | None, index: int) -> Frame:
-        """The decoded frame with this index in the footer. Raises StoreCorrupt."""
-        positions = self.footer.frame_position
-        if not 0 <= index < len(positions):
-            raise self._wrong_footer()
-        position = int(positions[index])
+    def _frame(self, index: Index, ring: Ring | None, frame: int) -> Frame:
+        """The decoded frame with this number in the index. Raises StoreCorrupt."""
+        positions = index.footer.frame_position
+        if not 0 <= frame < len(positions):
+            raise _WrongFooter(_WRONG_MESSAGE)
+        position = int(positions[frame])
         raw, _ = self.segment.fetch(ring, position, HEAD_GUESS_BYTES)
         header = read_frame_header(raw, 0)
-        frame = None
+        decoded = None
         if header is not None and header.sequence == self.segment.sequence and header.position == position:
             if len(raw) < header.header_bytes <= self.record.data_end - position:
                 raw, _ = self.segment.fetch(ring, position, header.header_bytes)
-            frame = decode_head(header, raw[: header.header_bytes])
-        if frame is None:
+            decoded = decode_head(header, raw[: header.header_bytes])
+        if decoded is None:
+            self.segment.check_open()
             raise StoreCorrupt("a frame's header is damaged", self.segment.path, position)
-        return frame
-
-    def memory_bytes(self) -> int:
-        """Memory that is not mapped: the decoded frame heads."""
-        with self._keeping:
-            return sum(len(head.rows) + 64 * 3 for head in self._heads.values())
+        return decoded
 
     def close(self) -> None:
         """Let go of the mapping and the files."""
         self.let_go()
-        with self._keeping:
-            self._heads.clear()
-            self._held_entries = 0
         self.segment.close()
+
+
+_WRONG_MESSAGE = "the footer points to a wrong message"
+
+
+def _index_of(footer: Footer, *, is_remade: bool) -> Index:
+    return Index(
+        len(footer.first), memoryview(footer.first.data), memoryview(footer.start.data),
+        memoryview(footer.entries.data), memoryview(footer.frame_entry.data), footer, is_remade,
+    )  # fmt: skip
 
 
 def write_footer(

@@ -11,7 +11,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,13 @@ class StreamNames:
         return np.array(self._topic, np.uint32), np.array(self._queue, np.uint32)
 
 
-def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Footer | None) -> FooterData:
+class Ended(NamedTuple):
+    """What a segment's footer needs of the one before: where each stream goes on."""
+
+    next_offsets: npt.NDArray[np.int64]
+
+
+def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Footer | Ended | None) -> FooterData:
     """The footer of a segment.
 
     Made of the stream numbers in log order, by a few long operations that release the interpreter lock; the
@@ -70,7 +76,8 @@ def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Foote
     topics, queues = names.columns()
     first = np.zeros(len(queues), np.int64)
     if before is not None:
-        first[: len(before.first)] = before.next_offsets
+        ended = before.next_offsets
+        first[: len(ended)] = ended
     numbers = table.numbers()
     assert len(numbers) == table.entries
     order = by_stream(numbers)
@@ -89,7 +96,7 @@ def seal(
     full: FullSegment,
     streams: Sequence[Stream],
     names: StreamNames,
-    before: FooterData | Footer | None,
+    before: FooterData | Footer | Ended | None,
 ) -> SealedSegment:
     """Write the footer, force it, then the seal record. The segment's frames must be forced already.
 

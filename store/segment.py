@@ -7,19 +7,16 @@ import mmap
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 
 from .disk import Disk, LogFile
 from .errors import StoreClosed
 from .format import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
 from .opened import note_opened
-from .populate import populate
 from .ring import Ring
+from .windows import Windows
 
 ZEROS = bytes(1 << 20)
-WINDOW_BYTES = 128 << 10
-LARGEST_SPAN = 64  # windows: 8 MiB
-POPULATE_BYTES = 1 << 20
-TOUCHES_A_DOUBLING = 2
 NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
 GROUP_BYTES = 1 << 20
 
@@ -33,8 +30,7 @@ class Segment:
     it is None for a segment from before this opening of the store.
 
     Any number of threads may read. What they share is `_data`, which goes and comes under `_opening`; who reads
-    takes it once, and with it the descriptor until the end of the call. The rest that readers share (`_windows`,
-    `_touches`, `_is_asked_for`) only says what the kernel was asked for: what is lost in a race is asked for twice.
+    takes it once, and with it the descriptor until the end of the call.
     """
 
     def __init__(self, disk: Disk, folder: Path, header: SegmentHeader, *, direct: bool) -> None:
@@ -50,9 +46,7 @@ class Segment:
         self._data: LogFile | None = None
         self._closed = False
         self._opening = threading.Lock()
-        self._windows: set[int] = set()  # those that the kernel was asked for
-        self._is_asked_for = False  # all of them, to the end of a file that nobody writes to
-        self._touches = 0
+        self.windows = Windows()
 
     @property
     def direct(self) -> bool:
@@ -68,8 +62,7 @@ class Segment:
         """Open the writing side. Raises OSError."""
         self._log = self._disk.open(self.path, direct=self._direct)
         # Where it is gone on with, what was asked for behind its end were zeros.
-        self._is_asked_for = False
-        self._windows.clear()
+        self.windows.forget()
         return self._log
 
     @property
@@ -111,8 +104,9 @@ class Segment:
     def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int, int]:
         """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend."""
         data, count = self._data or self.data, len(starts)
-        if not (self._is_asked_for or self.reads_alone):
-            self._ask_ahead(data, starts, lengths)
+        windows = self.windows
+        if not (self.reads_alone or (windows.all_asked and monotonic() < windows.look_at)):
+            windows.prepare(data, starts, lengths, written=self._log is not None)
         found: list[bytes] = []
         index = total = calls = 0
         try:
@@ -135,38 +129,6 @@ class Segment:
             self.check_open()
             raise
         return found, total, calls
-
-    def _ask_ahead(self, data: LogFile, starts: Sequence[int], lengths: Sequence[int]) -> None:
-        """Have the kernel asked for all of a call's places before the first is read: the device has them at once."""
-        windows = self._windows
-        for begin, length in zip(starts, lengths, strict=True):
-            window, last = begin // WINDOW_BYTES, (begin + length - 1) // WINDOW_BYTES
-            if window not in windows:
-                self._read_ahead(data, window)
-            if last != window and last not in windows:
-                self._read_ahead(data, last)
-
-    def _read_ahead(self, data: LogFile, window: int) -> None:
-        """Have the kernel bring in the surroundings of a first touch, the more the more places were touched.
-
-        Who reads one message of a cold segment may want no other; who reads queue after queue wants it all.
-        """
-        self._touches += 1
-        span = min(LARGEST_SPAN, 1 << (self._touches // TOUCHES_A_DOUBLING))
-        first = window & -span
-        # What is still written to may be zeros behind this place: read ahead, they would only be in the way.
-        limit = first + span if self._log is None else window + 1
-        begin, end, windows = window, window + 1, self._windows
-        while begin > first and begin - 1 not in windows:
-            begin -= 1
-        while end < limit and end not in windows:
-            end += 1
-        windows.update(range(begin, end))
-        if self._log is None:
-            self._is_asked_for = windows.issuperset(range(-(-data.size() // WINDOW_BYTES)))
-        position, size = begin * WINDOW_BYTES, (end - begin) * WINDOW_BYTES
-        if size < POPULATE_BYTES or not populate(data, position, size):
-            data.will_need(position, size)
 
     def check_open(self) -> None:
         """Raises StoreClosed if the store was closed meanwhile: then nothing that was read counts."""
@@ -191,6 +153,7 @@ class Segment:
     def stop_writing(self) -> None:
         """Close the writing side; reading goes on."""
         self._log = None
+        self.windows.forget()  # of the file as long as it was
 
     def close(self) -> None:
         """Close both sides."""

@@ -193,6 +193,7 @@ class MessageStore(Appender, Fetcher):
         for sequence, size in found.spares:
             upkeep.found_spare(index, sequence, size)
         lane.messages_before = found.messages
+        lane.held = self._caches.held
         lane.adopt(found.sealed, found.resumable, found.last_chain)
         self.losses += found.losses
         self._scanned_bytes += found.scanned_bytes

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .format import WIDE_NUMBERS
+from .held import fresh_key
 from .rows import Row, Rows
 
 GROWTH = 1.5
@@ -42,6 +43,7 @@ class OpenTable:
         `rows`: of a segment that is gone on with, all that it has already.
         """
         self.rows = Rows(np.asarray(firsts, np.int64)) if rows is None else rows
+        self.key = fresh_key()  # of what readers hold of its frames
         self.entries = 0
         self.visible = 0
         self.frame_position: array[int] = array("I")
@@ -90,6 +92,10 @@ class OpenTable:
         self.rows.index(self.visible, self)
         return list(self.rows.by_number.values())
 
+    def first_offsets(self) -> npt.NDArray[np.int64]:
+        """(streams,) where the streams known at the segment's beginning go on in it."""
+        return self.rows.first_offsets()
+
     def numbers_between(self, begin: int, end: int) -> npt.NDArray[np.unsignedinteger]:
         """The stream numbers of the entries begin .. end - 1, of which there is one."""
         low = bisect_right(self.frame_entry, begin) - 1
@@ -97,8 +103,10 @@ class OpenTable:
         return self.numbers(low, bisect_left(self.frame_entry, end))[begin - first : end - first]
 
     def only_stream(self, begin: int) -> int | None:
-        """The stream of the newest frame, if that begins with the entry `begin` and is a batch of one queue: what who
-        has just written reads."""
+        """The newest frame's only stream, if that frame begins with the entry `begin`, else None.
+
+        Serves a producer that reads back its own batch.
+        """
         newest = len(self.frame_entry) - 1
         if self.frame_entry[newest] != begin:  # nor is one that is still being added: its entries are not visible
             return None

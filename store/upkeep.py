@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import sys
 import threading
 import time
 import weakref
@@ -19,10 +20,11 @@ from .background import Background
 from .config import MIB, StoreConfig
 from .disk import Disk
 from .errors import StoreCorrupt, StoreFull
+from .footer import Footer
 from .format import RETIRED_PREFIX, LaneStart, lane_name
 from .lane import Lane
 from .lane_start import write_start
-from .sealing import StreamNames, let_go, rows_of, seal
+from .sealing import Ended, StreamNames, let_go, rows_of, seal
 from .segment import Segment
 from .spares import Spares
 from .write import FullSegment
@@ -251,7 +253,12 @@ class Upkeep:
             raise RuntimeError(f"{full.segment.path} is sealed before an older segment of its lane")
         if not full.segment.direct:
             full.segment.drop_pages(0, full.data_end)
-        before = lane.view.sealed[-1].footer if lane.view.sealed else None
+        before: Footer | Ended | None = None
+        if lane.view.sealed:
+            try:
+                before = lane.view.sealed[-1].footer
+            except StoreCorrupt:  # and its segment cannot tell either: that costs no other segment its footer
+                before = Ended(full.table.first_offsets())
         lane.replace_open(seal(self._disk, full, lane.streams, self._names[lane.index], before))
 
     def _keep_ahead(self) -> None:
@@ -283,14 +290,14 @@ class Upkeep:
         if self._config.retention_ms is not None:
             limit = self._clock_ms() - self._config.retention_ms
             for lane in self._lanes:
-                while len(lane.view.sealed) > 1 and lane.view.sealed[0].footer.time_max_ms < limit:
+                while len(lane.view.sealed) > 1 and _newest_ms(lane) < limit:
                     self._remove_oldest(lane)
         if self._config.retention_bytes is not None:
             while self._held_bytes() > self._config.retention_bytes:
                 lanes = [lane for lane in self._lanes if len(lane.view.sealed) > 1]
                 if not lanes:
                     return
-                self._remove_oldest(min(lanes, key=lambda lane: lane.view.sealed[0].footer.time_max_ms))
+                self._remove_oldest(min(lanes, key=_newest_ms))
 
     def _held_bytes(self) -> int:
         total = 0
@@ -345,3 +352,15 @@ def gone(path: Path) -> FileNotFoundError:
     """The error of a store whose files were taken from under it."""
     what = "moved, replaced or deleted while the store was open"
     return FileNotFoundError(errno.ENOENT, what, str(path))
+
+
+def _newest_ms(lane: Lane) -> int:
+    """When the newest message of the lane's oldest sealed segment was written; that segment is not the only one.
+
+    Where damage hides it, the oldest segment counts as being as young as the first one that tells. The newest one
+    counts as young in any case: retention by age then leaves them all.
+    """
+    for sealed in lane.view.sealed:
+        with contextlib.suppress(StoreCorrupt):
+            return int(sealed.footer.time_max_ms)
+    return sys.maxsize

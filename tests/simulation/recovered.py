@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from store.disk import Disk
+from store.evidence import mark_of
 from store.folder import QUARANTINE, read_header
 from store.format import BLOCK_BYTES, SEALED, SEGMENT_SUFFIX, SealRecord, lane_name, segment_name
 from store.message import MessageBatch
 from store.recovery import Found, LaneRecovery
 from store.scan import scan_lane
 from store.scanner import ChunkReader, FrameScanner
-from store.evidence import mark_of
 from store.testing import SimulatedDisk
 from store.verify_lane import LaneCheck
 from store.verify_report import Findings

@@ -11,13 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cache import ActiveCursors, BlockCache, MessageCache
-from store import CacheConfig, InvalidConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreUnusable
+from cache import ActiveCursors, BlockCache, Hit, MessageCache
+from store import CacheConfig, InvalidConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt, StoreUnusable
 from store.caches import RECENT_BYTES, Caches
 from store.ring import Ring
 
 from ..seeds import draw_seed
-from .helpers import KIB, contents, has_settled, memory_folder, scanned, small, start, tiny, until
+from .helpers import (
+    KIB,
+    contents,
+    flip_bit,
+    has_settled,
+    memory_folder,
+    scanned,
+    segment_path,
+    small,
+    start,
+    tiny,
+    until,
+)
 
 MIB = KIB << 10
 QUEUES = 12
@@ -254,6 +266,50 @@ def test_bytes_that_went_bad_in_the_read_cache_are_read_from_the_log(tmp_path: P
         assert store.get_range("t", 0, 0, 10) == some
         assert [message.data for message in store.read("t", 0, 0, 10)] == list(some.values())
         assert reads(store)["unsound_messages"] > 0
+
+
+@pytest.mark.parametrize(("stream", "step"), [(1, 0), (0, 1), (0, 256), (1, -3), (-5, 40)])
+def test_a_row_that_leads_to_another_message_is_a_miss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: int, step: int
+) -> None:
+    """Its bytes have their right checksum; they are just not of this queue and offset."""
+    with MessageStore.open(tmp_path, small(**SETTINGS["one tier"])) as store:
+        rows = fill(store, random.Random(1), {}, 6000)
+        messages, wanted = cache_of(store), key_of(store, 0)
+        read = MessageCache.read
+
+        def astray(self: MessageCache, key: int, offset: int, limit: int) -> Hit:
+            hit = read(self, key + stream if key == wanted else key, offset + step, limit)
+            return hit._replace(offsets=[at - step for at in hit.offsets])
+
+        assert len(read(messages, wanted + stream, 40 + step, 8).offsets) == 8
+        monkeypatch.setattr(MessageCache, "read", astray)
+        assert store.get_range("t", 0, 40, 8) == {at: rows["t", 0][40 + at] for at in range(8)}
+        assert [message.data for message in store.read("t", 0, 40, 8)] == [rows["t", 0][40 + at] for at in range(8)]
+        assert reads(store)["unsound_messages"] > 0
+
+
+@pytest.mark.parametrize("name", ["read cache", "one tier", "nothing", "edges alone"])
+def test_a_message_with_a_damaged_neighbour_stays_readable(tmp_path: Path, name: str) -> None:
+    """Also where a cache reads ahead, and the damage is in what nobody has asked for."""
+    rows = [b"%04d-" % at * 80 for at in range(600)]
+    with MessageStore.open(tmp_path, small()) as store:
+        store.append_batch([("t", 0, data) for data in rows])
+    path = segment_path(tmp_path, 1)
+    flip_bit(path, path.read_bytes().index(rows[40]) + 17)
+    with MessageStore.open(tmp_path, small(**SETTINGS[name])) as store:
+        for limit in (1, 8, 100):
+            for at in [*range(20, 40), *range(41, 60)]:
+                found = store.get_range("t", 0, at, limit)
+                end = at + limit if at > 40 else min(at + limit, 40)
+                assert list(found.values()) == rows[at:end]
+                assert [message.data for message in store.read("t", 0, at, limit)] == rows[at:end]
+                assert [bytes(data) for data in store.read_batch("t", 0, at, limit).payloads()] == rows[at:end]
+            for read in (store.get_range, store.read, store.read_batch):
+                with pytest.raises(StoreCorrupt) as caught:
+                    read("t", 0, 40, limit)
+                assert caught.value.position == path.read_bytes().index(rows[39]) + 400
+        assert store.stats()["cache"]["error"] is None
 
 
 def test_what_the_ring_lost_while_it_was_copied_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ class Tables:
         found: list[tuple[int, int]] = []
         while parts := self.feed.take(7):
             for part in parts:
-                found += zip(part.batch.offsets.tolist(), part.batch.tags.tolist(), strict=True)
+                found += zip(part.batch.offsets.tolist(), part.positions.tolist(), strict=True)
         return found
 
 

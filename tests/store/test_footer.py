@@ -46,14 +46,6 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert footer.due_max_ms == golden.TIME_MS + 99
 
 
-def test_rows_are_found_by_stream_number(tmp_path: Path) -> None:
-    footer = open_footer(tmp_path, golden.fixture("footer"))
-    assert footer.row(0) == (10, 0, 3)
-    assert footer.row(1) == (5_000_000_000, 3, 3)
-    assert footer.row(2) == (0, 3, 4)
-    assert footer.row(3) == (0, 0, 0)  # a stream that the segment did not know yet
-
-
 def test_counts_and_next_offsets_follow() -> None:
     data = golden.footer_data()
     assert data.counts.tolist() == [3, 0, 1]

@@ -6,6 +6,7 @@ import struct
 from array import array
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from store.format import (
     FrameHeader,
     checksum64,
 )
-from store.frame import Definition, column_bytes_bound, decode_at, encode_columns
+from store.frame import FEW_BLOBS, Definition, column_bytes_bound, decode_at, encode_columns, optional_at
 from store.request import Extras
 from store.scanner import good_messages, whole_messages
 
@@ -35,6 +36,29 @@ extras_rows = st.builds(
     st.none() | st.binary(max_size=20),
 )
 rows = st.tuples(st.integers(0, 100_000), st.binary(max_size=40), st.integers(0, 1 << 40), st.none() | extras_rows)
+
+
+@pytest.mark.parametrize("count", [1, FEW_BLOBS, FEW_BLOBS + 1, 1000])
+def test_optional_columns_of_one_message_are_those_that_were_given(count: int) -> None:
+    rows = [
+        Extras(None if at % 3 else at, [None, b"", b"key %d" % at][at % 3], [b"{}", None, b"{%d}" % at, b""][at % 4])
+        for at in range(count)
+    ]
+    datas = [b"%d" % at for at in range(count)]
+    sizes = [len(data) for data in datas]
+    columns = encode_columns([1] * count, datas, sizes, array("q", range(count)), rows, [])
+    header = FrameHeader(
+        columns.flags, 0, FRAME_HEADER_BYTES + len(columns.packed), count, sum(sizes), 0, 1, 8192, 0, 0, 0, 0, 0
+    )
+    head, _ = header.seal(columns.packed)
+    found, frame = optional_at(bytes(head)), decode_at(bytes(head), 0)
+    assert found is not None
+    assert frame is not None
+    assert [found.row(at) for at in range(count)] == frame.extras() == rows
+    for at in range(FRAME_HEADER_BYTES, len(head), 97):
+        damaged = bytearray(head)
+        damaged[at] ^= 4
+        assert optional_at(bytes(damaged)) is None
 
 
 def test_every_optional_column_comes_back() -> None:

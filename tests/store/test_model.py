@@ -259,7 +259,7 @@ class StoreMachine(RuleBasedStateMachine):
         for messages in sent:
             missing = set[int]()  # lanes of which an earlier message was not given
             for name, offset, _ in messages:
-                lane = lane_of(*name, self.lanes)
+                lane = lane_of(*name, self.config.lanes or 1)
                 if offset not in found.get(name, {}):
                     missing.add(lane)
                 assert lane not in missing or offset not in found.get(name, {}), "a scan left out a message"
@@ -279,7 +279,7 @@ class StoreMachine(RuleBasedStateMachine):
         before = {name: self.first[name] for name in QUEUES}
         retains = self.config.retention_bytes is not None
         if changes is not None:
-            self.config = replace(self.config, **of_all_lanes(changes, self.lanes))
+            self.config = replace(self.config, **of_all_lanes(changes, self.config.lanes or 1))
         self.store = self.opened(repair=repair)
         assert self.store.losses == []
         if retains:  # until it was closed, and it was not asked since

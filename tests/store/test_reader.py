@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, StoreConfig, StoreCorrupt
+from store import MessageStore, StoreConfig, StoreCorrupt, windows
 from store import reader as reader_module
 from store import scanner as scanner_module
 from store.disk import OsFile
@@ -17,7 +17,7 @@ from store.format import checksum64
 from store.populate import populate
 from store.reader import POOLED_BYTES
 from store.sealed import LONG_RUN
-from store.segment import WINDOW_BYTES
+from store.windows import WINDOW_BYTES
 from tests.store.helpers import KIB, small, until
 
 
@@ -81,9 +81,11 @@ def test_damage_in_the_ring_is_never_returned(store: MessageStore) -> None:
     ring.recent[at + 10 : at + 11] = b"!"
     assert len(store.get_range("t", 0, 0, 100)) == 20
     for read in (store.get_range, store.read_batch, store.read):
+        assert len(read("t", 1, 0, 100)) == 7
         with pytest.raises(StoreCorrupt) as raised:
-            read("t", 1, 0, 100)
+            read("t", 1, 7, 100)
         assert raised.value.position == at - lane_of(store).segment.base
+        assert len(read("t", 1, 8, 100)) == 12
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -148,9 +150,9 @@ def test_read_ahead_stops_at_what_is_read_while_the_segment_is_written(store: Me
     fill(store, 100, 300)
     segment = lane_of(store).segment
     for _ in range(40):
-        segment._touches += 1
+        segment.windows._touches += 1
         segment.read(8192, 10)
-    assert segment._windows == {0}
+    assert segment.windows.asked() == {0}
 
 
 def test_read_ahead_grows_with_the_places_that_are_touched(tmp_path: Path) -> None:
@@ -160,10 +162,10 @@ def test_read_ahead_grows_with_the_places_that_are_touched(tmp_path: Path) -> No
     with MessageStore.open(home) as store:
         segment = lane_of(store).view.sealed[-1].segment
         segment.read(8192, 1)
-        assert len(segment._windows) == 1
+        assert len(segment.windows.asked()) == 1
         for position in range(0, 20 << 20, WINDOW_BYTES):
             segment.read(position + 8192, 1)
-        assert segment._touches < 30 < len(segment._windows)
+        assert segment.windows._touches < 30 < len(segment.windows.asked())
 
 
 class Watched:
@@ -172,6 +174,7 @@ class Watched:
     def __init__(self, file: Any) -> None:
         self.file = file
         self.calls: list[tuple[str, int]] = []
+        self.cached = True
 
     def will_need(self, position: int, size: int) -> None:
         self.calls.append(("will need", position))
@@ -179,6 +182,10 @@ class Watched:
     def read(self, position: int, size: int) -> bytes:
         self.calls.append(("read", position))
         return bytes(self.file.read(position, size))
+
+    def is_cached(self, position: int) -> bool:
+        self.calls.append(("look", position))
+        return self.cached
 
     def size(self) -> int:
         return int(self.file.size())
@@ -206,20 +213,71 @@ def test_all_places_of_a_call_are_asked_for_before_the_first_is_read(cold: Any) 
     assert cold._data.calls[8:] == [("read", place) for place in places]  # nothing is asked for twice
 
 
+def test_windows_that_the_page_cache_has_forgotten_are_asked_for_again(
+    cold: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "LOOK_S", 0.0)
+    places = list(range(0, cold.data.size(), WINDOW_BYTES))
+    for place in places:
+        cold.read(place, 1)
+    assert cold.windows.all_asked
+    cold._data.calls.clear()
+    cold.read(places[3], 1)
+    assert cold._data.calls == [("look", places[3]), ("read", places[3])]
+    cold._data.cached = False
+    cold.read(places[3], 1)
+    assert cold._data.calls[-2:] == [("will need", places[3]), ("read", places[3])]
+    assert cold.windows.asked() == {3}  # others are asked for when they are touched, and more and more of them
+    cold._data.cached = True
+    for place in places:
+        cold.read(place, 1)
+    assert cold.windows.all_asked
+
+
+def test_a_reader_looks_only_once_in_a_while_whether_the_page_cache_forgets(
+    cold: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(windows, "monotonic", lambda: now)
+    for _ in range(3):
+        cold.read(8192, 1)
+    assert ("look", 8192) not in cold._data.calls
+    now += windows.LOOK_S
+    for _ in range(3):
+        cold.read(8192, 1)
+    assert cold._data.calls.count(("look", 8192)) == 1
+
+
+def test_a_file_tells_whether_the_page_cache_has_a_place(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1 << 20))
+    file = OsFile(path, create=False, direct=False)
+    file.force()
+    file.read(0, 1 << 20)
+    assert file.is_cached(0)
+    file.drop_cached(0, 1 << 20)
+    if file.is_cached(0) and file.is_cached(512 << 10):
+        pytest.skip("this file system keeps its pages, or does not tell")
+    file.read(0, 1 << 20)
+    assert file.is_cached(0)
+    assert file.is_cached(512 << 10)
+    file.close()
+
+
 def test_a_message_over_the_edge_of_a_window_asks_for_both(cold: Any) -> None:
     cold.read(7 * WINDOW_BYTES - 10, 20)
-    assert {6, 7} <= cold._windows
+    assert {6, 7} <= cold.windows.asked()
 
 
 def test_once_all_of_a_segment_was_asked_for_nobody_looks_any_more(cold: Any) -> None:
     size = cold.data.size()
     assert size > 2 << 20
     for position in range(0, size, WINDOW_BYTES):
-        assert not cold._is_asked_for
+        assert not cold.windows.all_asked
         cold.read(position, 1)
-        if cold._is_asked_for:
+        if cold.windows.all_asked:
             break
-    assert set(range(-(-size // WINDOW_BYTES))) <= cold._windows
+    assert set(range(-(-size // WINDOW_BYTES))) <= cold.windows.asked()
 
 
 def test_a_segment_that_is_written_to_is_never_all_asked_for(store: MessageStore) -> None:
@@ -227,7 +285,7 @@ def test_a_segment_that_is_written_to_is_never_all_asked_for(store: MessageStore
     segment = lane_of(store).segment
     for position in range(0, segment.data.size(), WINDOW_BYTES):
         segment.read(position, 10)
-    assert not segment._is_asked_for
+    assert not segment.windows.all_asked
 
 
 def test_populate_reads_a_range_or_says_that_it_did_not(tmp_path: Path) -> None:

@@ -114,9 +114,9 @@ def test_footer_of_other_streams_or_offsets_is_not_taken() -> None:
     st.tuples(st.integers(0, 40), st.integers(0, 40)),
 )
 def test_without_a_footer_low_bits_and_the_next_segment_place_what_is_left(
-    numbers: list[int], firsts: list[int], bounds: tuple[int, int]
+    numbers: list[int], firsts: list[int], cut: tuple[int, int]
 ) -> None:
-    lost = range(min(*bounds, len(numbers)), min(max(bounds), len(numbers)))
+    lost = range(min(*cut, len(numbers)), min(max(cut), len(numbers)))
     columns, footer = stretch(numbers, firsts, lost)
     names = [("t", number) for number in range(4)]
     repair = Repair(OsDisk(), Path("nowhere"), 0, allowed=True)
