@@ -31,6 +31,7 @@ from .stories import Maker, plans
 STORIES = 36
 EXAMPLES = 3  # of each kind of finding that are printed whole
 CUTS_A_REPAIR = 4
+MOST_TEXT = 1500
 
 
 class Finding(NamedTuple):
@@ -81,7 +82,8 @@ class Fuzzer:
         faults = self.smaller(places, faults, order, cuts, broken.kind)
         steps = "\n".join(f"    {fault.text}" for fault in faults)
         where = f"  store: {places.story.plan}\n{steps}\n    {order}"
-        return Result(Finding(number, broken.kind, f"{where}\n  {broken}"), seen, crashes)
+        text = str(broken).replace(f"{self.folder}/s/", "")
+        return Result(Finding(number, broken.kind, f"{where}\n  {text[:MOST_TEXT]}"), seen, crashes)
 
     def attempt(
         self, places: Places, faults: Sequence[Fault], order: Order, cuts: int
@@ -99,7 +101,7 @@ class Fuzzer:
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             kind = f"{type(error).__name__} in {Path(place.filename).name}, {place.name}"
-            return Broken(kind, "".join(traceback.format_exception(error)[-6:])), case.seen, crashes
+            return Broken(kind, "".join(traceback.format_exception(error)[-3:])), case.seen, crashes
         return None, case.seen, crashes
 
     def smaller(
