@@ -10,6 +10,7 @@ Everything is told from the unharmed files. A message is
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -140,6 +141,8 @@ class Verdict:
         readable: must be readable after a plain opening.
         tail: may vanish without a word.
         lane: the lane of each queue.
+        lost_before: messages of a lane that an earlier repair gave up: where the file is gone that told of them, they
+            are counted once more.
         hurt_files: names of the files that are not as they were.
     """
 
@@ -154,6 +157,9 @@ class Verdict:
         for lane in lanes:
             files = [file for file in places.files if file.lane == lane]
             self._judge(files, final, damaged)
+        self.lost_before: Counter[int] = Counter()
+        for told in story.queues:
+            self.lost_before[self.lane[told.number]] += int((~told.there[told.first :]).sum())
 
     def _judge(self, files: list[FilePlaces], before: Snapshot, after: Snapshot) -> None:
         changes = {
