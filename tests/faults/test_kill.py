@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 
+from tests.seeds import draw_seed
 from tests.store.kill import Settings, run
 
 
@@ -19,10 +19,9 @@ from tests.store.kill import Settings, run
         (Settings(40, 2, "trim", "force"), 10),
         (Settings(3, 1, "pad", "os"), 4),
         (Settings(10, 1, "adaptive", "force", 256 << 10), 4),
+        (Settings(10, 4, "adaptive", "force", 256 << 10, 2 << 20), 10),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, Settings) else f"{value}-cycles",
 )
 def test_killed_store_has_every_acknowledged_message(tmp_path: Path, settings: Settings, cycles: int) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
-    assert run(tmp_path / "store", settings, cycles, seed) > 0
+    assert run(tmp_path / "store", settings, cycles, draw_seed()) > 0

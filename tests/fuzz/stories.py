@@ -42,6 +42,7 @@ NAMES: tuple[Queue, ...] = (
     ("late", 3), ("late", 4), ("empty", 0), ("rare", 5),
 )  # fmt: skip
 BULK, EMPTY, LATE = 0, 8, (6, 7)
+LEFT_OUT, NOTHING = -1, b"no message has these bytes"  # at an offset that a repair left out
 
 
 class Plan(NamedTuple):
@@ -98,7 +99,8 @@ class Told:
     @cached_property
     def payloads(self) -> list[bytes]:
         """The bytes of each message. Not to be asked for before the queue is complete."""
-        return [payload(self.number, offset, length) for offset, length in enumerate(self.lengths)]
+        rows = enumerate(self.lengths)
+        return [payload(self.number, offset, length) if length != LEFT_OUT else NOTHING for offset, length in rows]
 
 
 @dataclass
@@ -229,8 +231,11 @@ class Maker:
             flip_bit(first, frame.payload_start - 1)
         self.store = self.open(repair=True)
         assert self.store.losses
-        for told in self.queues:  # where the newest message of a queue is lost, its offset is given again
-            del told.lengths[self.store.queue_bounds(*told.name)[1] :]
+        for told in self.queues:
+            # Where the newest message of a queue is lost, its offset is given again, or some are left out.
+            end = self.store.queue_bounds(*told.name)[1]
+            told.lengths[end:] = []
+            told.lengths += [LEFT_OUT] * (end - len(told.lengths))
 
     def make(self) -> Story:
         """The whole life."""
