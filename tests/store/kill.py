@@ -3,8 +3,8 @@
 `python -m tests.store.kill --cycles 500 --producers 40` is the long form. The store lives on through all
 cycles, so later kills also hit sealed segments, rolled ones and recovery itself.
 
-With `--retention-bytes`, the oldest segments of a lane are removed meanwhile, whole and sealed ones. So a queue's bounds
-only grow, what is left of a lane is the end of its log, and the store stays as large as it may be.
+With `--retention-bytes`, the oldest segments of a lane are removed meanwhile, whole and sealed ones. So a queue's
+bounds only grow, what is left of a lane is the end of its log, and the store stays as large as it may be.
 """
 
 from __future__ import annotations
@@ -266,7 +266,12 @@ def main() -> None:
         path, seed, pipe, *words = sys.argv[2:]
         settings = settings_of(*words)
         Child(path, settings, int(seed), int(pipe)).run()
-        return
+    else:
+        run_long()
+
+
+def run_long() -> None:
+    """The long form."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=500)
     parser.add_argument("--producers", type=int, default=40)
