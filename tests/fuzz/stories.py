@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store import CacheConfig, Message, MessageStore, StoreConfig
+from store.lane import Lane
 from tests.store.helpers import (
     Queue,
     Snapshot,
@@ -28,6 +29,7 @@ from tests.store.helpers import (
     put_snapshot,
     take_snapshot,
     until,
+    without_marks,
 )
 
 KIB = 1 << 10
@@ -170,9 +172,25 @@ class Maker:
     def open(self, **how: Any) -> MessageStore:
         """Open the store."""
         store = MessageStore.open(self.path, self.plan.config(), **how)
-        if not self.plan.marks:
-            store._upkeep._mark = lambda lane: None
+        without_marks(store)  # they come when the seed says so, not when a thread finds the time
         return store
+
+    def settle(self) -> None:
+        """Wait until the background has nothing to do: what it does must not depend on when."""
+        until(lambda: has_settled(self.store) and not any(map(self.wants_spare, self.store._lanes)))
+
+    def wants_spare(self, lane: Lane) -> bool:
+        """Is the lane's segment half full, and the next one not made yet?"""
+        segment = lane.segment
+        if segment is None or segment.base is None or self.store._upkeep._spares[lane.index]:
+            return False
+        return (lane.tail - segment.base) * 2 > segment.header.capacity_bytes
+
+    def mark(self) -> None:
+        """Have every lane note that it is durable."""
+        for lane in self.store._lanes:
+            self.store._mark(lane)
+        self.store.flush()
 
     def append(self, rows: list[tuple[int, int]]) -> None:
         """A batch of (queue, length); its offsets are what comes next."""
@@ -194,6 +212,10 @@ class Maker:
         """Batches and single messages of all queues; those that come late give names in the middle of the log."""
         numbers = [n for n in range(len(NAMES)) if not has_extras(n) and (late or n not in LATE)]
         while messages > 0:
+            if self.plan.marks and self.chance.random() < 0.15:
+                self.mark()
+            if self.plan.retention:
+                self.settle()
             if self.chance.random() < 0.3:
                 self.append_extras(self.chance.choice((2, 4)), self.length())
                 messages -= 1
@@ -210,10 +232,11 @@ class Maker:
         """Very many short messages of one queue."""
         for _ in range(messages // 1000):
             self.append([(BULK, PREFIX.size)] * 1000)
+            self.settle()
 
     def snap(self) -> None:
         """Note the folder as it is now, once the background has nothing to do."""
-        until(lambda: has_settled(self.store))
+        self.settle()
         self.moments.append(take_snapshot(crash_copy(self.path, self.copies)))
 
     def again(self) -> None:
