@@ -206,8 +206,14 @@ def main(options: Sequence[str]) -> int:
         tasks += [(number, CUTS_A_REPAIR) for number in range(-(-given.crashes // CUTS_A_REPAIR))]
         if given.only is not None:
             tasks = [(given.only, CUTS_A_REPAIR if given.cut else 0)]
-        for result in run_all(seed, places, folder, tasks, given.jobs):
-            summary.add(result)
+        last = 0
+        while tasks:
+            for result in run_all(seed, places, folder, tasks, given.jobs):
+                summary.add(result)
+            # Some repairs have fewer moments, or none: others make up for them.
+            last = max(last, tasks[-1][0] + 1)
+            left = given.crashes - summary.crashes if given.only is None and not summary.kinds else 0
+            tasks = [(last + number, CUTS_A_REPAIR) for number in range(-(-left // CUTS_A_REPAIR))]
     return summary.close()
 
 
