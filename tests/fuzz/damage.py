@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import random
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +35,7 @@ STORIES = 36
 EXAMPLES = 3  # of each kind of finding that are printed whole
 CUTS_A_REPAIR = 4
 MOST_TEXT = 1500
+AT_HAND = "at-hand"  # the file that says which case a worker is at
 
 
 class Finding(NamedTuple):
@@ -121,11 +125,13 @@ _FUZZER: list[Fuzzer] = []  # of a worker process: it has the stores from its pa
 
 def _work(task: tuple[int, int]) -> Result:
     number, cuts = task
-    return _FUZZER[0].run(number, cuts=cuts)
+    fuzzer = _FUZZER[0]
+    (fuzzer.folder / AT_HAND).write_text(f"{number}{' --cut' if cuts else ''}")
+    return fuzzer.run(number, cuts=cuts)
 
 
 def _start(seed: int, places: Sequence[Places], folder: Path) -> None:
-    mine = folder / f"worker-{multiprocessing.current_process().pid}"
+    mine = folder / f"worker-{os.getpid()}"
     mine.mkdir(exist_ok=True)
     _FUZZER[:] = [Fuzzer(seed, places, mine)]
 
@@ -133,13 +139,19 @@ def _start(seed: int, places: Sequence[Places], folder: Path) -> None:
 def run_all(
     seed: int, places: Sequence[Places], folder: Path, tasks: Sequence[tuple[int, int]], jobs: int
 ) -> Iterator[Result]:
-    """Run (number, cuts) tasks in so many processes."""
+    """Run (number, cuts) tasks in so many processes. A process that dies ends the run, as a finding."""
     if jobs == 1:
         _start(seed, places, folder)
         yield from map(_work, tasks)
         return
-    with multiprocessing.get_context("fork").Pool(jobs, _start, (seed, places, folder)) as pool:
-        yield from pool.imap_unordered(_work, tasks, chunksize=4)
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(jobs, context, _start, (seed, places, folder)) as pool:
+        try:
+            yield from pool.map(_work, tasks, chunksize=4)
+        except BrokenProcessPool:
+            cases = [path.read_text() for path in sorted(folder.glob(f"worker-*/{AT_HAND}"))]
+            text = f"  one of these ended its process; run it by `python -X faulthandler ..`: {', '.join(cases)}"
+            yield Result(Finding(-1, "a process died", text), Seen())
 
 
 class Summary:
@@ -151,7 +163,7 @@ class Summary:
         self.stores = self.crashes = self.refused = self.missing = 0
         self._began = time.monotonic()
 
-    def add(self, result: Result, *, every: int = 500) -> None:
+    def add(self, result: Result, *, every: int = 200) -> None:
         """Count a case."""
         self.stores += 1
         self.crashes += result.crashes
