@@ -16,8 +16,9 @@ from store import MessageStore, StoreError, verify_folder
 from store.testing import Operation, SimulatedDisk
 from tests.store.helpers import Snapshot, put_snapshot
 
-from .cases import Case, open_repairing, without_lock
+from .cases import Case
 from .checks import Broken, Expected, Reading
+from .orders import open_repairing, without_lock
 from .stories import config
 
 AGAIN = 0.3  # of the states are interrupted a second time

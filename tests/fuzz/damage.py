@@ -24,10 +24,11 @@ from typing import NamedTuple
 from tests.seeds import draw_seed
 from tests.store.helpers import memory_folder
 
-from .cases import Case, Order, Seen, damage
+from .cases import Case, damage
 from .checks import Broken
 from .cuts import run_cuts
 from .faults import Fault, draw_faults
+from .orders import Order, Seen
 from .places import Places, locate
 from .stories import Maker, plans
 

@@ -11,14 +11,15 @@ import pytest
 from tests.seeds import draw_seed
 from tests.store.helpers import flip_bit, memory_folder
 
-from .cases import Case, Order, damage
+from .cases import Case, damage
 from .checks import Broken
 from .damage import CUTS_A_REPAIR, Fuzzer, make_places
 from .faults import Fault, draw_faults
+from .orders import Order
 from .places import Places, Verdict, locate, zones_of
 from .stories import Maker, Plan
 
-QUIET = Order(caches=False, plain_first=False, append_plainly=True, append_in_repair=False, seed=1)
+QUIET = Order(caches=False, plain_first=False, append_plainly=True, append_in_repair=False, retire=True, seed=1)
 PLAN = Plan(lanes=1, retention=False, closed=True, repaired=False, bulk=False, marks=False, seed=7)
 
 
