@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from tests.seeds import draw_seed
 from tests.store.helpers import memory_folder
@@ -55,31 +55,55 @@ class Result(NamedTuple):
     crashes: int = 0
 
 
-def make_places(seed: int, count: int, folder: Path, say: Callable[[str], None]) -> list[Places]:
-    """The stores to harm."""
-    made = []
-    for index, plan in enumerate(plans(seed, count)):
-        home = folder / f"story-{index}"
-        home.mkdir()
-        made.append(locate(Maker(plan, home).make(), home))
-        say(f"store {index}: {plan}, {len(made[-1].files)} segments")
-    return made
+class Stock(Sequence[Places]):
+    """The stores to harm, each made when it is first asked for: to run one case again takes one or two of them."""
+
+    def __init__(self, seed: int, count: int, folder: Path, say: Callable[[str], None]) -> None:
+        self.plans = plans(seed, count)
+        self._folder = folder
+        self._say = say
+        self._made: dict[int, Places] = {}
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    @overload
+    def __getitem__(self, index: int) -> Places: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Places]: ...
+
+    def __getitem__(self, index: int | slice) -> Places | list[Places]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        if index >= len(self):
+            raise IndexError(index)
+        if index not in self._made:
+            home = self._folder / f"story-{index}"
+            home.mkdir()
+            made = self._made[index] = locate(Maker(self.plans[index], home).make(), home)
+            self._say(f"store {index}: {self.plans[index]}, {len(made.files)} segments")
+        return self._made[index]
+
+    def draw(self, chance: random.Random) -> Places:
+        """One of them, those with very many messages less often."""
+        weights = [0.4 if plan.bulk else 1.0 for plan in self.plans]
+        return self[chance.choices(range(len(self)), weights)[0]]
 
 
 class Fuzzer:
     """Runs cases by their numbers; the same seed and number is the same case."""
 
-    def __init__(self, seed: int, places: Sequence[Places], folder: Path) -> None:
+    def __init__(self, seed: int, stock: Stock, folder: Path) -> None:
         self.seed = seed
-        self.places = places
-        self.weights = [0.4 if one.story.plan.bulk else 1.0 for one in places]
+        self.stock = stock
         self.folder = folder
 
     def run(self, number: int, *, cuts: int = 0) -> Result:
         """One case; with `cuts`, the repair is interrupted so many times, and only what that leaves is checked."""
         chance = random.Random(f"{self.seed}:{number}:{'cuts' if cuts else 'whole'}")
-        places = chance.choices(self.places, self.weights)[0]
-        faults: Sequence[Fault] = draw_faults(places, self.places, chance)
+        places = self.stock.draw(chance)
+        faults: Sequence[Fault] = draw_faults(places, self.stock, chance)
         order = Order.draw(chance, bulk=places.story.plan.bulk)
         broken, seen, crashes = self.attempt(places, faults, order, cuts)
         if broken is None:
@@ -131,22 +155,23 @@ def _work(task: tuple[int, int]) -> Result:
     return fuzzer.run(number, cuts=cuts)
 
 
-def _start(seed: int, places: Sequence[Places], folder: Path) -> None:
+def _start(seed: int, stock: Stock, folder: Path) -> None:
     mine = folder / f"worker-{os.getpid()}"
     mine.mkdir(exist_ok=True)
-    _FUZZER[:] = [Fuzzer(seed, places, mine)]
+    _FUZZER[:] = [Fuzzer(seed, stock, mine)]
 
 
 def run_all(
-    seed: int, places: Sequence[Places], folder: Path, tasks: Sequence[tuple[int, int]], jobs: int
+    seed: int, stock: Stock, folder: Path, tasks: Sequence[tuple[int, int]], jobs: int
 ) -> Iterator[Result]:
     """Run (number, cuts) tasks in so many processes. A process that dies ends the run, as a finding."""
     if jobs == 1:
-        _start(seed, places, folder)
+        _start(seed, stock, folder)
         yield from map(_work, tasks)
         return
+    stock[:]  # before the processes part
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, context, _start, (seed, places, folder)) as pool:
+    with ProcessPoolExecutor(jobs, context, _start, (seed, stock, folder)) as pool:
         try:
             yield from pool.map(_work, tasks, chunksize=4)
         except BrokenProcessPool:
@@ -214,14 +239,14 @@ def main(options: Sequence[str]) -> int:
     print("seed", seed, flush=True)
     summary = Summary(lambda text: print(text, flush=True))
     with memory_folder() as folder:
-        places = make_places(seed, given.stories, folder, summary.say)
+        stock = Stock(seed, given.stories, folder, summary.say)
         tasks = [(number, 0) for number in range(given.stores)]
         tasks += [(number, CUTS_A_REPAIR) for number in range(-(-given.crashes // CUTS_A_REPAIR))]
         if given.only is not None:
             tasks = [(given.only, CUTS_A_REPAIR if given.cut else 0)]
         last = 0
         while tasks:
-            for result in run_all(seed, places, folder, tasks, given.jobs):
+            for result in run_all(seed, stock, folder, tasks, given.jobs):
                 summary.add(result)
             # Some repairs have fewer moments, or none: others make up for them.
             last = max(last, tasks[-1][0] + 1)

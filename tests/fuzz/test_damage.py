@@ -13,7 +13,7 @@ from tests.store.helpers import flip_bit, memory_folder
 
 from .cases import Case, damage
 from .checks import Broken
-from .damage import CUTS_A_REPAIR, Fuzzer, make_places
+from .damage import CUTS_A_REPAIR, Fuzzer, Stock
 from .faults import Fault, draw_faults
 from .orders import Order
 from .places import Places, Verdict, locate, zones_of
@@ -40,7 +40,7 @@ def test_damage_costs_what_is_damaged_and_a_repair_tells_of_it(folder: Path) -> 
     seed = draw_seed()
     home = folder / "fuzzed"
     home.mkdir()
-    fuzzer = Fuzzer(seed, make_places(seed, 6, home, print), home)
+    fuzzer = Fuzzer(seed, Stock(seed, 6, home, print), home)
     findings = [fuzzer.run(number).finding for number in range(20)]
     findings += [fuzzer.run(number, cuts=CUTS_A_REPAIR).finding for number in range(4)]
     assert not any(findings), "\n\n".join(str(finding) for finding in findings if finding is not None)
