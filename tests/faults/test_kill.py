@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.seeds import draw_seed
 from tests.store.kill import Settings, run
 
 from ..seeds import draw_seed
@@ -20,6 +21,7 @@ from ..seeds import draw_seed
         (Settings(40, 2, "trim", "force"), 10),
         (Settings(3, 1, "pad", "os"), 4),
         (Settings(10, 1, "adaptive", "force", 256 << 10), 4),
+        (Settings(10, 4, "adaptive", "force", 256 << 10, 2 << 20), 10),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, Settings) else f"{value}-cycles",
 )

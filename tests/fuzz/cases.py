@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from store import (
     Loss,
     MessageStore,
-    StoreConfig,
     StoreCorrupt,
     StoreError,
     StoreUnusable,
@@ -35,47 +32,16 @@ from store import (
     verify_folder,
 )
 from store.format import StoreHeader
-from tests.store.helpers import Snapshot, put_snapshot, take_snapshot
+from tests.store.helpers import Snapshot, put_snapshot, take_snapshot, until
 
 from .checks import Broken, Expected, Reading, append_everywhere
 from .faults import Fault
+from .orders import Order, Seen, check_quarantine, lane_of, open_repairing, says_again, without_lock
 from .places import Places, Verdict
-from .stories import config, with_caches
+from .stories import LEFT_OUT, config
 
+RETIRED_WITHIN_S = 30.0
 PAYLOAD_ONLY = "do not match their checksum"  # what inspect does not look at
-
-
-class Order(NamedTuple):
-    """What else is decided by the seed of a case."""
-
-    caches: bool
-    plain_first: bool  # the repair gets the folder that the plain opening left, else a fresh copy
-    append_plainly: bool
-    append_in_repair: bool
-    seed: int
-
-    @classmethod
-    def draw(cls, chance: random.Random, *, bulk: bool) -> Order:
-        """Caches are left to stores with few messages: to fill them costs more than all else."""
-        return cls(
-            chance.random() < (0.0 if bulk else 0.1), chance.random() < 0.3, chance.random() < 0.7,
-            chance.random() < 0.4, chance.getrandbits(30),
-        )  # fmt: skip
-
-    def config(self) -> StoreConfig:
-        """The settings of the opened store."""
-        return with_caches() if self.caches else config()
-
-
-@dataclass
-class Seen:
-    """What the checks of one case saw, for the statistics."""
-
-    refused: bool = False
-    reported: bool = False
-    missing: int = 0
-    lost: int = 0
-    unknown: bool = False  # a loss without a count
 
 
 def damage(places: Places, faults: Sequence[Fault]) -> Snapshot:
@@ -107,9 +73,11 @@ class Case:
         refusal = self.open_plainly(report)
         self.seen.refused, self.seen.reported = refusal is not None, not (report is None or report.ok)
         self.compare(refusal, report, problems)
+        if self.order.retire and refusal is None:
+            self.retire()
         if self.store_is_hurt():
             return self.seen  # of the file STORE there must be a copy
-        if not self.order.plain_first:
+        if not self.order.plain_first or self.order.retire:
             put_snapshot(self.damaged, self.path)
             self.expected.added.clear()
             self.gone.clear()
@@ -225,6 +193,17 @@ class Case:
         if may_read:
             raise Broken("an unhurt message is refused", f"{told.name} at {at}: {list(reading.errors.values())[:3]}")
 
+    def retire(self) -> None:
+        """Retention goes on around the damage: all sealed segments but each lane's newest are removed."""
+        put_snapshot(self.damaged, self.path)
+        expected = Expected(self.places.story)
+        with MessageStore.open(self.path, config(retention_bytes=0)) as store:
+            try:
+                until(lambda: all(len(lane.view.sealed) <= 1 for lane in store._lanes), RETIRED_WITHIN_S)
+            except AssertionError as error:
+                raise Broken("retention stops at damage", str(store.stats()["last_background_error"])) from error
+            append_everywhere(store, expected, Reading(store, expected, self.chance, quick=True))
+
     # -- 4: the repair --------------------------------------------------------------------------------
 
     def repair(self, report: VerifyReport | None) -> list[Loss]:
@@ -233,7 +212,7 @@ class Case:
             losses = list(store.losses)
             reading = Reading(store, self.expected, self.chance)
             self.check_repaired(reading, losses)
-            if not self.order.plain_first and report is not None:
+            if (not self.order.plain_first or self.order.retire) and report is not None:
                 self.compare_losses(report, losses)
             if self.order.append_in_repair:
                 append_everywhere(store, self.expected, reading)
@@ -246,6 +225,8 @@ class Case:
         if reading.errors:
             raise Broken("a repaired store refuses a read", str(next(iter(reading.errors.values()))))
         found = reading.all_got()
+        for number, offset in self.expected.added:
+            found[number][offset] = False  # given again or not, it is not the message that was there
         missing: dict[int, int] = {}
         silent: dict[int, int] = {}
         for told in self.places.story.known():
@@ -267,7 +248,7 @@ class Case:
             self.seen.unknown |= None in counts
             if told_all and None not in counts and total < at_least:
                 raise Broken("losses tell of too few", f"lane {lane}: {total} of {at_least}; {losses}")
-            if total > missing.get(lane, 0):
+            if total > missing.get(lane, 0) + self.verdict.lost_before[lane]:
                 raise Broken("losses tell of too many", f"lane {lane}: {total}, missing {missing}; {losses}")
 
     def compare_losses(self, report: VerifyReport, losses: Sequence[Loss]) -> None:
@@ -313,12 +294,13 @@ class Case:
             if told_all:
                 self.check_given(added.keys(), losses, "after the repair")
 
-    def check_given(self, given: object, losses: Sequence[Loss], when: str) -> None:
+    def check_given(self, given: Iterable[tuple[int, int]], losses: Sequence[Loss], when: str) -> None:
         """No acknowledged offset was given again, unless it may have vanished or a loss says so."""
         again = []
-        for number, offset in list(given):  # type: ignore[call-overload]
+        for number, offset in given:
             told = self.places.story.queues[number]
-            if offset < len(told.lengths) and not self.may_come_again(number, offset):
+            known = offset < len(told.lengths) and told.lengths[offset] != LEFT_OUT
+            if known and not self.may_come_again(number, offset):
                 again.append((told.name, offset))
         lanes = {self.verdict.lane[self.expected.by_name[name].number] for name, _ in again}
         for lane in lanes:
@@ -328,37 +310,3 @@ class Case:
     def may_come_again(self, number: int, offset: int) -> bool:
         """Nothing was left that told of this message."""
         return bool(self.verdict.tail[number][offset]) or (number, offset) in self.gone
-
-
-def says_again(loss: Loss) -> bool:
-    """Does a loss say that offsets may be given again?"""
-    return bool(getattr(loss, "offsets_may_repeat", False))
-
-
-def lane_of(loss: Loss) -> int:
-    """The lane that a loss is in."""
-    return next(int(part[5:]) for part in Path(loss.file).parts if part.startswith("lane-"))
-
-
-def open_repairing(path: Path, settings: StoreConfig) -> contextlib.closing[MessageStore]:
-    """Open with a repair. Raises Broken if that refuses."""
-    try:
-        return contextlib.closing(MessageStore.open(path, settings, repair=True))
-    except StoreError as error:
-        raise Broken("a repair does not open the store", f"{type(error).__name__}: {error}") from error
-
-
-def check_quarantine(path: Path, losses: Sequence[Loss]) -> None:
-    """Every loss with bytes has them in the quarantine folder."""
-    for loss in losses:
-        if loss.quarantined_to is not None:
-            copy = Path(loss.quarantined_to)
-            if not copy.is_file() or copy.stat().st_size != loss.size_bytes or copy.parent != path / "quarantine":
-                raise Broken("a loss's bytes are not in the quarantine", str(loss))
-        elif loss.size_bytes:
-            raise Broken("a loss's bytes are not in the quarantine", str(loss))
-
-
-def without_lock(state: Snapshot) -> Snapshot:
-    """A folder's files, apart from LOCK."""
-    return {name: content for name, content in state.items() if name != "LOCK" and not name.endswith("/")}

@@ -16,43 +16,52 @@ from store import MessageStore, StoreError, verify_folder
 from store.testing import Operation, SimulatedDisk
 from tests.store.helpers import Snapshot, put_snapshot
 
-from .cases import Case, open_repairing, without_lock
+from .cases import Case
 from .checks import Broken, Expected, Reading
+from .orders import open_repairing, without_lock
 from .stories import config
+
+AGAIN = 0.3  # of the states are interrupted a second time
 
 
 def run_cuts(case: Case, count: int) -> int:
-    """Cut the power at up to `count` moments of the case's repair, and check each; how many there were."""
+    """Cut the power at up to `count` moments of the case's repair, and check what each leaves; how many there were.
+
+    Some of what is left is repaired and interrupted once more before it is checked.
+    """
     if case.store_is_hurt():
         return 0
     home = case.path.with_name("simulated")
-    moments = case.chance.sample(range(1, 400), 4 * count)
-    left = crash_states(case.damaged, home, case.chance, moments)
-    chosen = case.chance.sample(left, min(count, len(left)))
-    for state in chosen:
-        put_snapshot(state, case.path)
-        case.expected = Expected(case.places.story)
-        check_state(case)
-    return len(chosen)
+    left = crash_states(case.damaged, home, case.chance, count)
+    cuts = len(left)
+    for state in left:
+        if case.chance.random() < AGAIN:
+            for later in crash_states(state, home, case.chance, 1):
+                cuts += 1
+                check_state(case, later)
+        else:
+            check_state(case, state)
+    return cuts
 
 
-def crash_states(damaged: Snapshot, home: Path, chance: random.Random, moments: list[int]) -> list[Snapshot]:
-    """Repair on a simulated disk; what power cuts before these operations would leave, and one at the very end."""
+def crash_states(damaged: Snapshot, home: Path, chance: random.Random, count: int) -> list[Snapshot]:
+    """Repair on a simulated disk; what power cuts before `count` of its operations would leave, all equally likely."""
     shutil.rmtree(home, ignore_errors=True)
     disk = load(damaged, home)
     left: list[SimulatedDisk] = []
-    begin = disk.operations
+    operations = 0
 
     def on_operation(_operation: Operation) -> None:
-        if disk.operations - begin in moments:
+        nonlocal operations
+        operations += 1
+        if len(left) < count:
             left.append(disk.crash(chance))
+        elif chance.random() < count / operations:
+            left[chance.randrange(count)] = disk.crash(chance)
 
     disk.on_operation = on_operation
     with contextlib.suppress(StoreError):  # what an uninterrupted repair must do is checked elsewhere
-        store = MessageStore.open(home, config(), repair=True, disk=disk)
-        disk.on_operation = None
-        left.append(disk.crash(chance))
-        store.close()
+        MessageStore.open(home, config(), repair=True, disk=disk).close()
     return [as_snapshot(one, damaged, home) for one in left]
 
 
@@ -83,13 +92,13 @@ def as_snapshot(disk: SimulatedDisk, before: Snapshot, home: Path) -> Snapshot:
     return {**folders, **made, **without_lock(files)}
 
 
-def check_state(case: Case) -> None:
+def check_state(case: Case, state: Snapshot) -> None:
     """Repair what a cut has left, and check it. Raises Broken."""
-
+    put_snapshot(state, case.path)
+    case.expected = Expected(case.places.story)
     with open_repairing(case.path, case.order.config()) as store:
         losses = list(store.losses)
         case.check_repaired(Reading(store, case.expected, case.chance), losses, told_all=False)
-
     report = verify_folder(case.path)
     if not report.ok:
         raise Broken("a repaired store does not verify", str(report.damages))

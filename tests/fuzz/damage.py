@@ -9,28 +9,34 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import random
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from tests.seeds import draw_seed
 from tests.store.helpers import memory_folder
 
-from .cases import Case, Order, Seen, damage
+from .cases import Case, damage
 from .checks import Broken
 from .cuts import run_cuts
 from .faults import Fault, draw_faults
+from .orders import Order, Seen
 from .places import Places, locate
 from .stories import Maker, plans
 
 STORIES = 36
 EXAMPLES = 3  # of each kind of finding that are printed whole
 CUTS_A_REPAIR = 4
+MOST_TEXT = 1500
+AT_HAND = "at-hand"  # the file that says which case a worker is at
 
 
 class Finding(NamedTuple):
@@ -49,31 +55,55 @@ class Result(NamedTuple):
     crashes: int = 0
 
 
-def make_places(seed: int, count: int, folder: Path, say: Callable[[str], None]) -> list[Places]:
-    """The stores to harm."""
-    made = []
-    for index, plan in enumerate(plans(seed, count)):
-        home = folder / f"story-{index}"
-        home.mkdir()
-        made.append(locate(Maker(plan, home).make(), home))
-        say(f"store {index}: {plan}, {len(made[-1].files)} segments")
-    return made
+class Stock(Sequence[Places]):
+    """The stores to harm, each made when it is first asked for: to run one case again takes one or two of them."""
+
+    def __init__(self, seed: int, count: int, folder: Path, say: Callable[[str], None]) -> None:
+        self.plans = plans(seed, count)
+        self._folder = folder
+        self._say = say
+        self._made: dict[int, Places] = {}
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    @overload
+    def __getitem__(self, index: int) -> Places: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Places]: ...
+
+    def __getitem__(self, index: int | slice) -> Places | list[Places]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        if index >= len(self):
+            raise IndexError(index)
+        if index not in self._made:
+            home = self._folder / f"story-{index}"
+            home.mkdir()
+            made = self._made[index] = locate(Maker(self.plans[index], home).make(), home)
+            self._say(f"store {index}: {self.plans[index]}, {len(made.files)} segments")
+        return self._made[index]
+
+    def draw(self, chance: random.Random) -> Places:
+        """One of them, those with very many messages less often."""
+        weights = [0.4 if plan.bulk else 1.0 for plan in self.plans]
+        return self[chance.choices(range(len(self)), weights)[0]]
 
 
 class Fuzzer:
     """Runs cases by their numbers; the same seed and number is the same case."""
 
-    def __init__(self, seed: int, places: Sequence[Places], folder: Path) -> None:
+    def __init__(self, seed: int, stock: Stock, folder: Path) -> None:
         self.seed = seed
-        self.places = places
-        self.weights = [0.4 if one.story.plan.bulk else 1.0 for one in places]
+        self.stock = stock
         self.folder = folder
 
     def run(self, number: int, *, cuts: int = 0) -> Result:
         """One case; with `cuts`, the repair is interrupted so many times, and only what that leaves is checked."""
         chance = random.Random(f"{self.seed}:{number}:{'cuts' if cuts else 'whole'}")
-        places = chance.choices(self.places, self.weights)[0]
-        faults: Sequence[Fault] = draw_faults(places, self.places, chance)
+        places = self.stock.draw(chance)
+        faults: Sequence[Fault] = draw_faults(places, self.stock, chance)
         order = Order.draw(chance, bulk=places.story.plan.bulk)
         broken, seen, crashes = self.attempt(places, faults, order, cuts)
         if broken is None:
@@ -81,7 +111,8 @@ class Fuzzer:
         faults = self.smaller(places, faults, order, cuts, broken.kind)
         steps = "\n".join(f"    {fault.text}" for fault in faults)
         where = f"  store: {places.story.plan}\n{steps}\n    {order}"
-        return Result(Finding(number, broken.kind, f"{where}\n  {broken}"), seen, crashes)
+        text = str(broken).replace(f"{self.folder}/s/", "")
+        return Result(Finding(number, broken.kind, f"{where}\n  {text[:MOST_TEXT]}"), seen, crashes)
 
     def attempt(
         self, places: Places, faults: Sequence[Fault], order: Order, cuts: int
@@ -99,7 +130,7 @@ class Fuzzer:
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             kind = f"{type(error).__name__} in {Path(place.filename).name}, {place.name}"
-            return Broken(kind, "".join(traceback.format_exception(error)[-6:])), case.seen, crashes
+            return Broken(kind, "".join(traceback.format_exception(error)[-3:])), case.seen, crashes
         return None, case.seen, crashes
 
     def smaller(
@@ -119,25 +150,34 @@ _FUZZER: list[Fuzzer] = []  # of a worker process: it has the stores from its pa
 
 def _work(task: tuple[int, int]) -> Result:
     number, cuts = task
-    return _FUZZER[0].run(number, cuts=cuts)
+    fuzzer = _FUZZER[0]
+    (fuzzer.folder / AT_HAND).write_text(f"{number}{' --cut' if cuts else ''}")
+    return fuzzer.run(number, cuts=cuts)
 
 
-def _start(seed: int, places: Sequence[Places], folder: Path) -> None:
-    mine = folder / f"worker-{multiprocessing.current_process().pid}"
+def _start(seed: int, stock: Stock, folder: Path) -> None:
+    mine = folder / f"worker-{os.getpid()}"
     mine.mkdir(exist_ok=True)
-    _FUZZER[:] = [Fuzzer(seed, places, mine)]
+    _FUZZER[:] = [Fuzzer(seed, stock, mine)]
 
 
 def run_all(
-    seed: int, places: Sequence[Places], folder: Path, tasks: Sequence[tuple[int, int]], jobs: int
+    seed: int, stock: Stock, folder: Path, tasks: Sequence[tuple[int, int]], jobs: int
 ) -> Iterator[Result]:
-    """Run (number, cuts) tasks in so many processes."""
+    """Run (number, cuts) tasks in so many processes. A process that dies ends the run, as a finding."""
     if jobs == 1:
-        _start(seed, places, folder)
+        _start(seed, stock, folder)
         yield from map(_work, tasks)
         return
-    with multiprocessing.get_context("fork").Pool(jobs, _start, (seed, places, folder)) as pool:
-        yield from pool.imap_unordered(_work, tasks, chunksize=4)
+    stock[:]  # before the processes part
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(jobs, context, _start, (seed, stock, folder)) as pool:
+        try:
+            yield from pool.map(_work, tasks, chunksize=4)
+        except BrokenProcessPool:
+            cases = [path.read_text() for path in sorted(folder.glob(f"worker-*/{AT_HAND}"))]
+            text = f"  one of these ended its process; run it by `python -X faulthandler ..`: {', '.join(cases)}"
+            yield Result(Finding(-1, "a process died", text), Seen())
 
 
 class Summary:
@@ -149,7 +189,7 @@ class Summary:
         self.stores = self.crashes = self.refused = self.missing = 0
         self._began = time.monotonic()
 
-    def add(self, result: Result, *, every: int = 500) -> None:
+    def add(self, result: Result, *, every: int = 200) -> None:
         """Count a case."""
         self.stores += 1
         self.crashes += result.crashes
@@ -199,13 +239,19 @@ def main(options: Sequence[str]) -> int:
     print("seed", seed, flush=True)
     summary = Summary(lambda text: print(text, flush=True))
     with memory_folder() as folder:
-        places = make_places(seed, given.stories, folder, summary.say)
+        stock = Stock(seed, given.stories, folder, summary.say)
         tasks = [(number, 0) for number in range(given.stores)]
         tasks += [(number, CUTS_A_REPAIR) for number in range(-(-given.crashes // CUTS_A_REPAIR))]
         if given.only is not None:
             tasks = [(given.only, CUTS_A_REPAIR if given.cut else 0)]
-        for result in run_all(seed, places, folder, tasks, given.jobs):
-            summary.add(result)
+        last = 0
+        while tasks:
+            for result in run_all(seed, stock, folder, tasks, given.jobs):
+                summary.add(result)
+            # Some repairs have fewer moments, or none: others make up for them.
+            last = max(last, tasks[-1][0] + 1)
+            left = given.crashes - summary.crashes if given.only is None and not summary.kinds else 0
+            tasks = [(last + number, CUTS_A_REPAIR) for number in range(-(-left // CUTS_A_REPAIR))]
     return summary.close()
 
 

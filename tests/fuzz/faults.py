@@ -38,13 +38,13 @@ class Fault(NamedTuple):
 def draw_faults(places: Places, others: Sequence[Places], chance: random.Random) -> list[Fault]:
     """One to three faults for a story; `others` are the stories that foreign files come from."""
     count = chance.choice((1, 1, 1, 2, 2, 3))
-    return [_draw(places, chance.choice(others), chance) for _ in range(count)]
+    return [_draw(places, others, chance) for _ in range(count)]
 
 
-def _draw(places: Places, other: Places, chance: random.Random) -> Fault:
+def _draw(places: Places, others: Sequence[Places], chance: random.Random) -> Fault:
     kinds: list[tuple[int, Callable[[Places, random.Random], Fault | None]]] = [
         (12, _flip), (3, _block), (3, _cut), (4, _lose), (2, _exchange), (3, _old_copy),
-        (1, lambda places, chance: _foreign(places, other, chance)),
+        (1, lambda places, chance: _foreign(places, chance.choice(others), chance)),
     ]  # fmt: skip
     while True:
         draw = chance.choices([kind for _, kind in kinds], [weight for weight, _ in kinds])[0]

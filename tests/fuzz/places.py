@@ -10,6 +10,7 @@ Everything is told from the unharmed files. A message is
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from store.format import BLOCK_BYTES, DATA_START, SEALED, SealRecord, SegmentHeader
+from store.format import BLOCK_BYTES, DATA_START, SEALED, SealRecord, SegmentHeader, lane_name
 from store.frame import Frame
 from tests.store.helpers import Snapshot, frames_of, put_snapshot
 
@@ -140,6 +141,9 @@ class Verdict:
         readable: must be readable after a plain opening.
         tail: may vanish without a word.
         lane: the lane of each queue.
+        lost_before: messages of a lane that an earlier repair gave up: where the file is gone that told of them, they
+            are counted once more. The same goes for those that retention removed, where an old copy of START says that
+            they are still there.
         hurt_files: names of the files that are not as they were.
     """
 
@@ -154,6 +158,11 @@ class Verdict:
         for lane in lanes:
             files = [file for file in places.files if file.lane == lane]
             self._judge(files, final, damaged)
+        self.lost_before: Counter[int] = Counter()
+        for told in story.queues:
+            lane = self.lane[told.number]
+            is_old = f"{lane_name(lane)}/START" in self.hurt_files & damaged.keys()
+            self.lost_before[lane] += int((~told.there[0 if is_old else told.first :]).sum())
 
     def _judge(self, files: list[FilePlaces], before: Snapshot, after: Snapshot) -> None:
         changes = {

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store import CacheConfig, Message, MessageStore, StoreConfig
+from store.lane import Lane
 from tests.store.helpers import (
     Queue,
     Snapshot,
@@ -28,6 +29,7 @@ from tests.store.helpers import (
     put_snapshot,
     take_snapshot,
     until,
+    without_marks,
 )
 
 KIB = 1 << 10
@@ -42,6 +44,7 @@ NAMES: tuple[Queue, ...] = (
     ("late", 3), ("late", 4), ("empty", 0), ("rare", 5),
 )  # fmt: skip
 BULK, EMPTY, LATE = 0, 8, (6, 7)
+LEFT_OUT, NOTHING = -1, b"no message has these bytes"  # at an offset that a repair left out
 
 
 class Plan(NamedTuple):
@@ -98,7 +101,8 @@ class Told:
     @cached_property
     def payloads(self) -> list[bytes]:
         """The bytes of each message. Not to be asked for before the queue is complete."""
-        return [payload(self.number, offset, length) for offset, length in enumerate(self.lengths)]
+        rows = enumerate(self.lengths)
+        return [payload(self.number, offset, length) if length != LEFT_OUT else NOTHING for offset, length in rows]
 
 
 @dataclass
@@ -168,9 +172,25 @@ class Maker:
     def open(self, **how: Any) -> MessageStore:
         """Open the store."""
         store = MessageStore.open(self.path, self.plan.config(), **how)
-        if not self.plan.marks:
-            store._upkeep._mark = lambda lane: None
+        without_marks(store)  # they come when the seed says so, not when a thread finds the time
         return store
+
+    def settle(self) -> None:
+        """Wait until the background has nothing to do: what it does must not depend on when."""
+        until(lambda: has_settled(self.store) and not any(map(self.wants_spare, self.store._lanes)))
+
+    def wants_spare(self, lane: Lane) -> bool:
+        """Is the lane's segment half full, and the next one not made yet?"""
+        segment = lane.segment
+        if segment is None or segment.base is None or self.store._upkeep._spares[lane.index]:
+            return False
+        return (lane.tail - segment.base) * 2 > segment.header.capacity_bytes
+
+    def mark(self) -> None:
+        """Have every lane note that it is durable."""
+        for lane in self.store._lanes:
+            self.store._mark(lane)
+        self.store.flush()
 
     def append(self, rows: list[tuple[int, int]]) -> None:
         """A batch of (queue, length); its offsets are what comes next."""
@@ -192,6 +212,10 @@ class Maker:
         """Batches and single messages of all queues; those that come late give names in the middle of the log."""
         numbers = [n for n in range(len(NAMES)) if not has_extras(n) and (late or n not in LATE)]
         while messages > 0:
+            if self.plan.marks and self.chance.random() < 0.15:
+                self.mark()
+            if self.plan.retention:
+                self.settle()
             if self.chance.random() < 0.3:
                 self.append_extras(self.chance.choice((2, 4)), self.length())
                 messages -= 1
@@ -208,10 +232,11 @@ class Maker:
         """Very many short messages of one queue."""
         for _ in range(messages // 1000):
             self.append([(BULK, PREFIX.size)] * 1000)
+            self.settle()
 
     def snap(self) -> None:
         """Note the folder as it is now, once the background has nothing to do."""
-        until(lambda: has_settled(self.store))
+        self.settle()
         self.moments.append(take_snapshot(crash_copy(self.path, self.copies)))
 
     def again(self) -> None:
@@ -224,12 +249,16 @@ class Maker:
         """Harm an early segment, and go on with what a repair leaves."""
         self.store.close()
         first = min(self.path.glob("lane-*/*.seg"))
-        for frame in frames_of(first)[:4:2]:
+        harmed = [frame for frame in frames_of(first) if frame.header.count and not frame.definitions()]  # keep names
+        for frame in harmed[:4:2]:
             flip_bit(first, frame.payload_start - 1)
         self.store = self.open(repair=True)
         assert self.store.losses
-        for told in self.queues:  # where the newest message of a queue is lost, its offset is given again
-            del told.lengths[self.store.queue_bounds(*told.name)[1] :]
+        for told in self.queues:
+            # Where the newest message of a queue is lost, its offset is given again, or some are left out.
+            end = self.store.queue_bounds(*told.name)[1]
+            told.lengths[end:] = []
+            told.lengths += [LEFT_OUT] * (end - len(told.lengths))
 
     def make(self) -> Story:
         """The whole life."""

@@ -2,6 +2,9 @@
 
 `python -m tests.store.kill --cycles 500 --producers 40` is the long form. The store lives on through all
 cycles, so later kills also hit sealed segments, rolled ones and recovery itself.
+
+With `--retention-bytes`, the oldest segments of a lane are removed meanwhile, whole and sealed ones. So a queue's
+bounds only grow, what is left of a lane is the end of its log, and the store stays as large as it may be.
 """
 
 from __future__ import annotations
@@ -20,14 +23,16 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from store import CacheConfig, MessageStore, StoreConfig
+from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig
 from store.config import Alignment, Durability
-from store.format import checksum64
+from store.format import checksum64, lane_name
+from store.streams import lane_of
 
 from ..seeds import draw_seed
 
 RECORD = struct.Struct("<IQQI")  # queue, offset, seed of the payload, its length
 QUEUE_COUNT = 16
+SEGMENT_BYTES = 256 << 10
 TOPIC = "kill"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,20 +45,23 @@ class Settings(NamedTuple):
     alignment: Alignment
     durability: Durability
     cache_bytes: int = 0
+    retention_bytes: int = 0
 
     def config(self) -> StoreConfig:
         """Small segments, so that they roll and are sealed all the time."""
         return StoreConfig(
             lanes=self.lanes, alignment=self.alignment, durability=self.durability,
-            segment_bytes=256 << 10, max_message_bytes=64 << 10, max_frame_bytes=64 << 10, recent_bytes=0,
+            segment_bytes=SEGMENT_BYTES, max_message_bytes=64 << 10, max_frame_bytes=64 << 10, recent_bytes=0,
             cache=CacheConfig(off_heap_bytes=self.cache_bytes, block_bytes=4096) if self.cache_bytes else None,
-            read_cache_bytes=self.cache_bytes,
+            read_cache_bytes=self.cache_bytes, retention_bytes=self.retention_bytes or None,
         )  # fmt: skip
 
 
-def settings_of(producers: Any, lanes: Any, alignment: Any, durability: Any, cache_bytes: Any) -> Settings:
+def settings_of(
+    producers: Any, lanes: Any, alignment: Any, durability: Any, cache_bytes: Any, retention_bytes: Any
+) -> Settings:
     """From the words of a command line; the store refuses what is no alignment or durability."""
-    return Settings(int(producers), int(lanes), alignment, durability, int(cache_bytes))
+    return Settings(int(producers), int(lanes), alignment, durability, int(cache_bytes), int(retention_bytes))
 
 
 def payload(seed: int, length: int) -> bytes:
@@ -122,7 +130,6 @@ class Child:
             time.sleep(0.02)  # now and then: each is a barrier in all lanes
             self.store.flush()
 
-
     def read(self) -> None:
         """What was answered, old and new: from the ring, the caches and the device. Other bytes end the process."""
         chance = random.Random(f"{self.seed}:read")
@@ -130,7 +137,13 @@ class Child:
             time.sleep(0.001)  # the producers are what is tried here
             if self.told:
                 queue, offset, seed, length = self.told[chance.randrange(len(self.told))]
-                if self.store.get_range(TOPIC, queue, offset, 1) != {0: payload(seed, length)}:
+                try:
+                    found = self.store.get_range(TOPIC, queue, offset, 1)
+                except OffsetOutOfRange as error:
+                    if self.settings.retention_bytes and offset < error.first:
+                        continue  # retention has removed it meanwhile
+                    raise
+                if found != {0: payload(seed, length)}:
                     print(f"queue {queue}, offset {offset} was read as other bytes", file=sys.stderr, flush=True)
                     os._exit(3)
 
@@ -148,6 +161,7 @@ class Loop:
         self.chance = random.Random(seed)
         self.told: list[dict[int, tuple[int, int]]] = [{} for _ in range(QUEUE_COUNT)]
         self.checked_up_to = [0] * QUEUE_COUNT
+        self.first = [0] * QUEUE_COUNT  # of each queue, when it was last looked at
 
     def cycle(self, number: int) -> int:
         """One life of the child; the messages that it was told of."""
@@ -180,14 +194,50 @@ class Loop:
     def check(self, number: int) -> None:
         """Reopen: every acknowledged message is there, in order and unharmed; now and then from the first on."""
         everything = number % 10 == 9
-        with MessageStore.open(self.path, self.settings.config()) as store:
+        settings = self.settings._replace(retention_bytes=0)  # nothing moves while it is looked at
+        begins = self.begins()
+        with MessageStore.open(self.path, settings.config()) as store:
             assert not store.losses
             for queue, told in enumerate(self.told):
                 first, end = store.queue_bounds(TOPIC, queue)
-                assert first == 0
                 assert end > max(told, default=-1), f"queue {queue} ends at {end} and {max(told)} was acknowledged"
-                self.check_queue(store, queue, 0 if everything else self.checked_up_to[queue], end)
+                assert end >= self.checked_up_to[queue], f"queue {queue} ended at {self.checked_up_to[queue]}"
+                self.check_first(queue, first, begins)
+                self.check_queue(store, queue, max(first, 0 if everything else self.checked_up_to[queue]), end)
                 self.checked_up_to[queue] = end
+            if everything:
+                self.check_log(store)
+        self.check_kept(begins)
+
+    def begins(self) -> list[int]:
+        """The number of the first segment that each lane still has."""
+        lanes = [lane_name(lane) for lane in range(self.settings.lanes)]
+        return [min((int(path.stem) for path in (self.path / lane).glob("*.seg")), default=1) for lane in lanes]
+
+    def check_first(self, queue: int, first: int, begins: list[int]) -> None:
+        """A queue begins later only where retention has removed whole segments of its lane."""
+        before, self.first[queue] = self.first[queue], first
+        assert first >= before, f"queue {queue} began at {before}, and begins at {first} now"
+        removed = begins[lane_of(TOPIC, queue, self.settings.lanes)] > 1
+        assert removed or first == 0, f"queue {queue} begins at {first}, and no segment of its lane was removed"
+        for offset in range(before, first):
+            self.told[queue].pop(offset, None)
+
+    def check_log(self, store: MessageStore) -> None:
+        """A scan gives each queue from its first message to its last: what is removed is the begin of the log."""
+        reached = list(self.first)
+        for batch in store.scan():
+            for queue, offset in zip(batch.queue_ids.tolist(), batch.offsets.tolist(), strict=True):
+                assert offset == reached[queue], f"queue {queue} goes on with {offset} behind {reached[queue]}"
+                reached[queue] += 1
+        assert reached == self.checked_up_to
+
+    def check_kept(self, begins: list[int]) -> None:
+        """Retention removes no more than it must: all but a segment, and what recovery cuts off unused ones."""
+        if max(begins) > 1:
+            held = sum(path.stat().st_size for path in self.path.glob("lane-*/*.seg"))
+            least = self.settings.retention_bytes - (self.settings.lanes + 1) * SEGMENT_BYTES
+            assert held >= least, f"{held} bytes are left, and retention keeps {self.settings.retention_bytes}"
 
     def check_queue(self, store: MessageStore, queue: int, at: int, end: int) -> None:
         told = self.told[queue]
@@ -214,10 +264,15 @@ def run(path: Path, settings: Settings, cycles: int, seed: int, *, verbose: bool
 def main() -> None:
     """The long form, and the child."""
     if sys.argv[1:2] == ["--child"]:
-        path, seed, pipe, producers, lanes, alignment, durability, cache_bytes = sys.argv[2:]
-        settings = settings_of(producers, lanes, alignment, durability, cache_bytes)
+        path, seed, pipe, *words = sys.argv[2:]
+        settings = settings_of(*words)
         Child(path, settings, int(seed), int(pipe)).run()
-        return
+    else:
+        run_long()
+
+
+def run_long() -> None:
+    """The long form."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=500)
     parser.add_argument("--producers", type=int, default=40)
@@ -225,13 +280,16 @@ def main() -> None:
     parser.add_argument("--alignment", default="adaptive")
     parser.add_argument("--durability", default="force")
     parser.add_argument("--cache-bytes", type=int, default=0, help="of the message cache and of the read cache")
+    parser.add_argument("--retention-bytes", type=int, default=0, help="0 keeps everything")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--dir", type=Path, default=None)
     given = parser.parse_args()
-    given.seed = draw_seed() if given.seed is None else given.seed
-    settings = settings_of(given.producers, given.lanes, given.alignment, given.durability, given.cache_bytes)
+    seed = draw_seed() if given.seed is None else given.seed
+    settings = settings_of(
+        given.producers, given.lanes, given.alignment, given.durability, given.cache_bytes, given.retention_bytes
+    )
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
-        total = run(Path(folder) / "store", settings, given.cycles, given.seed, verbose=True)
+        total = run(Path(folder) / "store", settings, given.cycles, seed, verbose=True)
     print(f"{given.cycles} kills, {total} acknowledged messages, none lost, none harmed")
 
 

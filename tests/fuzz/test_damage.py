@@ -1,0 +1,106 @@
+"""Some damaged stores, and some crashes inside repairs; `python -m tests.fuzz damage` is the long form."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.seeds import draw_seed
+from tests.store.helpers import flip_bit, memory_folder
+
+from .cases import Case, damage
+from .checks import Broken
+from .damage import CUTS_A_REPAIR, Fuzzer, Stock
+from .faults import Fault, draw_faults
+from .orders import Order
+from .places import Places, Verdict, locate, zones_of
+from .stories import Maker, Plan
+
+QUIET = Order(caches=False, plain_first=False, append_plainly=True, append_in_repair=False, retire=True, seed=1)
+PLAN = Plan(lanes=1, retention=False, closed=True, repaired=False, bulk=False, marks=False, seed=7)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with memory_folder() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def closed(folder: Path) -> Places:
+    """A small store that was closed."""
+    (folder / "story").mkdir()
+    return locate(Maker(PLAN, folder / "story").make(), folder / "story")
+
+
+def test_damage_costs_what_is_damaged_and_a_repair_tells_of_it(folder: Path) -> None:
+    seed = draw_seed()
+    home = folder / "fuzzed"
+    home.mkdir()
+    fuzzer = Fuzzer(seed, Stock(seed, 6, home, print), home)
+    findings = [fuzzer.run(number).finding for number in range(20)]
+    findings += [fuzzer.run(number, cuts=CUTS_A_REPAIR).finding for number in range(4)]
+    assert not any(findings), "\n\n".join(str(finding) for finding in findings if finding is not None)
+
+
+def test_unharmed_store_passes_all_checks(closed: Places, folder: Path) -> None:
+    Case(closed, damage(closed, []), QUIET, folder).run()
+
+
+def test_same_seed_draws_the_same_faults(closed: Places) -> None:
+    first, second = (
+        [damage(closed, draw_faults(closed, [closed], random.Random(seed))) for seed in range(20)] for _ in range(2)
+    )
+    assert first == second
+    assert any(state != closed.story.final for state in first)
+
+
+def test_unhurt_is_what_no_fault_has_touched(closed: Places) -> None:
+    """A flip in a payload hurts this message; one in a frame's head all of the frame; none is a tail."""
+    file = next(file for file in closed.files if len(file.numbers) > 20)
+    begin = next(begin for begin, end in zip(file.begins, file.ends, strict=True) if end > begin)
+    at = file.begins.index(begin)
+
+    def flip(place: int) -> Verdict:
+        content = bytearray(closed.story.final[file.name])
+        content[place] ^= 1
+        return Verdict(closed, {**closed.story.final, file.name: bytes(content)})
+
+    hurt = flip(begin)
+    assert sum(int((~rows).sum()) for rows in hurt.unhurt) == 1
+    assert not hurt.unhurt[file.numbers[at]][file.offsets[at]]
+    assert not any(rows.any() for rows in hurt.tail)
+    whole = flip(zones_of(file)["frame head"][file.frame_of[at]][0])
+    assert sum(int((~rows).sum()) for rows in whole.unhurt) == file.frame_of.count(file.frame_of[at])
+
+
+def test_message_under_another_offset_is_noticed(closed: Places, folder: Path) -> None:
+    """A made store whose ledger is wrong by one offset must not pass."""
+    told = next(told for told in closed.story.known() if len(told.lengths) > 3)
+    told.payloads[1], told.payloads[2] = told.payloads[2], told.payloads[1]
+    try:
+        with pytest.raises(Broken, match="other bytes"):
+            Case(closed, damage(closed, []), QUIET, folder).run()
+    finally:
+        told.payloads[1], told.payloads[2] = told.payloads[2], told.payloads[1]
+
+
+def test_message_that_is_gone_is_noticed(closed: Places, folder: Path) -> None:
+    """Verdicts are of the files that are harmed: what is gone beyond them must be found missing."""
+    last = closed.files[-1]
+    cut = Fault("cut", lambda state: {**state, last.name: state[last.name][: last.frames[-1].begin]})
+    case = Case(closed, damage(closed, [cut]), QUIET, folder)
+    case.verdict = Verdict(closed, closed.story.final)
+    with pytest.raises(Broken, match="a repair lost an unhurt message"):
+        case.run()
+
+
+def test_flipped_bit_on_the_disk_is_another_state(closed: Places, folder: Path) -> None:
+    case = Case(closed, damage(closed, []), QUIET, folder)
+    case.run()
+    flip_bit(case.path / closed.files[0].name, closed.files[0].frames[0].begin)
+    with pytest.raises(Broken):
+        case.after([])
