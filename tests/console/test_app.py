@@ -15,11 +15,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from perf import console
-from perf.bench import app as bench_app
-from perf.folders import run_folder
-from perf.options import run_app
-from perf.report import WrongResult
+from console import app as console
+from perf.commands.app import app as bench_app
+from perf.commands.end import run_app
+from perf.machine.folders import run_folder
+from perf.workload.checker import WrongResult
 from store import MessageStore, StoreConfig, StoreCorrupt, StoreError
 
 SMALL = StoreConfig(lanes=2, segment_bytes=64 << 10, max_message_bytes=16_384, max_frame_bytes=16_384, recent_bytes=0)
@@ -244,7 +244,7 @@ def test_complaint_says_the_sentence_on_standard_error(
 
 
 @pytest.mark.parametrize(
-    "command", [["inspect"], ["verify"], ["bench", "hotcold"], ["bench", "memory"], ["bench", "soak"]], ids="".join
+    "command", [["inspect"], ["verify"], ["bench", "hotcold"], ["bench", "memory"], ["bench", "batch"]], ids="".join
 )
 def test_json_that_cannot_be_written_is_a_usage_error_before_the_work(
     folder: Path, tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
@@ -337,7 +337,7 @@ def test_folder_that_cannot_be_made_is_said_with_exit_code_3(
         assert str(where) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["hotcold", "soak", "reads"])
+@pytest.mark.parametrize("command", ["hotcold", "batch", "reads"])
 def test_negative_seed_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     assert bench_end(monkeypatch, command, "--seed", "-1") == 2
 

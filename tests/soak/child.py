@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from perf.soak_disk import FaultyDisk
 from store import MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StoreFull, StorePoisoned
 from store.format import checksum64
 from store.testing import Fault
+
+from .disk import FaultyDisk
 
 TOPIC = "soak"
 QUEUE_COUNT = 12

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perf.report import WrongResult
-from perf.soak_child import QUEUE_COUNT, TOPIC, seed_of
 from store import MessageStore, StoreConfig, verify_folder
 
+from .child import QUEUE_COUNT, TOPIC, seed_of
+
 READ_MESSAGES = 2000
+
+
+class Violation(Exception):
+    """The store broke a promise."""
 
 
 class Ledger:
@@ -21,26 +25,26 @@ class Ledger:
         self.acknowledged = 0
 
     def note(self, queue: int, offset: int, seed: int) -> None:
-        """A message was acknowledged. Raises WrongResult if its offset was given before."""
+        """A message was acknowledged. Raises Violation if its offset was given before."""
         if offset in self._told[queue]:
-            raise WrongResult(f"queue {queue}: offset {offset} was acknowledged twice")
+            raise Violation(f"queue {queue}: offset {offset} was acknowledged twice")
         self._told[queue][offset] = seed
         self.acknowledged += 1
 
     def check(self, *, retention: bool) -> int:
         """Open the store without faults and read all of it; how many acknowledged messages were found.
 
-        Raises WrongResult. `retention`: the last life may have removed old messages.
+        Raises Violation. `retention`: the last life may have removed old messages.
         """
         if not self.path.exists():
             return 0  # the fault was met before there was a store
         with MessageStore.open(self.path, StoreConfig(segment_bytes=64 << 10, recent_bytes=0)) as store:
             if store.losses:
-                raise WrongResult(f"losses: {store.losses}")
+                raise Violation(f"losses: {store.losses}")
             found = sum(self._check_queue(store, queue, retention=retention) for queue in range(QUEUE_COUNT))
         verified = verify_folder(self.path)
         if not verified.ok:
-            raise WrongResult(f"verify: {verified.damages}")
+            raise Violation(f"verify: {verified.damages}")
         return found
 
     def _check_queue(self, store: MessageStore, queue: int, *, retention: bool) -> int:
@@ -48,18 +52,18 @@ class Ledger:
         told = self._told[queue]
         first, end = store.queue_bounds(TOPIC, queue)
         if first < self._first[queue] or (first > self._first[queue] and not retention):
-            raise WrongResult(f"queue {queue} begins at {first}, and began at {self._first[queue]} before")
+            raise Violation(f"queue {queue} begins at {first}, and began at {self._first[queue]} before")
         if end <= max(told, default=-1):
-            raise WrongResult(f"queue {queue} ends at {end}, and {max(told)} was acknowledged")
+            raise Violation(f"queue {queue} ends at {end}, and {max(told)} was acknowledged")
         self._first[queue], found, at = first, 0, first
         while at < end:
             batch = store.read_batch(TOPIC, queue, at, READ_MESSAGES)
             if batch.offsets.tolist() != list(range(at, at + len(batch))) or not len(batch):
-                raise WrongResult(f"queue {queue}: offsets {batch.offsets.tolist()[:5]}.. are read from {at} on")
+                raise Violation(f"queue {queue}: offsets {batch.offsets.tolist()[:5]}.. are read from {at} on")
             for offset, data in enumerate(batch.payloads(), at):
                 seed = seed_of(queue, bytes(data))
                 if seed is None or told.get(offset, seed) != seed:
-                    raise WrongResult(f"queue {queue}, offset {offset} has other bytes than were acknowledged")
+                    raise Violation(f"queue {queue}, offset {offset} has other bytes than were acknowledged")
                 found += offset in told
             at += len(batch)
         return found

@@ -6,8 +6,9 @@ import errno
 import random
 from typing import Any
 
-from perf.soak_child import Plan
 from store.testing import Kind
+
+from .child import Plan
 
 # How far the counter of a disk's faults goes: so many operations of the kind are made in a life, about.
 DISK_KINDS: dict[Kind, int] = {

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from perf import soak
-from perf.bench import app
-from perf.report import WrongResult
-from perf.soak_check import Ledger
-from perf.soak_child import QUEUE_COUNT, TOPIC, Plan, message, seed_of
-from perf.soak_plan import DISK_KINDS, KINDS, draw
 from store import MessageStore, StoreConfig
+from tests.seeds import draw_seed
+
+from . import run as soak
+from .__main__ import main
+from .child import QUEUE_COUNT, TOPIC, Plan, message, seed_of
+from .ledger import Ledger, Violation
+from .plan import DISK_KINDS, KINDS, draw
 
 LONG_S = 100.0
 SMALL = StoreConfig(segment_bytes=64 << 10, recent_bytes=0)
@@ -25,8 +25,7 @@ SMALL = StoreConfig(segment_bytes=64 << 10, recent_bytes=0)
 
 def test_short_soak_tries_every_kind_and_finds_nothing(tmp_path: Path) -> None:
     runs, out = tmp_path / "runs", tmp_path / "out.json"
-    done = CliRunner().invoke(app, ["soak", "--short", "--seed", "7", "--dir", str(runs), "--json", str(out)])
-    assert done.exit_code == 0, (done.output, done.exception)
+    assert main(["--short", "--seed", "7", "--dir", str(runs), "--json", str(out)]) == 0
     assert list(runs.iterdir()) == []
     figures: dict[str, Any] = json.loads(out.read_text())
     assert figures["violations"] == []
@@ -39,21 +38,20 @@ def test_short_soak_tries_every_kind_and_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_violation_ends_the_soak_with_exit_code_1_and_keeps_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(_ledger: Ledger, **_how: object) -> int:
-        raise WrongResult("planted")
+        raise Violation("planted")
 
     monkeypatch.setattr(Ledger, "check", broken)
-    done = CliRunner().invoke(app, ["soak", "--short", "--seed", "7", "--dir", str(tmp_path)])
-    assert done.exit_code == 1
-    assert "WrongResult" in done.output
+    assert main(["--short", "--seed", "7", "--dir", str(tmp_path)]) == 1
+    assert "Violation: planted" in " ".join(capsys.readouterr().out.split())
     assert [path.name.split("-")[-1] for path in tmp_path.iterdir()] == ["violation"]
 
 
 def test_child_that_ends_by_an_error_of_its_own_is_a_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def draw_for_good(*given: Any) -> tuple[Plan, float | None]:
-        """As drawn, but who has a broken disk lives until it has met it: its parent ends it then."""
+        """As drawn, but a child with a broken disk lives until it meets the fault: then its parent ends it."""
         plan, kill_after = draw(*given)
         if plan.disk_fault is None:
             return plan, kill_after
@@ -62,7 +60,7 @@ def test_child_that_ends_by_an_error_of_its_own_is_a_violation(tmp_path: Path, m
     monkeypatch.setattr(soak, "draw", draw_for_good)
     monkeypatch.setattr(soak, "STUCK_S", 2 * LONG_S)
     monkeypatch.setattr(soak, "DOCUMENTED", {})
-    monkeypatch.setattr("perf.soak_plan.DISK_KINDS", {"create": 1})  # the first file that is made
+    monkeypatch.setattr("tests.soak.plan.DISK_KINDS", {"create": 1})  # the first file that is made
     tally = soak.run(tmp_path / "base", minutes=0, seed=1, life_s=0.3)
     assert len(tally.violations) == 1
     assert "raised Store" in tally.violations[0]
@@ -88,12 +86,12 @@ def test_ledger_finds_all_that_was_acknowledged(ledger: Ledger) -> None:
 
 def test_ledger_misses_a_lost_message(ledger: Ledger) -> None:
     ledger.note(2, 5, 99)
-    with pytest.raises(WrongResult, match="5 was acknowledged"):
+    with pytest.raises(Violation, match="5 was acknowledged"):
         ledger.check(retention=False)
 
 
 def test_ledger_refuses_an_offset_that_was_given_twice(ledger: Ledger) -> None:
-    with pytest.raises(WrongResult, match="twice"):
+    with pytest.raises(Violation, match="twice"):
         ledger.note(2, 4, 99)
 
 
@@ -101,14 +99,14 @@ def test_ledger_sees_another_message_in_the_place_of_one(ledger: Ledger) -> None
     with MessageStore.open(ledger.path, SMALL) as store:
         store.append(TOPIC, 2, message(2, 6, 100))
     ledger.note(2, 5, 7)
-    with pytest.raises(WrongResult, match="other bytes"):
+    with pytest.raises(Violation, match="other bytes"):
         ledger.check(retention=False)
 
 
 def test_ledger_sees_a_message_of_another_queue(ledger: Ledger) -> None:
     with MessageStore.open(ledger.path, SMALL) as store:
         store.append(TOPIC, 2, message(3, 6, 100))
-    with pytest.raises(WrongResult, match="other bytes"):
+    with pytest.raises(Violation, match="other bytes"):
         ledger.check(retention=False)
 
 
@@ -122,7 +120,7 @@ def test_ledger_sees_messages_that_went_without_retention(tmp_path: Path) -> Non
             made.note(0, store.append(TOPIC, 0, message(0, seed, 5000)), seed)
         removed = store.queue_bounds(TOPIC, 0)[0]
     if removed:  # in the background: it may not have come to it
-        with pytest.raises(WrongResult, match="begins at"):
+        with pytest.raises(Violation, match="begins at"):
             made.check(retention=False)
     assert made.check(retention=True) <= 200 - removed
 
@@ -141,8 +139,7 @@ def test_message_says_what_it_is_and_any_change_is_seen(length: int) -> None:
 
 
 def test_same_seed_draws_the_same_plans_and_all_kinds_come_up() -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
+    seed = draw_seed()
     first, second = random.Random(seed), random.Random(seed)
     plans = [draw(first, "p", 1, number, 1.0) for number in range(400)]
     assert plans == [draw(second, "p", 1, number, 1.0) for number in range(400)]

@@ -1,8 +1,8 @@
-"""The soak: a random workload, kills and faults, for as long as is asked for; after each life everything that was
-acknowledged must be there.
+"""A random workload, kills and faults, for as long as is asked for. After each life everything that was acknowledged
+must be there.
 
-A store lives through several lives of a child process (`soak_child`), each with settings and a fault of its own
-(`soak_plan`), and is checked after each (`soak_check`); then the next store begins.
+A store lives through several lives of a child process (`child`), each with settings and a fault of its own (`plan`),
+and is checked after each (`ledger`); then the next store begins.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from typing import IO, Any
 
 from rich.console import Console
 
-from perf import report
-from perf.folders import sub_folder
-from perf.report import Figures, WrongResult
-from perf.soak_check import Ledger
-from perf.soak_child import Plan
-from perf.soak_plan import KINDS, draw
+from perf.machine.folders import sub_folder
+from perf.report import figures as report
+from perf.report.figures import Figures
 from store import StoreError
+
+from .child import Plan
+from .ledger import Ledger, Violation
+from .plan import KINDS, draw
 
 LIVES_MAX = 15  # of one store
 STUCK_S = 60.0
 KILLED_OPENING = 4  # one death of so many comes about when the store is opened
 CHECKED_TWICE = 4  # one life of so many
 START_S = 0.2  # what an interpreter takes to get that far
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 # What the documentation allows when there is a fault. Without one no call may fail.
 DOCUMENTED = {
@@ -93,7 +94,7 @@ def run(
         with sub_folder(base, "soak") as folder:
             try:
                 _one_store(folder / "store", random.Random(store_seed), tally, life_s, over, tick)
-            except (WrongResult, StoreError, OSError, AssertionError) as error:
+            except (Violation, StoreError, OSError, AssertionError) as error:
                 kept = base.with_name(f"{base.name}-violation")
                 shutil.copytree(folder, kept)
                 what = f"seed {seed}, store seed {store_seed}, life {tally.cycles}"
@@ -119,7 +120,7 @@ def _one_store(
         found = ledger.check(retention=plan.config["retention_bytes"] is not None)
         # Recovery of a recovered store must change nothing.
         if tally.cycles % CHECKED_TWICE == 0 and ledger.check(retention=False) != found:
-            raise WrongResult("another opening found another store")
+            raise Violation("another opening found another store")
         tally.checked += found
         tick(tally)
         if over():
@@ -127,7 +128,7 @@ def _one_store(
 
 
 def _live(plan: Plan, kill_after: float | None, ledger: Ledger, tally: Tally) -> None:
-    """One life of the child. Raises WrongResult if it ended by an error that is not documented."""
+    """One life of the child. Raises Violation if it ended by an error that is not documented."""
     with tempfile.TemporaryFile() as complaints:  # a pipe that nobody empties would stop the child
         code, ended = _run_child(plan, kill_after, complaints, lambda line: _note(line, plan, ledger, tally))
         complaints.seek(0)
@@ -137,7 +138,7 @@ def _live(plan: Plan, kill_after: float | None, ledger: Ledger, tally: Tally) ->
     elif code == 0 and ended:
         tally.closes += 1
     else:
-        raise WrongResult(f"a life of kind {plan.label} ended with {code}: {complaint[-2000:]}; the plan: {plan}")
+        raise Violation(f"a life of kind {plan.label} ended with {code}: {complaint[-2000:]}; the plan: {plan}")
 
 
 def _run_child(
@@ -146,7 +147,7 @@ def _run_child(
     """The child's exit code, and whether it said that it came to its end."""
     before = os.environ.get("PYTHONPATH")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *([before] if before else [])])}
-    command = [sys.executable, "-m", "perf.soak_child", plan.as_json()]
+    command = [sys.executable, "-m", "tests.soak.child", plan.as_json()]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, env=environment)
     assert child.stdout is not None
     timers = [threading.Timer(STUCK_S, child.send_signal, [signal.SIGABRT])]
@@ -189,7 +190,7 @@ def _note(line: list[Any], plan: Plan, ledger: Ledger, tally: Tally) -> None:
         tally.errors[f"{stage}: {name}"] += 1
         fault = plan.disk_fault is not None or plan.file_bytes is not None
         if not fault or name not in DOCUMENTED.get(stage, ()):
-            raise WrongResult(f"{stage} raised {name}: {text}; the plan: {plan}")
+            raise Violation(f"{stage} raised {name}: {text}; the plan: {plan}")
         if plan.file_bytes is not None:
             tally.faults_met[plan.label] += 1
     elif what == "struck":
