@@ -29,7 +29,7 @@ from ..references.device import write_call
 from ..report.figures import console, messages_console, write_json
 from ..report.progress import Run
 from .end import WRONG
-from .options import made, parameters
+from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Reads, Memory, Cache, TailCatchup,
@@ -42,27 +42,22 @@ app = typer.Typer(
 )
 
 
-def how(experiment: Experiment, base: Path) -> str:
+def how(experiment: Experiment, command: str, base: Path) -> str:
     """How it was measured, in a line."""
     repeat = getattr(experiment, "repeat", 1)
     rounds = f"medians of {repeat} rounds by turns" if repeat > 1 else "one round"
-    given = " ".join(
-        f"{field.name}={value}"
-        for field in dataclasses.fields(experiment)
-        if (value := getattr(experiment, field.name)) != field.default
-    )
     return (
-        f"measured by `perf {experiment.NAME}` with {given or 'its defaults'}, {rounds}, {experiment.METHOD}; forced "
-        f"writes of store and references: {write_call(base)}; {describe(base)}; {datetime.now(UTC):%Y-%m-%d}"
+        f"measured by `perf {command}`: {rounds}; {experiment.METHOD}; forced writes by {write_call(base)}; "
+        f"{describe(base)}; {datetime.now(UTC):%Y-%m-%d}"
     )
 
 
-def measure(experiment: Experiment, where: Path | None, json: Path | None) -> None:
+def measure(experiment: Experiment, command: str, where: Path | None, json: Path | None) -> None:
     """Run it in a fresh folder; show the tables, how it was measured and the verdict; write the JSON."""
     run = Run(experiment.NAME, messages_console())
     with run_folder(where, experiment.need_bytes()) as base:
         measured = experiment.measure(base, run)
-        told = how(experiment, base)
+        told = how(experiment, command, base)
     figures = {"config": dataclasses.asdict(experiment), "seed": experiment.seed, **measured,
                "checked_messages": run.checked_messages, "how": told}  # fmt: skip
     right, verdict = experiment.verdict(figures)
@@ -80,7 +75,7 @@ def command_of(experiment: type[Experiment]) -> Callable[..., None]:
     """The function that typer calls: its signature is made from the experiment's fields."""
 
     def command(*, where: Path | None, json: Path | None, short: bool, **given: Any) -> None:
-        measure(made(experiment, given, short=short), where, json)
+        measure(made(experiment, given, short=short), asked(experiment, given, short=short), where, json)
 
     listed = parameters(experiment)
     command.__doc__ = experiment.__doc__

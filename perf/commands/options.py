@@ -53,16 +53,32 @@ def _is_size(field: dataclasses.Field[Any]) -> bool:
     return field.name.endswith(BYTES) and not field.metadata["option"]
 
 
+def flag_of(field: dataclasses.Field[Any]) -> str:
+    """The name of a field's option."""
+    return f"--{(field.metadata['option'] or field.name.removesuffix(BYTES)).replace('_', '-')}"
+
+
+def asked(experiment: type[Experiment], given: dict[str, Any], *, short: bool) -> str:
+    """The command as a user types it, for the line that says how it was measured."""
+    words = [experiment.NAME]
+    for field in dataclasses.fields(experiment):
+        value, flag = given[field.name], flag_of(field)
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        elif value is not None:
+            words += [f"{flag} {one}" for one in (value if isinstance(value, list) else [value])]
+    return " ".join([*words, "--short"] if short else words)
+
+
 def parameter(field: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
     """The command's parameter of an experiment's field. Its value is None where the caller gives none."""
-    given, name = field.metadata, field.metadata["option"] or field.name.removesuffix(BYTES)
+    given, flag = field.metadata, flag_of(field)
     shown = human_bytes(field.default) if _is_size(field) and isinstance(field.default, int) else field.default
     text = given["help"] if field.default is None or kind is bool else f"{given['help']} (default {shown})"
-    flag = f"--{name.replace('_', '-')}"
     if kind is bool:
         option = typer.Option(f"{flag}/--no-{flag[2:]}", help=text)
     elif _is_size(field):
-        option, kind = typer.Option(flag, help=text, callback=None), str
+        option, kind = typer.Option(flag, help=text), str
     else:
         option = typer.Option(flag, help=text, min=given["least"])
     return inspect.Parameter(

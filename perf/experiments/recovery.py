@@ -26,7 +26,7 @@ from .experiment import Experiment, queues, repeats, setting
 
 SEGMENT_BYTES_MAX = (1 << 32) - (1 << 21)
 KEPT_BEGIN_BYTES = 1 << 20
-STEPS = 3  # sizes of each table
+SEALED_PARTS = (4, 2, 1)  # the closed store grows to these parts of its size
 
 
 def _raw_read_s(paths: Sequence[Path], size_bytes: int) -> float:
@@ -76,6 +76,7 @@ class Recovery(Experiment):
     )
 
     unsealed_bytes: int = setting(1 << 30, "largest unsealed log", short=4 << 20)
+    unsealed_steps: int = setting(3, "unsealed logs, each a quarter of the next", short=1, least=1)
     size_bytes: int = setting(4 << 30, "largest closed store", short=8 << 20)
     queues: int = queues()
     repeat: int = repeats()
@@ -86,9 +87,9 @@ class Recovery(Experiment):
 
     def measure(self, base: Path, run: Run) -> Figures:
         """Both tables, contest sizes; and the scan of 100-byte messages at the smallest size."""
-        steps = [self.unsealed_bytes // 16, self.unsealed_bytes // 4, self.unsealed_bytes]
+        steps = [self.unsealed_bytes // 4**step for step in reversed(range(self.unsealed_steps))]
         cells = [("contest", size) for size in steps] + [("100", steps[0])]
-        run.expect(len(cells) + STEPS)
+        run.expect(len(cells) + len(SEALED_PARTS))
         unsealed = []
         for name, size in cells:
             unsealed.append({"sizes": name, **self._unsealed_row(base, size, Sizes.parse(name), run)})
@@ -116,7 +117,7 @@ class Recovery(Experiment):
         work = Workload(self.seed, Sizes.parse("contest"), queues=self.queues)
         rows, total = [], 0
         with sub_folder(base, "sealed") as folder:
-            for size_bytes in (self.size_bytes // 4, self.size_bytes // 2, self.size_bytes):
+            for size_bytes in (self.size_bytes // part for part in SEALED_PARTS):
                 with MessageStore.open(folder) as store:
                     fill(store, work, size_bytes - total)
                 total = size_bytes

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from perf import capacity, served
-from perf.bench import app
-from perf.served import Mark
-from perf.tiers import CONTEST_DRAM_PART, CONTEST_PMEM_PART, RING_PART_OF_DRAM, Memory
+from perf.experiments import cache_capacity
+from perf.report import layers
+from perf.report.layers import Mark
+from perf.workload.memory import CONTEST_DRAM_PART, CONTEST_PMEM_PART, RING_PART_OF_DRAM, Memory
 from store import MessageStore, StoreConfig
+from tests.perf.short import figures_of
 
 MIB = 1 << 20
-
-
-def figures_of(tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    """The JSON of a command; nothing may be left of its folder."""
-    runs, out = tmp_path / "runs", tmp_path / "out.json"
-    done = CliRunner().invoke(app, [*arguments, "--short", "--dir", str(runs), "--json", str(out)])
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert list(runs.iterdir()) == []
-    figures: dict[str, Any] = json.loads(out.read_text())
-    return figures
 
 
 def test_hotcold_tells_which_layer_served(tmp_path: Path) -> None:
@@ -123,12 +111,12 @@ def test_what_the_ring_and_a_tier_served_is_told_apart(tmp_path: Path) -> None:
         ring = store.stats()["recent_bytes"]
         for _ in range(2 * ring // len(data)):
             store.append("topic", 0, data)
-        held, before = served.cached_all(store), Mark.now(store)
+        held, before = layers.cached_all(store), Mark.now(store)
         assert held["missed_messages"] == 0
         last = store.queue_bounds("topic", 0)[1] - 1
         assert store.get_range("topic", 0, 0, 2).keys() == {0, 1}
         assert store.get_range("topic", 0, last, 1) == {0: data}
-        found = served.served(before, Mark.now(store))
+        found = layers.served(before, Mark.now(store))
     assert {name: layer["messages"] for name, layer in found["layers"].items()} == {
         "ring": 1, "off-heap": 2, "read cache": 0, "device": 0,
     }  # fmt: skip
@@ -136,9 +124,10 @@ def test_what_the_ring_and_a_tier_served_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_sizes_of_the_distributions_are_what_their_names_say() -> None:
-    drawn = {name.split(",")[0]: sizes for name, sizes in capacity.draws(np.random.default_rng(1), 10_000).items()}
+    made = cache_capacity.draws(np.random.default_rng(1), 10_000)
+    drawn = {name.split(",")[0]: sizes for name, sizes in made.items()}
     assert drawn.keys() == {"uniform", "log-normal", "bimodal", "constant"}
-    assert max(int(sizes.max()) for sizes in drawn.values()) <= capacity.LARGEST_BYTES
+    assert max(int(sizes.max()) for sizes in drawn.values()) <= cache_capacity.LARGEST_BYTES
     assert np.median(drawn["log-normal"]) == pytest.approx(1_800, rel=0.1)
     assert (drawn["bimodal"] < 500).mean() == pytest.approx(0.8, abs=0.02)
     assert set(drawn["constant"].tolist()) == {4_000}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf.workload import HEADER_BYTES, Content, Sizes, Workload, parse_bytes, queue_counts, running_serials
+from perf.workload.contest import HEADER_BYTES, Content, Sizes, Workload, parse_bytes, queue_counts, running_serials
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_serials_run_on_from_what_was_written() -> None:
 
 
 def test_same_seed_gives_the_same_plans() -> None:
-    first, second = (Workload(7, Sizes.parse("small"), 3, 5, 40).plan(100_000) for _ in range(2))
+    first, second = (Workload(7, Sizes.parse("small"), 3, 40).plan(100_000) for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert list(one.rows()) == list(other.rows())
-    assert list(Workload(8, Sizes.parse("small"), 3, 5, 40).plan(100_000)[0].rows()) != list(first[0].rows())
+    assert list(Workload(8, Sizes.parse("small"), 3, 40).plan(100_000)[0].rows()) != list(first[0].rows())
 
 
 def test_producers_share_no_queue_and_every_serial_comes_once_in_order() -> None:
-    work = Workload(1, Sizes.parse("small"), 4, 5, 40)
+    work = Workload(1, Sizes.parse("small"), 4, 40)
     seen: dict[int, int] = {}
     owner: dict[int, int] = {}
     for plans in (work.plan(200_000), work.plan(100_000)):
@@ -79,7 +79,7 @@ def test_plan_has_about_the_bytes_asked_for() -> None:
 
 
 def test_planned_position_is_the_contents() -> None:
-    work = Workload(3, Sizes.parse("small"), 2, 5, 40)
+    work = Workload(3, Sizes.parse("small"), 2, 40)
     for queue, serial, _, start in work.plan(20_000)[1].rows():
         assert start == work.content.position(queue, serial)
 
@@ -102,5 +102,5 @@ def test_content_is_told_from_every_other_content() -> None:
 
 
 def test_hot_queues_are_half_of_all() -> None:
-    hot = Workload(3, Sizes.parse("small"), 2, 5, 41).choose_hot()
+    hot = Workload(3, Sizes.parse("small"), 2, 41).choose_hot()
     assert hot.sum() == 20

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from perf.checker import Counts, QueueReader
-from perf.workload import Content, QueueAddress
+from perf.workload.checker import Counts, QueueReader
+from perf.workload.contest import Content, QueueAddress
 from store import OffsetOutOfRange
 
 QUEUE = 1

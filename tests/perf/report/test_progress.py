@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from perf import hotcold, progress, report
-from perf.hotcold import Options
-from perf.phases import Drive
-from perf.progress import Count, Parts, watched
-from perf.workload import Sizes
+from perf.experiments import hotcold_run
+from perf.experiments.hotcold import HotCold
+from perf.report import progress
+from perf.report.progress import Count, Run, watched
 
 
 def terminal() -> tuple[Console, io.StringIO]:
@@ -42,18 +42,17 @@ def test_nothing_is_shown_without_a_terminal() -> None:
     assert text.getvalue() == ""
 
 
-def test_parts_are_counted_against_their_total(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_counted_against_their_total() -> None:
     console, text = terminal()
-    monkeypatch.setattr(report, "messages_console", lambda: console)
-    parts = Parts("lanes")
-    parts.expect(2)
-    parts.one_done()
-    parts.one_done()
+    run = Run("lanes", console)
+    run.expect(2)
+    run.one_done()
+    run.one_done()
     said = [line.strip() for line in text.getvalue().replace("\r", "\n").splitlines()]
     assert said == ["lanes: part 1 of 2", "lanes: part 2 of 2", "lanes: part 2 of 2 done"]
 
 
-def test_hotcold_names_each_of_its_stages(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hotcold_names_each_of_its_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels: list[str] = []
     real = progress.watched
     console, _ = terminal()
@@ -63,14 +62,13 @@ def test_hotcold_names_each_of_its_stages(tmp_path: object, monkeypatch: pytest.
             labels.extend(count.label.strip() for count in counts)
         return real(on, *counts)
 
-    monkeypatch.setattr(hotcold, "watched", noted)
-    monkeypatch.chdir(str(tmp_path))
-    options = Options(
-        size_bytes=1 << 20, threads=2, sizes=Sizes.parse("small"), drive=Drive("batch"), topics=10, queues=50,
-        reference_s=0.01, reference_file_bytes=1 << 20,
-    )  # fmt: skip
-    hotcold.run(options, None, console)
+    monkeypatch.setattr(hotcold_run, "watched", noted)
+    job = HotCold(
+        size_bytes=1 << 20, sizes="small", api="batch", queues=50, reference_s=0.01, reference_file_bytes=1 << 20
+    )
+    job.measure(tmp_path, Run("hotcold", console))
+    measuring = "measuring the device, and producers without an engine"
     assert labels == [
-        "warming up", "measuring the device and the floor", "writing segments ahead", "phase 1: append",
-        "phase 2: append", "read", "measuring the device and the floor",
+        "warming up", measuring, "writing segments ahead", "phase 1: append", "phase 2: append", "read",
+        "comparing the whole store", measuring,
     ]  # fmt: skip
