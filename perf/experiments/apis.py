@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..report import figures as report
 from ..report.figures import Figures
-from ..report.progress import Run
+from ..report.progress import NOWHERE, Run
 from ..workload.contest import Sizes
 from ..workload.phases import Drive
 from .experiment import Experiment, medians, queues, repeats, setting
@@ -83,7 +83,7 @@ class Apis(Experiment):
         return {"rows": rows, **{name: sum(row[name] for row in rows) for name in COUNT_NAMES}}
 
     def _row(self, base: Path, labels: Figures, options: Options, run: Run) -> Figures:
-        figures = run_once(options, base, Console(quiet=True))
+        figures = run_once(options, base, NOWHERE)
         run.checked(figures["checked_messages"])
         phase = figures["phase1"]
         latency = {f"{name}_us": mark for name, mark in phase["latency_us"].items()}

@@ -11,7 +11,7 @@ from rich.console import Console
 from ..machine.folders import human_bytes
 from ..report import figures as report
 from ..report.figures import Figures
-from ..report.progress import Run
+from ..report.progress import NOWHERE, Run
 from ..workload.checker import WrongResult
 from ..workload.memory import BLOCK_BYTES, Memory, whole_blocks
 from ..workload.phases import Drive
@@ -73,7 +73,7 @@ class Shape:
 
 def _row(base: Path, shape: Shape, name: str, memory: Memory, run: Run) -> Figures:
     """A fresh store with that memory, both phases."""
-    figures = run_once(shape.options(memory), base, Console(quiet=True), reference=False)
+    figures = run_once(shape.options(memory), base, NOWHERE, reference=False)
     if not clean(figures):
         raise WrongResult(f"{name}: messages were lost, repeated, out of order or damaged")
     run.checked(figures["checked_messages"])

@@ -28,7 +28,7 @@ from ..references.rawfile import round_up
 from ..report import layers
 from ..report.figures import Figures, ratio
 from ..report.layers import Mark
-from ..report.progress import Count, watched
+from ..report.progress import NOWHERE, Count, watched
 from ..workload.checker import Counts, WrongResult
 from ..workload.comparing import check_folder
 from ..workload.contest import CONTEST_QUEUES, IntArray, Sizes, Workload
@@ -260,7 +260,7 @@ def run_once(options: Options, base: Path, console: Console, reference: bool = T
                 return run_store(options, folder, console)
         # A small run first: it warms everything up and tells the write size at which to measure the device.
         probe_bytes = min(PROBE_BYTES_MAX, int(options.size_bytes * PROBE_PART))
-        small, quiet = replace(options, size_bytes=probe_bytes, memory=Memory()), Console(quiet=True)
+        small, quiet = replace(options, size_bytes=probe_bytes, memory=Memory()), NOWHERE
         with watched(console, Count("warming up")), sub_folder(base, "probe") as folder:
             probe = run_store(small, folder, quiet)
         lanes = probe["stats"]["lanes"]

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from . import figures
 
 INTERVAL_S = 0.2
+NOWHERE = Console(force_terminal=False, quiet=True)  # for a run inside a run, which shows nothing
 LINE_LETTERS = 40  # so that a shorter line hides the one before
 
 

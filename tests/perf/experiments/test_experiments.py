@@ -92,7 +92,7 @@ def test_apis_has_a_row_a_way_to_append(tmp_path: Path) -> None:
         ("append_async", "contest", "all"), ("submit", "contest", "all"), ("append_batch of 256", "contest", "all"),
     }  # fmt: skip
     for (append, _, _), row in rows.items():
-        assert (row["thread_floor_ratio"] is not None) == (append in ("append", "append_async"))  # the others: one thread
+        assert (row["thread_floor_ratio"] is not None) == (append in ("append", "append_async"))
         assert row["raw_device_ratio"] == pytest.approx(row["mb_per_s"] / row["raw_device_mb_per_s"])
     assert figures["checked_messages"] == sum(row["checked_messages"] for row in figures["rows"]) > 0
 
