@@ -1,7 +1,8 @@
 """Reads of what was just written: rounds of a write and then the reads of all of it, of which only the reads are timed.
 
 The store and LMDB get the same rounds. Which of them comes first changes each round: the second one finds more of its
-data in the processor's caches.
+data in the processor's caches. Few results are kept to be compared, so that memory is used again as a reader's is; the
+whole log is compared at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..references.peers import KEY, Lmdb
 from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.checker import WrongResult
-from ..workload.comparing import check_payloads
+from ..workload.comparing import check_log, check_payloads
 from ..workload.contest import Content, Sizes
 from ..workload.settings import prewritten
 
@@ -30,12 +31,15 @@ QUEUES = 32
 PER_QUEUE = 32
 RECENT_BYTES = 64 << 20
 COLUMNS_MESSAGES = 4096
+KEEP_EVERY = 8  # calls of a timed read whose result is kept and compared after it
 
 ROWS = [(queue, index) for index in range(PER_QUEUE) for queue in range(QUEUES)]  # a round's, queue by turns
 
 Messages = list[list[bytes]]  # of each queue
-Fetch = Callable[[int, int, int], list[bytes] | dict[int, bytes]]
+Found = list[bytes] | dict[int, bytes]
+Fetch = Callable[[int, int, int], Found]
 Step = tuple[int, int, int]  # queue, offset, messages
+Kept = tuple[Step, Found]
 
 
 @dataclass
@@ -46,25 +50,25 @@ class Side:
     fetch: Fetch
     seconds: float = 0.0
 
-    def read(self, plan: list[Step]) -> list[list[bytes] | dict[int, bytes]]:
-        """All fetches of a round, timed; what came."""
-        fetch, found = self.fetch, []
+    def read(self, plan: list[Step]) -> list[Kept]:
+        """All fetches of a round, timed; each eighth result."""
+        fetch, kept = self.fetch, []
         began = time.perf_counter()
-        for queue, offset, count in plan:
-            found.append(fetch(queue, offset, count))
+        for number, step in enumerate(plan):
+            found = fetch(*step)
+            if number % KEEP_EVERY == 0:
+                kept.append((step, found))
         self.seconds += time.perf_counter() - began
-        return found
+        return kept
 
 
-def compare(plan: list[Step], found: list[list[bytes] | dict[int, bytes]], messages: Messages, first: int) -> int:
-    """Compare all that came with what was written; how many messages."""
-    total = 0
-    for (queue, offset, count), came in zip(plan, found, strict=True):
+def compare(kept: list[Kept], messages: Messages, first: int) -> int:
+    """Compare what came with what was written; how many messages."""
+    for (queue, offset, count), came in kept:
         values = list(came.values()) if isinstance(came, dict) else came
         if values != messages[queue][offset - first : offset - first + count]:
             raise WrongResult(f"queue {queue}: what came from offset {offset} is not what was written")
-        total += count
-    return total
+    return sum(count for (_, _, count), _ in kept)
 
 
 def fetch_plan(rng: np.random.Generator, first: int, fetch_max: int | None) -> list[Step]:
@@ -103,22 +107,23 @@ def take_turn(sides: Mapping[str, Side], number: int, messages: Messages, plan: 
     for side in turns:
         side.write(messages, first)
     for side in turns:
-        run.checked(compare(plan, side.read(plan), messages, first))
+        run.checked(compare(side.read(plan), messages, first))
 
 
 def read_columns(store: MessageStore, content: Content, total: int, run: Run) -> float:
-    """Seconds of reading the whole of each queue through read_batch, payloads as views; compared after."""
-    found = []
+    """Seconds of reading the whole of each queue through read_batch, payloads as views; each eighth is compared."""
+    kept, number = [], 0
     began = time.perf_counter()
     for queue in range(QUEUES):
         offset = 0
         while offset < total:
             batch = store.read_batch(TOPIC, queue, offset, COLUMNS_MESSAGES)
-            found.append((queue, batch))
-            offset += len(batch)
+            if number % KEEP_EVERY == 0:
+                kept.append((queue, offset, batch))
+            offset, number = offset + len(batch), number + 1
     seconds = time.perf_counter() - began
-    for queue, batch in found:
-        run.checked(check_payloads(content, queue, int(batch.offsets[0]), batch.payloads()))
+    for queue, offset, batch in kept:
+        run.checked(check_payloads(content, queue, offset, batch.payloads()))
     return seconds
 
 
@@ -147,6 +152,8 @@ def tail_reads(
                 take_turn(sides, number, messages, fetch_plan(rng, number * PER_QUEUE, fetch_max), run)
             if fetch_max is None:
                 columns_s = read_columns(store, content, rounds * PER_QUEUE, run)
+            addresses = [(TOPIC, queue) for queue in range(QUEUES)]
+            run.checked(check_log(store, addresses, [rounds * PER_QUEUE] * QUEUES, content))
         finally:
             if peer is not None:
                 peer.close()

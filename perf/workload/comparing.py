@@ -18,12 +18,19 @@ def check_folder(folder: Path, work: Workload) -> int:
 
 
 def check_store(store: MessageStore, work: Workload) -> int:
-    """Compare every message of the store with the workload's, to the byte; how many.
+    """Compare every message of the store with the workload's, to the byte; how many. Raises WrongResult."""
+    return check_log(store, work.addresses, work.written.tolist(), work.content)
 
-    Raises WrongResult if one is lost, repeated, out of order or damaged, or was never written.
+
+def check_log(
+    store: MessageStore, addresses: Sequence[tuple[str, int]], written: Sequence[int], content: Content
+) -> int:
+    """The same for queues numbered by their place in `addresses`, each with so many messages `written`.
+
+    Raises WrongResult if a message is lost, repeated, out of order or damaged, or was never written.
     """
-    numbers = {tuple(address): queue for queue, address in enumerate(work.addresses)}
-    seen, matches = [0] * len(work.addresses), work.content.matches
+    numbers = {tuple(address): queue for queue, address in enumerate(addresses)}
+    seen, matches = [0] * len(addresses), content.matches
     for batch in store.scan():
         names = batch.stream_names
         rows = zip(batch.stream_index.tolist(), batch.offsets.tolist(), batch.payloads(), strict=True)
@@ -32,9 +39,9 @@ def check_store(store: MessageStore, work: Workload) -> int:
             if queue < 0 or offset != seen[queue] or not matches(bytes(data), queue, offset):
                 raise WrongResult(f"{names[index]}: what the scan gives at offset {offset} is not what was written")
             seen[queue] = offset + 1
-    for queue, count in enumerate(work.written.tolist()):
+    for queue, count in enumerate(written):
         if seen[queue] != count:
-            raise WrongResult(f"{work.addresses[queue]} holds {seen[queue]} messages, written were {count}")
+            raise WrongResult(f"{addresses[queue]} holds {seen[queue]} messages, written were {count}")
     return sum(seen)
 
 
