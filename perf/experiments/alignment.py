@@ -14,16 +14,17 @@ from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.contest import Sizes
 from ..workload.settings import space_bytes
+from .amplification import COLUMNS
 from .cells import Cell, blocking_bytes, run_cell
 from .experiment import Experiment, medians, queues, repeats, setting
 
 POLICIES = ("pad", "trim", "adaptive")
 PRODUCERS = (1, 4, 10, 40, 200)
-SHOWN = (
-    "sizes", "producers", "alignment", "mb_per_s", "messages_per_s", "write_amplification",
-    "write_amplification_with_footers", "write_amplification_with_prewriting", "held_requests", "mean_batch",
-    "p50_us", "p99_us",
-)  # fmt: skip
+SHOWN = {
+    "sizes": "sizes", "producers": "producers", "alignment": "alignment", "MB/s": "mb_per_s",
+    "msg/s": "messages_per_s", **COLUMNS, "held requests": "held_requests", "mean batch": "mean_batch",
+    "p50 us": "p50_us", "p99 us": "p99_us",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ class Alignment(Experiment):
 
     def show(self, figures: Figures, console: Console) -> None:
         """Both tables."""
-        rows = [report.named(row, SHOWN) for row in figures["rows"]]
+        rows = report.chosen(figures["rows"], SHOWN)
         console.print(report.table("alignment", rows, labels=3))
         console.print(report.table("adaptive beside the pure policies", figures["adaptive"], labels=2))
 

@@ -8,6 +8,13 @@ from store import inspect_folder
 
 from ..report.figures import Figures
 
+# Heading -> figure, for the tables.
+COLUMNS = {
+    "amplification": "write_amplification",
+    "with footers": "write_amplification_with_footers",
+    "with zeros too": "write_amplification_with_prewriting",
+}
+
 
 def footer_bytes(folder: Path) -> int:
     """Bytes of the footers of a closed store's segments."""

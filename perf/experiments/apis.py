@@ -15,6 +15,7 @@ from ..report.figures import Figures
 from ..report.progress import NOWHERE, Run
 from ..workload.contest import Sizes
 from ..workload.phases import Drive
+from .amplification import COLUMNS
 from .experiment import Experiment, medians, queues, repeats, setting
 from .hotcold_run import COUNT_NAMES, Options, clean, counts_line, run_once
 
@@ -23,14 +24,12 @@ SHOWN = {
     "append": "append", "sizes": "sizes", "CPUs": "cpus", "msg/s": "messages_per_s", "MB/s": "mb_per_s",
     "p50 us": "p50_us", "p99 us": "p99_us", "over no engine": "thread_floor_ratio",
     "over no engine, all CPUs": "thread_floor_all_cpus_ratio", "over raw device": "raw_device_ratio",
-    "total s": "total_s", "with open and close": "total_s_with_prewrite_and_close",
-    "amplification": "write_amplification", "with footers and zeros": "write_amplification_with_prewriting",
+    "total s": "total_s", "with open and close": "total_s_with_prewrite_and_close", **COLUMNS,
 }  # fmt: skip
 KEPT = (
-    "total_s", "total_s_with_prewrite_and_close", "write_amplification", "write_amplification_with_footers",
-    "write_amplification_with_prewriting", "raw_device_mb_per_s", "raw_device_ratio", "thread_floor_messages_per_s",
-    "thread_floor_ratio", "thread_floor_all_cpus_messages_per_s", "thread_floor_all_cpus_ratio", "checked_messages",
-    *COUNT_NAMES,
+    "total_s", "total_s_with_prewrite_and_close", *COLUMNS.values(), "raw_device_mb_per_s", "raw_device_ratio",
+    "thread_floor_messages_per_s", "thread_floor_ratio", "thread_floor_all_cpus_messages_per_s",
+    "thread_floor_all_cpus_ratio", "checked_messages", *COUNT_NAMES,
 )  # fmt: skip
 
 

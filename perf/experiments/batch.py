@@ -25,16 +25,15 @@ from ..workload.comparing import check_folder
 from ..workload.contest import IntArray, Plan, Sizes, Workload
 from ..workload.producers import TicketLike
 from ..workload.settings import prewritten, space_bytes
-from .amplification import amplification
+from .amplification import COLUMNS, amplification
 from .experiment import Experiment, medians, queues, repeats, setting
 
 SUBMIT_WINDOW_MESSAGES = 16_384
 PREWRITE_PART = 1.5
 Item = tuple[str, int, bytes]
-SHOWN = (
-    "messages_per_s", "messages_per_s_with_open_and_close", "write_amplification", "write_amplification_with_footers",
-    "write_amplification_with_prewriting",
-)  # fmt: skip
+SHOWN = {
+    "way": "way", "msg/s": "messages_per_s", "with open and close": "messages_per_s_with_open_and_close", **COLUMNS,
+}  # fmt: skip
 
 
 class Job:
@@ -162,8 +161,8 @@ class Batch(Experiment):
     def show(self, figures: Figures, console: Console) -> None:
         """A row a way."""
         title = f"{figures['config']['message_bytes']} B messages, batches of {figures['config']['batch_messages']:,}"
-        rows = [{"way": name, **{key: row.get(key) for key in SHOWN}} for name, row in figures["ways"].items()]
-        console.print(report.table(title, rows))
+        rows = [{"way": name, **row} for name, row in figures["ways"].items()]
+        console.print(report.table(title, report.chosen(rows, SHOWN)))
         if figures["rocksdb_ratio"] is not None:
             console.print(report.pairs("beside RocksDB", {"append_batch over RocksDB": figures["rocksdb_ratio"]}))
         if "rocksdb_missing" in figures:

@@ -19,6 +19,7 @@ from ..report.progress import Run
 from ..workload.contest import Sizes
 from ..workload.phases import Api
 from ..workload.settings import space_bytes
+from .amplification import COLUMNS
 from .cells import Cell, run_cell
 from .experiment import Experiment, medians, queues, repeats, setting
 
@@ -26,9 +27,7 @@ WRITE_BYTES = (88 << 10, 256 << 10)
 SHOWN = {
     "api": "api", "segments": "segments", "MB/s": "mb_per_s", "msg/s": "messages_per_s", "p50 us": "p50_us",
     "p99 us": "p99_us", "write KiB": "mean_write_kib", "open s": "open_s", "append s": "append_s",
-    "close s": "close_s", "MB/s with open and close": "mb_per_s_with_open_and_close",
-    "amplification": "write_amplification", "with footers": "write_amplification_with_footers",
-    "with zeros too": "write_amplification_with_prewriting",
+    "close s": "close_s", "MB/s with open and close": "mb_per_s_with_open_and_close", **COLUMNS,
 }  # fmt: skip
 
 

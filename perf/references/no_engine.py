@@ -57,7 +57,7 @@ class Ended(Exception):
 
 
 class Writer(Generic[Waiter]):
-    """One thread that takes all who wait, does one forced write of their bytes, and releases them.
+    """One thread that takes all messages that wait, writes and forces them at once, and releases their producers.
 
     `sleeping` is set before the last look at `pending`; a producer looks at it after its own append. So either the
     thread sees the append, or the producer sees the flag.

@@ -57,7 +57,7 @@ def hotcold_figures(**references: float | None) -> Figures:
 
 
 def alignment_figures() -> Figures:
-    names = ALIGNMENT_NAMES[3:]
+    names = tuple(ALIGNMENT_NAMES.values())[3:]
     rows = [{"sizes": "contest", "producers": 200, "alignment": "adaptive", **row} for row in figures_by_name(*names)]
     compared = {"sizes": "small", "producers": 40, "throughput_over_best": 0.987, "amplification_over_trim": 1.003}
     return {"rows": rows, "adaptive": [compared]}
