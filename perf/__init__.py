@@ -1,1 +1,11 @@
-"""Measurements, workloads and references. Imports only the public face of `store`."""
+"""Measurements: what the store, its peers and the bare machine do with the same work.
+
+machine      folders, threads, what the process used
+workload     the messages, the ways to append and read them, and the check of what is read
+references   the device alone, producers without an engine, RocksDB and LMDB
+experiments  one measurement a file
+report       medians, tables, progress
+commands     `python -m perf NAME`
+
+An import goes up this list only, and of the store only its public names are used.
+"""

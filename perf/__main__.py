@@ -1,6 +1,6 @@
 """`python -m perf NAME`: the measurements."""
 
-from perf.bench import app
-from perf.options import run_app
+from .commands.app import app
+from .commands.end import run_app
 
 run_app(app, "python -m perf")

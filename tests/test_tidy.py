@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = [name for name in ("store", "cache", "index", "pipeline", "perf") if any((ROOT / name).glob("*.py"))]
+FOLDERS = ("store", "cache", "index", "pipeline", "perf", "console")
+PACKAGES = [name for name in FOLDERS if any((ROOT / name).glob("*.py"))]
 SOURCES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_FILE_LINES = 400

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.seeds import draw_seed
 from tests.store.kill import Settings, run
 
 from ..seeds import draw_seed

@@ -189,7 +189,7 @@ class Maker:
     def mark(self) -> None:
         """Have every lane note that it is durable."""
         for lane in self.store._lanes:
-            self.store._mark(lane)
+            self.store._running.mark(lane)
         self.store.flush()
 
     def append(self, rows: list[tuple[int, int]]) -> None:

@@ -1,0 +1,1 @@
+"""The console command `stratalog`: inspect, verify, and the measurements as `bench`."""

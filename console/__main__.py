@@ -1,0 +1,5 @@
+"""`python -m console`: the command `stratalog`."""
+
+from .app import main
+
+main()

@@ -1,0 +1,88 @@
+"""The commands of `python -m perf NAME` and `stratalog bench NAME`: one an experiment."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..experiments.alignment import Alignment
+from ..experiments.apis import Apis
+from ..experiments.batch import Batch
+from ..experiments.cache import Cache
+from ..experiments.experiment import Experiment
+from ..experiments.hotcold import HotCold
+from ..experiments.lanes import Lanes
+from ..experiments.memory import Memory
+from ..experiments.prewrite import Prewrite
+from ..experiments.reads import Reads
+from ..experiments.recovery import Recovery
+from ..experiments.tail_catchup import TailCatchup
+from ..machine.folders import run_folder
+from ..machine.usage import describe
+from ..references.device import write_call
+from ..report.figures import console, messages_console, write_json
+from ..report.progress import Run
+from .end import WRONG
+from .options import asked, made, parameters
+
+EXPERIMENTS: tuple[type[Experiment], ...] = (
+    HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Reads, Memory, Cache, TailCatchup,
+)  # fmt: skip
+
+app = typer.Typer(
+    help="Measurements. Each runs in a fresh folder below --dir, which is removed at the end.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+def how(experiment: Experiment, command: str, base: Path) -> str:
+    """How it was measured, in a line."""
+    repeat = getattr(experiment, "repeat", 1)
+    rounds = f"medians of {repeat} rounds by turns" if repeat > 1 else "one round"
+    return (
+        f"measured by `perf {command}`: {rounds}; {experiment.METHOD}; forced writes by {write_call(base)}; "
+        f"{describe(base)}; {datetime.now(UTC):%Y-%m-%d}"
+    )
+
+
+def measure(experiment: Experiment, command: str, where: Path | None, json: Path | None) -> None:
+    """Run it in a fresh folder; show the tables, how it was measured and the verdict; write the JSON."""
+    run = Run(experiment.NAME, messages_console())
+    with run_folder(where, experiment.need_bytes()) as base:
+        measured = experiment.measure(base, run)
+        told = how(experiment, command, base)
+    figures = {"config": dataclasses.asdict(experiment), "seed": experiment.seed, **measured,
+               "checked_messages": run.checked_messages, "how": told}  # fmt: skip
+    right, verdict = experiment.verdict(figures)
+    if str(json) != "-":
+        out = console()
+        experiment.show(figures, out)
+        out.print(told, highlight=False)
+        out.print(verdict, style="green" if right else "bold red", highlight=False)
+    write_json(json, figures)
+    if not right:
+        raise typer.Exit(WRONG)
+
+
+def command_of(experiment: type[Experiment]) -> Callable[..., None]:
+    """The function that typer calls: its signature is made from the experiment's fields."""
+
+    def command(*, where: Path | None, json: Path | None, short: bool, **given: Any) -> None:
+        measure(made(experiment, given, short=short), asked(experiment, given, short=short), where, json)
+
+    listed = parameters(experiment)
+    command.__doc__ = experiment.__doc__
+    command.__annotations__ = {one.name: one.annotation for one in listed}
+    command.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    return command
+
+
+for _experiment in EXPERIMENTS:
+    app.command(_experiment.NAME)(command_of(_experiment))

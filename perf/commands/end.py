@@ -1,0 +1,52 @@
+"""How a command ends: an exit code, and a sentence in place of a traceback."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+import typer
+
+from store import StoreError
+
+from ..machine.folders import TooLittleSpace
+from ..report.figures import messages_console
+from ..report.tables import plain
+from ..workload.checker import WrongResult
+
+WRONG, FAILED, INTERRUPTED, TERMINATED = 1, 3, 130, 143
+
+
+def run_app(app: typer.Typer, name: str) -> None:
+    """Run the command line. A wrong result ends it with exit code 1; a refusal of the store or the system with 3.
+
+    SIGTERM ends it as Ctrl-C does, so that folders are removed.
+    """
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app(prog_name=name)
+    except WrongResult as error:
+        _end(f"{type(error).__name__}: {error}", WRONG)
+    except (StoreError, TooLittleSpace) as error:
+        _end(f"{type(error).__name__}: {error}", FAILED)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        _end(f"the system refused: {error.strerror or error}{where}", FAILED)
+    except (KeyboardInterrupt, SystemExit) as ended:
+        if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
+            raise
+        _end("interrupted", INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    """Once: a second one would interrupt the removal of the folders."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(TERMINATED)
+
+
+def _end(sentence: str, code: int) -> None:
+    messages_console().print(plain(sentence), style="red", highlight=False, soft_wrap=True)
+    sys.exit(code)

@@ -1,0 +1,130 @@
+"""Writes beside a reader that catches up with a backlog, with and without a read cache, and beside none (R25)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+
+from store import MessageStore, StoreConfig
+
+from ..machine.folders import drop_page_cache, sub_folder
+from ..machine.threads import run_together
+from ..machine.usage import cpu_seconds
+from ..report import figures as report
+from ..report import layers
+from ..report.figures import Figures
+from ..report.layers import Mark
+from ..report.progress import Run
+from ..workload.checker import WrongResult
+from ..workload.comparing import check_payloads
+from ..workload.memory import Memory
+from .experiment import by_turns
+from .load import Load, Writer
+
+FETCH_MESSAGES = 100
+RECENT_BYTES = 8 << 20
+READERS = ("no reader", "read cache off", "read cache on")
+
+
+@dataclass
+class Reader:
+    """Reads the backlog's queues by turns, at a pace."""
+
+    store: MessageStore
+    load: Load
+    next_offset: list[int]
+    ends: list[int]
+    messages: int = 0
+    kept: list[tuple[int, int, dict[int, bytes]]] = field(default_factory=list)
+
+    def warm_up(self) -> None:
+        """Read some of each queue, as fast as it goes."""
+        for queue in range(len(self.ends)):
+            until = min(self.ends[queue], self.next_offset[queue] + self.load.warm_messages)
+            while self.next_offset[queue] < until:
+                self._fetch(queue)
+        self.messages = 0
+
+    def run(self, over: threading.Event) -> None:
+        """Queue after queue, until the writer has finished."""
+        began, queues, per_s = time.perf_counter(), cycle(range(len(self.ends))), self.load.read_per_s
+        while not over.wait(max(0.0, began + self.messages / per_s - time.perf_counter())):
+            queue = next(queues)
+            if self.next_offset[queue] >= self.ends[queue]:
+                raise WrongResult("the backlog came to its end: make it larger, or the window shorter")
+            self._fetch(queue)
+
+    def _fetch(self, queue: int) -> None:
+        offset = self.next_offset[queue]
+        count = min(FETCH_MESSAGES, self.ends[queue] - offset)
+        found = self.store.get_range(*self.load.addresses[queue], offset, count)
+        if len(found) != count:
+            raise WrongResult(f"queue {queue}: {len(found)} of {count} messages came from offset {offset}")
+        self.kept.append((queue, offset, found))
+        self.next_offset[queue] = offset + count
+        self.messages += count
+
+    def compare(self) -> int:
+        """Compare all that was read; how many messages."""
+        content = self.load.content
+        return sum(check_payloads(content, queue, offset, found.values()) for queue, offset, found in self.kept)
+
+
+def measure(base: Path, load: Load, repeat: int, run: Run) -> list[Figures]:
+    """A row a way to read: medians over the rounds. Every window reads on where the last one of its kind stopped."""
+    with sub_folder(base, "catchup") as folder:
+        home = folder / "store"
+        with MessageStore.open(home, StoreConfig(recent_bytes=0)) as store:
+            ends = load.fill(store)
+        ways = {name: partial(_window, home, load, ends, [0] * load.queues, name, run) for name in READERS}
+        rounds = [
+            {name: _beside(name, figures, found["no reader"]) for name, figures in found.items()}
+            for found in by_turns(ways, repeat, run)
+        ]
+        with MessageStore.open(home, StoreConfig(recent_bytes=0)) as store:
+            run.checked(load.check_store(store, ends))
+    return list(report.median_of(rounds).values())
+
+
+def _window(home: Path, load: Load, ends: list[int], places: list[int], name: str, run: Run) -> Figures:
+    """One opening of the store: writes for `window_s`, and reads beside them unless there is no reader."""
+    cache_bytes = load.read_cache_bytes if name == "read cache on" else 0
+    memory = Memory(limit_bytes=0, recent_bytes=RECENT_BYTES, read_cache_bytes=cache_bytes)
+    drop_page_cache(home)
+    with MessageStore.open(home, load.config(memory, home)) as store:
+        writer, over = Writer(store, load), threading.Event()
+        reader = Reader(store, load, places, ends)
+        jobs: list[Callable[[], None]] = [writer.run]
+        if name != "no reader":
+            reader.warm_up()
+            jobs.append(partial(reader.run, over))
+        before, cpu_0 = Mark.now(store), cpu_seconds()
+        run_together(jobs, finished=over.set)
+        cpu_s, after = cpu_seconds() - cpu_0, Mark.now(store)
+    run.checked(reader.compare())
+    reads = layers.served(before, after)
+    latencies = np.array(writer.latencies_s) * 1e3
+    stats = after.stats["cache"]["reads"]
+    return {
+        "written_per_s": writer.messages / writer.seconds,
+        "p50_ms": float(np.percentile(latencies, 50)),
+        "p99_ms": float(np.percentile(latencies, 99)),
+        "read_per_s": reader.messages / writer.seconds,
+        "read_ahead_share": reads["layers"]["read cache"]["share"],
+        "device_share": reads["layers"]["device"]["share"],
+        **report.named(reads, ("device_reads", "device_mb", "kernel_read_mb")),
+        "read_mb": reader.messages * load.message_bytes / 1e6,
+        "wasted_messages": stats["wasted_messages"] if stats else 0,
+        "cpu_s": cpu_s,
+    }
+
+
+def _beside(name: str, figures: Figures, alone: Figures) -> Figures:
+    return {"reader": name, **figures, "writers_ratio": figures["written_per_s"] / alone["written_per_s"]}

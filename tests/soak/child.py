@@ -1,0 +1,273 @@
+"""The process of the soak that is killed and given faults: a random workload on one store.
+
+Each line of its output is a JSON list: ["open"], ["told", [queue, offset, seed, length], ..] as soon as these are
+acknowledged, ["error", stage, class, text], ["struck"] when a fault is met, ["read", messages] and ["end"].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import resource
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StoreFull, StorePoisoned
+from store.format import checksum64
+from store.testing import Fault
+
+from .disk import FaultyDisk
+
+TOPIC = "soak"
+QUEUE_COUNT = 12
+HEADER = struct.Struct("<IQI")  # queue, seed, length of the whole message
+BATCH_MESSAGES_MAX = 40
+PAUSE_S = 0.01  # after an error that may go away
+CLOCK_JUMP_S = 10**8
+
+Row = tuple[int, int, bytes]  # queue, seed, data
+
+
+def message(queue: int, seed: int, length: int) -> bytes:
+    """A message that says what it must be: of this queue, and every byte follows from the seed."""
+    length = max(length, HEADER.size)
+    word = struct.pack("<Q", checksum64(struct.pack("<Q", seed)))
+    return HEADER.pack(queue, seed, length) + (word * (length // 8 + 1))[: length - HEADER.size]
+
+
+def seed_of(queue: int, data: bytes) -> int | None:
+    """The seed of an unharmed message of this queue; None if it is anything else."""
+    if len(data) < HEADER.size:
+        return None
+    found, seed, length = HEADER.unpack_from(data)
+    return int(seed) if found == queue and data == message(queue, seed, length) else None
+
+
+@dataclass
+class Plan:
+    """One life of the child.
+
+    Attributes:
+        path: the store's folder.
+        seed: of everything that it does.
+        config: arguments of `StoreConfig`; those of its `CacheConfig` as a dict.
+        producers: threads that append, each by calls of all kinds.
+        readers: threads that read, each by calls of all kinds.
+        seconds: then it closes the store, if nobody kills it before.
+        disk_fault: arguments of `Fault`, for a disk that fails.
+        file_bytes: RLIMIT_FSIZE from the middle of the life on.
+        clock: the system's clock jumps back and forth.
+        label: what kind of life this is, for the summary.
+    """
+
+    path: str
+    seed: int
+    config: dict[str, Any]
+    producers: int = 4
+    readers: int = 1
+    seconds: float = 1.0
+    disk_fault: dict[str, Any] | None = None
+    file_bytes: int | None = None
+    clock: bool = False
+    label: str = "no fault"
+
+    def store_config(self) -> StoreConfig:
+        """The settings of the life's store."""
+        cache = self.config.get("cache")
+        return StoreConfig(**{**self.config, "cache": CacheConfig(**cache) if cache is not None else None})
+
+    def as_json(self) -> str:
+        """As the child's argument."""
+        return json.dumps(asdict(self))
+
+
+class Life:
+    """Carries out a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._saying = threading.Lock()
+        self._over = threading.Event()
+        self._reads = 0
+        self._failed: list[BaseException] = []
+
+    def say(self, *what: Any) -> None:
+        """Past every buffer: what was said before a kill has been said. The lock keeps lines whole."""
+        line = json.dumps(what).encode() + b"\n"
+        with self._saying:
+            while line:
+                line = line[os.write(1, line) :]
+
+    def complain(self, stage: str, error: BaseException) -> None:
+        """Tell of an error; whether it is one that may come here, the parent judges."""
+        self.say("error", stage, type(error).__name__, str(error))
+
+    def run(self) -> None:
+        """From opening to closing, or until killed."""
+        plan = self.plan
+        disk = None
+        if plan.disk_fault is not None:
+            disk = FaultyDisk(Fault(**plan.disk_fault), lambda: self.say("struck"))
+        if plan.clock:
+            _make_clock_jump(random.Random(plan.seed))
+        try:
+            store = MessageStore.open(plan.path, plan.store_config(), disk=disk)
+        except StoreError as error:
+            self.complain("open", error)
+            self.say("end")
+            return
+        self.say("open")
+        self._work(store)
+        self.say("read", self._reads)
+        store.close()
+        self.say("end")
+
+    def _work(self, store: MessageStore) -> None:
+        """All threads, for the plan's time."""
+        producers = [self._thread(self._produce, store, number) for number in range(self.plan.producers)]
+        readers = [self._thread(self._read, store, number) for number in range(self.plan.readers)]
+        self._over.wait(self.plan.seconds / 2)
+        if self.plan.file_bytes is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.plan.file_bytes, resource.RLIM_INFINITY))
+        self._over.wait(self.plan.seconds / 2)
+        self._over.set()
+        for thread in [*producers, *readers]:
+            thread.join()
+        if self._failed:
+            raise self._failed[0]
+
+    def _thread(self, work: Callable[[MessageStore, random.Random], None], store: MessageStore, number: int) -> Any:
+        chance = random.Random(f"{self.plan.seed}:{work.__name__}:{number}")
+
+        def run() -> None:
+            try:
+                while not self._over.is_set():
+                    work(store, chance)
+            except BaseException as error:  # no error of the store's: the child ends with its traceback
+                self._failed.append(error)
+                self._over.set()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    # -- appending ------------------------------------------------------------------------------------
+
+    def _produce(self, store: MessageStore, chance: random.Random) -> None:
+        """One call, or a few, of a random kind; after an error it does what its text says."""
+        ways: Sequence[Callable[[MessageStore, list[Row]], None]]
+        ways = (self._append, self._append, self._submit, self._append_batch, self._append_async, self._flush)
+        rows = [self._row(chance) for _ in range(chance.randrange(1, BATCH_MESSAGES_MAX))]
+        try:
+            chance.choice(ways)(store, rows)
+        except StoreFull as error:
+            self.complain("append", error)
+            time.sleep(PAUSE_S)
+        except StorePoisoned as error:
+            self.complain("append", error)
+            self._stay_poisoned(store, rows)
+            self._over.wait(self.plan.seconds)
+        except StoreError as error:
+            self.complain("append", error)
+
+    def _row(self, chance: random.Random) -> Row:
+        queue, seed = chance.randrange(QUEUE_COUNT), chance.getrandbits(63)
+        return queue, seed, message(queue, seed, int(2 ** chance.uniform(4, 13)))
+
+    def _stay_poisoned(self, store: MessageStore, rows: list[Row]) -> None:
+        """A failed write is never forgotten: nothing is accepted before the store was opened again."""
+        try:
+            self._append(store, rows[:1])
+        except StorePoisoned:
+            return
+        raise AssertionError("a poisoned store accepted a message")
+
+    def _told(self, rows: Sequence[Row], offsets: Sequence[int]) -> None:
+        told = [(queue, offset, seed, len(data)) for (queue, seed, data), offset in zip(rows, offsets, strict=True)]
+        self.say("told", *told)
+
+    def _append(self, store: MessageStore, rows: list[Row]) -> None:
+        for row in rows[:4]:
+            self._told([row], [store.append(TOPIC, row[0], row[2])])
+
+    def _submit(self, store: MessageStore, rows: list[Row]) -> None:
+        tickets = [store.submit(TOPIC, queue, data, key=b"k") for queue, _, data in rows]
+        for row, ticket in zip(rows, tickets, strict=True):
+            self._told([row], [ticket.result()])
+
+    def _append_batch(self, store: MessageStore, rows: list[Row]) -> None:
+        offsets = store.append_batch([(TOPIC, queue, data) for queue, _, data in rows])
+        self._told(rows, [int(offset) for offset in offsets])
+
+    def _append_async(self, store: MessageStore, rows: list[Row]) -> None:
+        async def together() -> list[int]:
+            return await asyncio.gather(*(store.append_async(TOPIC, queue, data) for queue, _, data in rows))
+
+        self._told(rows, asyncio.run(together()))
+
+    def _flush(self, store: MessageStore, _rows: list[Row]) -> None:
+        store.flush()
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def _read(self, store: MessageStore, chance: random.Random) -> None:
+        """Messages from a random place on, by a random call: unharmed, and of the queue that was asked for."""
+        queue, count = chance.randrange(QUEUE_COUNT), chance.randrange(1, 200)
+        found: list[tuple[int, bytes]]
+        try:
+            first, end = store.queue_bounds(TOPIC, queue)
+            at = chance.randint(first, end)
+            way = chance.randrange(20)
+            if way < 7:
+                found = [(queue, one.data) for one in store.read(TOPIC, queue, at, count)]
+            elif way < 13:
+                found = [(queue, bytes(data)) for data in store.read_batch(TOPIC, queue, at, count).payloads()]
+            elif way < 19:
+                found = [(queue, data) for data in store.get_range(TOPIC, queue, at, count).values()]
+            else:
+                found = [
+                    (batch.queue_id(index), bytes(batch.payload(index)))
+                    for batch in store.scan()
+                    for index in range(len(batch))
+                ]
+        except OffsetOutOfRange:
+            return  # retention was quicker
+        except StoreError as error:
+            self.complain("read", error)
+            time.sleep(PAUSE_S)
+            return
+        for owner, data in found:
+            assert seed_of(owner, data) is not None, f"a read of queue {owner} gave something else"
+        self._reads += len(found)
+
+
+def _make_clock_jump(chance: random.Random) -> None:
+    """The system's clock jumps by up to three years, at every look."""
+    real = time.time_ns
+
+    def jumping() -> int:
+        return real() + chance.randint(-CLOCK_JUMP_S, CLOCK_JUMP_S) * 1_000_000_000
+
+    time.time_ns = jumping
+
+
+def main() -> None:
+    """The child."""
+    plan = Plan(**json.loads(sys.argv[1]))
+    try:
+        Life(plan).run()
+    except BrokenPipeError:
+        sys.exit(0)  # whoever started this has gone
+
+
+if __name__ == "__main__":
+    main()

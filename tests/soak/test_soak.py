@@ -1,0 +1,152 @@
+"""The soak in its short form, and that it sees what it is there to see."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import MessageStore, StoreConfig
+from tests.seeds import draw_seed
+
+from . import run as soak
+from .__main__ import main
+from .child import QUEUE_COUNT, TOPIC, Plan, message, seed_of
+from .ledger import Ledger, Violation
+from .plan import DISK_KINDS, KINDS, draw
+
+LONG_S = 100.0
+SMALL = StoreConfig(segment_bytes=64 << 10, recent_bytes=0)
+
+
+def test_short_soak_tries_every_kind_and_finds_nothing(tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "out.json"
+    assert main(["--short", "--seed", "7", "--dir", str(runs), "--json", str(out)]) == 0
+    assert list(runs.iterdir()) == []
+    figures: dict[str, Any] = json.loads(out.read_text())
+    assert figures["violations"] == []
+    assert {label.split(":")[0] for label in figures["lives"]} == set(KINDS)
+    assert figures["cycles"] == figures["kills"] + figures["closes"] >= len(KINDS)
+    assert figures["acknowledged"] > 0
+    assert figures["checked"] > 0
+    assert figures["seed"] == 7
+    assert len(figures["seeds"]) == figures["stores"]
+
+
+def test_violation_ends_the_soak_with_exit_code_1_and_keeps_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_ledger: Ledger, **_how: object) -> int:
+        raise Violation("planted")
+
+    monkeypatch.setattr(Ledger, "check", broken)
+    assert main(["--short", "--seed", "7", "--dir", str(tmp_path)]) == 1
+    assert "Violation: planted" in " ".join(capsys.readouterr().out.split())
+    assert [path.name.split("-")[-1] for path in tmp_path.iterdir()] == ["violation"]
+
+
+def test_child_that_ends_by_an_error_of_its_own_is_a_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw_for_good(*given: Any) -> tuple[Plan, float | None]:
+        """As drawn, but a child with a broken disk lives until it meets the fault: then its parent ends it."""
+        plan, kill_after = draw(*given)
+        if plan.disk_fault is None:
+            return plan, kill_after
+        return replace(plan, seconds=LONG_S, disk_fault={**plan.disk_fault, "for_good": True}), None
+
+    monkeypatch.setattr(soak, "draw", draw_for_good)
+    monkeypatch.setattr(soak, "STUCK_S", 2 * LONG_S)
+    monkeypatch.setattr(soak, "DOCUMENTED", {})
+    monkeypatch.setattr("tests.soak.plan.DISK_KINDS", {"create": 1})  # the first file that is made
+    tally = soak.run(tmp_path / "base", minutes=0, seed=1, life_s=0.3)
+    assert len(tally.violations) == 1
+    assert "raised Store" in tally.violations[0]
+
+
+# -- the ledger ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A store with five messages in a queue, all noted."""
+    made = Ledger(tmp_path / "store")
+    with MessageStore.open(made.path, SMALL) as store:
+        for seed in range(5):
+            made.note(2, store.append(TOPIC, 2, message(2, seed, 100)), seed)
+    return made
+
+
+def test_ledger_finds_all_that_was_acknowledged(ledger: Ledger) -> None:
+    assert ledger.check(retention=False) == 5
+    assert ledger.acknowledged == 5
+
+
+def test_ledger_misses_a_lost_message(ledger: Ledger) -> None:
+    ledger.note(2, 5, 99)
+    with pytest.raises(Violation, match="5 was acknowledged"):
+        ledger.check(retention=False)
+
+
+def test_ledger_refuses_an_offset_that_was_given_twice(ledger: Ledger) -> None:
+    with pytest.raises(Violation, match="twice"):
+        ledger.note(2, 4, 99)
+
+
+def test_ledger_sees_another_message_in_the_place_of_one(ledger: Ledger) -> None:
+    with MessageStore.open(ledger.path, SMALL) as store:
+        store.append(TOPIC, 2, message(2, 6, 100))
+    ledger.note(2, 5, 7)
+    with pytest.raises(Violation, match="other bytes"):
+        ledger.check(retention=False)
+
+
+def test_ledger_sees_a_message_of_another_queue(ledger: Ledger) -> None:
+    with MessageStore.open(ledger.path, SMALL) as store:
+        store.append(TOPIC, 2, message(3, 6, 100))
+    with pytest.raises(Violation, match="other bytes"):
+        ledger.check(retention=False)
+
+
+def test_ledger_sees_messages_that_went_without_retention(tmp_path: Path) -> None:
+    made = Ledger(tmp_path / "store")
+    with MessageStore.open(made.path, StoreConfig(segment_bytes=64 << 10, retention_bytes=64 << 10)) as store:
+        for seed in range(100):
+            made.note(0, store.append(TOPIC, 0, message(0, seed, 5000)), seed)
+    with MessageStore.open(made.path, StoreConfig(segment_bytes=64 << 10, retention_bytes=64 << 10)) as store:
+        for seed in range(100, 200):
+            made.note(0, store.append(TOPIC, 0, message(0, seed, 5000)), seed)
+        removed = store.queue_bounds(TOPIC, 0)[0]
+    if removed:  # in the background: it may not have come to it
+        with pytest.raises(Violation, match="begins at"):
+            made.check(retention=False)
+    assert made.check(retention=True) <= 200 - removed
+
+
+# -- messages and plans -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [0, 16, 17, 100, 5000])
+def test_message_says_what_it_is_and_any_change_is_seen(length: int) -> None:
+    data = message(3, 12345, length)
+    assert seed_of(3, data) == 12345
+    assert seed_of(4, data) is None
+    assert seed_of(3, data[:-1]) is None
+    for at in {0, len(data) // 2, len(data) - 1}:
+        assert seed_of(3, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) != 12345
+
+
+def test_same_seed_draws_the_same_plans_and_all_kinds_come_up() -> None:
+    seed = draw_seed()
+    first, second = random.Random(seed), random.Random(seed)
+    plans = [draw(first, "p", 1, number, 1.0) for number in range(400)]
+    assert plans == [draw(second, "p", 1, number, 1.0) for number in range(400)]
+    drawn = {plan.disk_fault["kind"] for plan, _ in plans if plan.disk_fault is not None}
+    assert drawn == set(DISK_KINDS)
+    for plan, _ in plans:
+        plan.store_config()
+    assert {plan.config["cache"] is None for plan, _ in plans} == {True, False}
+    assert {plan.config["read_cache_bytes"] > 0 for plan, _ in plans} == {True, False}
+    assert QUEUE_COUNT > 1
