@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -249,3 +250,10 @@ def test_it_is_a_dict_that_may_forget(
         cache.release(stream, newest[stream] + 1)
     cache.settle()
     assert cache.space.free == cache.space.blocks and cache.used_bytes == 0
+
+
+def test_columns_of_any_integers_become_those_of_a_batch() -> None:
+    batch = Batch.of(np.zeros(2, np.uint8), np.array([3, 4], np.uint32), np.full(2, 2, np.uint16), b"abcd", tags=[1, 2])
+    columns = (batch.streams, batch.offsets, batch.lengths, batch.starts, batch.tags)
+    assert {column.dtype for column in columns} == {np.dtype(np.int64)}
+    assert batch.starts.tolist() == [0, 2]

@@ -87,6 +87,19 @@ def test_a_scan_of_everything_does_not_push_out_the_hot_set() -> None:
     assert device.reads == reads
 
 
+def test_what_was_pushed_out_lately_is_protected_when_it_is_read_again() -> None:
+    """One block a stream, and eight blocks: of those that were pushed out, the newest eight are remembered."""
+    device, cache = Device(8), ReadCache([HeapTier(8 * BLOCK)], BLOCK)
+    for stream in range(20):
+        read_checked(cache, device, stream, 0, 8)
+    assert (cache.stats()["runs"], cache.stats()["protected_runs"]) == (8, 0)
+    read_checked(cache, device, 0, 0, 8)  # too long ago
+    assert cache.stats()["protected_runs"] == 0
+    for number, stream in enumerate((11, 10), 1):
+        read_checked(cache, device, stream, 0, 8)
+        assert cache.stats()["protected_runs"] == number
+
+
 def test_a_new_hot_set_takes_over_from_an_old_one() -> None:
     device, cache = Device(64), ReadCache([OffHeapTier(2 << 20)], BLOCK)
     for hot in (range(40), range(100, 140)):

@@ -12,6 +12,7 @@ import os
 import selectors
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,9 @@ def _child(
     os.environ["PYTHONPATH"] = str(tree)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
+    scratch = tree.parent / f"{tree.name}-scratch"  # what a test that is ended leaves goes with the trees
+    scratch.mkdir(exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
     os.chdir(tree)
     sys.path.insert(0, str(tree))
     forget(("store", "cache", "perf", "tests"))
