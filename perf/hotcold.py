@@ -86,8 +86,9 @@ class Options:
         """Free space that a run takes at most: the segments with those made ahead, or the references' files, which are
         gone before and come after."""
         config = self.config(Path())
-        store_bytes = int(self.log_bytes) + config.lanes * SPARE_SEGMENTS * config.segment_bytes
-        raw_bytes = config.lanes * min(self.reference_file_bytes, RAW_FILE_BYTES)
+        lanes = config.lanes or 1
+        store_bytes = int(self.log_bytes) + lanes * SPARE_SEGMENTS * config.segment_bytes
+        raw_bytes = lanes * min(self.reference_file_bytes, RAW_FILE_BYTES)
         return max(store_bytes + self.memory.private_file_bytes, raw_bytes, self.reference_file_bytes)
 
     def as_dict(self, config: StoreConfig) -> Figures:

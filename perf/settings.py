@@ -25,6 +25,6 @@ def prewritten(size_bytes: float, settings: Mapping[str, Any] | None = None) -> 
     """
     given = dict(settings or {})
     default = StoreConfig()
-    a_lane = round_up(int(size_bytes) // given.get("lanes", default.lanes))
+    a_lane = round_up(int(size_bytes) // given.get("lanes", 1))
     segment = max(SEGMENT_BYTES_MIN, min(default.segment_bytes, a_lane))
     return {"prewrite_bytes": int(size_bytes), "segment_bytes": segment, **given}

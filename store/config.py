@@ -37,8 +37,9 @@ class StoreConfig:
     """Settings of one opened store. What cannot be raises InvalidConfig.
 
     Attributes:
-        lanes: append logs with a flusher of their own (R1). Fixed when the folder is created; a folder
-            that exists keeps its number, and the `config` of the opened store says that one.
+        lanes: append logs with a flusher of their own (R1). Fixed when the folder is created: any other number is
+            then InvalidConfig. None takes what the folder has, 1 in a new one; the `config` of the opened store says
+            which.
         durability: "force": an answer means forced to the device, so it survives a power cut.
             "os": an answer means handed to the kernel: it survives the death of the process, and a power
             cut may take what was appended in the last `flush_interval_ms`.
@@ -68,7 +69,7 @@ class StoreConfig:
         read_cache_bytes: memory of the read cache with its own read-ahead (R22). 0 leaves both to the page cache.
     """
 
-    lanes: int = 1
+    lanes: int | None = None
     durability: Durability = "force"
     flush_interval_ms: int = 1_000
     alignment: Alignment = "adaptive"
@@ -87,7 +88,8 @@ class StoreConfig:
     read_cache_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self._integer("lanes", 1, MAX_LANES)
+        if self.lanes is not None:
+            self._integer("lanes", 1, MAX_LANES)
         self._integer("flush_interval_ms", 1, 86_400_000)
         self._integer("segment_bytes", 64 * KIB, (1 << 32) - MIB)
         self._integer("prewrite_bytes", 0, 1 << 50)

@@ -6,16 +6,21 @@ and reorders what was not forced, or fails at the Nth call.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from .descriptor import open_descriptor
+
 Buffer = bytes | bytearray | memoryview
 RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)  # 0 where it is missing: then a force follows the write
+# What a kernel, file system or sandbox answers to a call, or a flag of one, that it does not have. Nothing was done.
+REFUSED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM})
 
 
 class LogFile(Protocol):
@@ -41,6 +46,9 @@ class LogFile(Protocol):
     def size(self) -> int:
         """Length of the file in bytes."""
 
+    def is_in_place(self) -> bool:
+        """True if the path that the file was opened by still leads to it."""
+
     def truncate(self, size: int) -> None:
         """Cut or grow the file to `size` bytes."""
 
@@ -61,7 +69,7 @@ class Disk(Protocol):
         """Names in a folder, sorted; none if there is no such folder."""
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder and its parents durably; an existing one is fine."""
+        """Make a folder and its parents durably; one that exists is made durable, with its parents."""
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename within a folder; not durable before `force_folder`."""
@@ -88,45 +96,76 @@ def takes_direct(disk: Disk, path: Path) -> bool:
         file.close()
 
 
+@contextlib.contextmanager
+def _refusable() -> Iterator[None]:
+    """Go on behind the block if the system refuses a call of it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+
+
 class OsFile:
     """A `LogFile` of the operating system, with O_DIRECT where the file system takes it."""
 
     _fd = -1
+    _force_flag = RWF_DSYNC  # 0 once the system has refused it
 
     def __init__(self, path: Path, *, create: bool, direct: bool, write: bool = True) -> None:
         self.path = path
         flags = os.O_RDWR if write else os.O_RDONLY
-        flags |= os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags |= os.O_CREAT if create else 0
         self.direct = direct and hasattr(os, "O_DIRECT")
         if self.direct:
             try:
-                self._fd = os.open(path, flags | os.O_DIRECT, 0o644)
+                self._owner = open_descriptor(path, flags | os.O_DIRECT)
             except OSError as error:
-                if error.errno != errno.EINVAL:
+                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                     raise
                 self.direct = False
         if not self.direct:
-            self._fd = os.open(path, flags, 0o644)
+            self._owner = open_descriptor(path, flags)
+        self._fd = self._owner.fileno()
 
     def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
         total = sum(map(len, parts))
         # One system call in place of two: each return from the kernel waits for the interpreter lock.
-        flags = RWF_DSYNC if force else 0
+        flags = self._force_flag if force else 0
         direct = self.direct  # as of now: another thread may leave it during the call
         try:
             done = os.pwritev(self._fd, parts, position, flags)
         except OSError as error:
-            if error.errno != errno.EINVAL or not direct:
+            if error.errno not in REFUSED:
                 raise
-            # Some file systems take the flag at open and refuse it at the first write; nothing was written.
-            self._leave_direct()
-            done = os.pwritev(self._fd, parts, position, flags)
+            done, flags = self._write_plainly(error, parts, position, flags, direct=direct)
         if done < total:
             while done < total:
                 done += self._write_rest(parts, position, done)
             flags = 0
         if force and not flags:
             self.force()
+
+    def _write_plainly(
+        self, refusal: OSError, parts: Sequence[Buffer], position: int, flags: int, *, direct: bool
+    ) -> tuple[int, int]:
+        """Write without what the system may have refused, one thing after the other: the bytes that it took, and the
+        flags that it took them with. Nothing of what was refused was written.
+        """
+        if direct and refusal.errno == errno.EINVAL:
+            # Some file systems take O_DIRECT at open and refuse it at the first write.
+            self._leave_direct()
+            with _refusable():
+                return os.pwritev(self._fd, parts, position, flags), flags
+        if flags:
+            with _refusable():
+                done = os.pwritev(self._fd, parts, position)
+                self._force_flag = 0
+                return done, 0
+        self._leave_direct()
+        done = os.pwrite(self._fd, b"".join(parts), position)  # Python's pwritev is the call with flags in any case
+        self._force_flag = 0
+        return done, 0
 
     def _write_rest(self, parts: Sequence[Buffer], position: int, done: int) -> int:
         """Write on after a short write; the kernel then says why it was short, if there is a reason."""
@@ -138,12 +177,9 @@ class OsFile:
         return count
 
     def _leave_direct(self) -> None:
-        if not self.direct:
-            return
-        fd = os.open(f"/proc/self/fd/{self._fd}", fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_ACCMODE | os.O_CLOEXEC)
-        os.dup2(fd, self._fd, inheritable=False)
-        os.close(fd)
-        self.direct = False
+        if self.direct:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
+            self.direct = False
 
     def force(self) -> None:
         os.fdatasync(self._fd)
@@ -175,11 +211,13 @@ class OsFile:
 
     def will_need(self, position: int, size: int) -> None:
         """Ask the kernel to bring a range into the page cache; it does so beside us."""
-        os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
+        with contextlib.suppress(OSError):  # a hint
+            os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
 
     def drop_cached(self, position: int, size: int) -> None:
         """Tell the kernel that a range is not needed in the page cache (R24)."""
-        os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_DONTNEED)
+        with contextlib.suppress(OSError):  # a hint
+            os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_DONTNEED)
 
     def fileno(self) -> int:
         """The file descriptor, for mapping."""
@@ -188,24 +226,29 @@ class OsFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def is_in_place(self) -> bool:
+        mine = os.fstat(self._fd)
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
     def reserve(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+        with _refusable():  # then the zeros that are written next take the space
+            os.posix_fallocate(self._fd, 0, size)
 
     def sequential(self) -> OsFile:
         """The same file opened once more, past the page cache where possible; also after a rename."""
         return OsFile(Path(f"/proc/self/fd/{self._fd}"), create=False, direct=True, write=False)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __del__(self) -> None:
-        # Readers may still be inside a call: the descriptor goes when the last of them lets go of the file.
-        self.close()
+        # Where it is not called, the owner does it: when the last reader who is inside a call lets go of the file.
+        self._fd = -1
+        self._owner.close()
 
 
 class OsDisk:
@@ -225,6 +268,10 @@ class OsDisk:
         folder.mkdir(parents=True, exist_ok=True)
         for path in missing:
             self.force_folder(path.parent)
+        if not missing:  # its maker may have died before it forced the names on the way
+            for path in folder.parents:
+                with contextlib.suppress(PermissionError):  # one that only its owner may read is not of our making
+                    self.force_folder(path)
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
@@ -233,11 +280,11 @@ class OsDisk:
         os.unlink(path)
 
     def force_folder(self, folder: Path) -> None:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        owner = open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            os.fsync(owner.fileno())
         finally:
-            os.close(fd)
+            owner.close()
 
 
 class ReadingDisk(OsDisk):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from cache import MessageCache
 
+from .background import Background
 from .feed import Fed, LaneFeed
 from .lane import Lane
 
@@ -38,7 +39,7 @@ class Feeder:
         self._wake = threading.Event()
         self._asleep = self._closing = False
         self.missed_messages = 0
-        self._thread = threading.Thread(target=self._run, name="stratalog-cache", daemon=True)
+        self._thread = Background(self._run, "stratalog-cache")
 
     def start(self) -> None:
         """Start the thread."""
@@ -60,8 +61,7 @@ class Feeder:
         """End the thread; what it did not get to stays uncached. No lane is followed any longer."""
         self._closing = True
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
         self._stop_feeds()
 
     def _stop_feeds(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from .background import Background
 from .errors import StoreError, StoreFull
 from .lane import Lane
 from .queue import Batch, RequestQueue
@@ -43,8 +44,7 @@ class Flusher:
         self._building = threading.Lock()
         self.ended = False
         self._threads = [
-            threading.Thread(target=self._run, name=f"stratalog-lane-{lane.index}-{i}", daemon=True)
-            for i in range(threads)
+            Background(self._run, f"stratalog-lane-{lane.index}-{i}") for i in range(threads)
         ]
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class Flusher:
             thread.start()
 
     def join(self) -> None:
-        """Wait for the threads; the queue must be closed."""
+        """Wait for the threads; the queue must be closed. Again is fine."""
         for thread in self._threads:
             thread.join()
 

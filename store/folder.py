@@ -6,12 +6,15 @@ import errno
 import fcntl
 import os
 import secrets
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .descriptor import Descriptor, open_descriptor
 from .disk import Disk
 from .errors import StoreCorrupt, StoreLocked, StoreUnusable
 from .format import BLOCK_BYTES, StoreHeader, lane_name
+from .system import check_system
 
 STORE_FILE = "STORE"
 LOCK_FILE = "LOCK"
@@ -19,57 +22,102 @@ QUARANTINE = "quarantine"
 _OURS = frozenset({STORE_FILE, STORE_FILE + ".new", LOCK_FILE, QUARANTINE})
 
 
-class FolderLock:
-    """The lock of a folder, held until `release`. It ends with the process, however that ends.
+def fixed_path(path: str | Path) -> Path:
+    """The path as it leads now: absolute, and through no link. Raises StoreUnusable.
 
-    Who only looks at the folder need not be allowed to write the file: to be locked it only has to be open. The
-    process's number is then not noted in it.
+    All files are opened by paths below it, so a change of the working directory or of a link changes nothing for them.
+    """
+    try:
+        fixed = Path(os.path.realpath(path))
+    except (OSError, ValueError) as error:
+        raise StoreUnusable(f"{str(path)!r} cannot be used as a store: {error}") from error
+    return path if isinstance(path, Path) and path == fixed else fixed
+
+
+class FolderLock:
+    """The lock of a folder, from `take` to `release`. It ends with the process, however that ends.
+
+    It is made before it is taken, so whoever ends an opening has it, at whatever moment that was interrupted. Where it
+    is dropped, it is released.
     """
 
-    def __init__(self, folder: Path, *, only_look: bool = False) -> None:
-        path, self._pid = folder / LOCK_FILE, os.getpid()
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pid = os.getpid()
+        self._owner: Descriptor | None = None
+
+    def take(self, *, only_look: bool = False) -> None:
+        """Lock the folder. Raises StoreLocked or OSError.
+
+        To look at a folder one need not be allowed to write the file: to be locked it only has to be open. The
+        process's number is then not noted in it.
+        """
+        path = self._folder / LOCK_FILE
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._owner = open_descriptor(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if not only_look or error.errno not in (errno.EROFS, errno.EACCES) or not path.exists():
                 raise
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._owner = open_descriptor(path, os.O_RDONLY)
+        number = self._owner.fileno()
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with suppress(OSError):  # a note for who finds it locked, which a full or read-only disk need not take
-                os.ftruncate(self._fd, 0)
-                os.pwrite(self._fd, f"{self._pid}\n".encode(), 0)
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._fd, 64, 0).decode(errors="replace").strip() or "unknown"
-            os.close(self._fd)
+            holder = os.pread(number, 64, 0).decode(errors="replace").strip() or "unknown"
+            self._owner.close()
             raise StoreLocked(
-                f"{folder} is open already (by process {holder}); one process and one store object at a time. "
+                f"{self._folder} is open already (by process {holder}); one process and one store object at a time. "
                 f"Close that one first."
             ) from None
-        except BaseException:
-            os.close(self._fd)
+        except OSError:
+            self._owner.close()
             raise
+        with suppress(OSError):  # a note for who finds it locked, which a full or read-only disk need not take
+            os.ftruncate(number, 0)
+            os.pwrite(number, f"{self._pid}\n".encode(), 0)
+
+    @property
+    def held(self) -> bool:
+        """True from `take` to `release`."""
+        return self._owner is not None and not self._owner.closed
+
+    def is_in_place(self) -> bool:
+        """True if the folder's path still leads to the folder that is locked, and the lock is one for others."""
+        owner = self._owner
+        if owner is None or owner.closed:
+            return False
+        mine = os.fstat(owner.fileno())
+        try:
+            there = os.stat(self._folder / LOCK_FILE)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
     def release(self) -> None:
-        """Let others open the folder.
+        """Let others open the folder. When it was interrupted, call it again.
 
         The lock itself is given back, and not only our descriptor: a child that was forked meanwhile has a copy of it.
         In such a child it is the parent's, and only the copy goes.
         """
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
+        owner = self._owner
+        if owner is not None and not owner.closed:
             try:
                 if os.getpid() == self._pid:
-                    fcntl.flock(fd, fcntl.LOCK_UN)
+                    fcntl.flock(owner.fileno(), fcntl.LOCK_UN)
             finally:
-                os.close(fd)
+                owner.close()
+
+    def __del__(self) -> None:
+        self.release()
 
 
-def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock:
-    """Make the folder if need be, and lock it. Without `create`, the folder is only looked at.
+def enter_folder(disk: Disk, folder: Path, lock: FolderLock, *, create: bool = True) -> None:
+    """Make the folder if need be, and take its lock. Without `create`, the folder is only looked at.
 
-    Raises StoreUnusable if it cannot be a store's folder, StoreLocked if it is open.
+    Raises StoreUnusable if it cannot be a store's folder, StoreLocked if it is open. The lock may be taken all the
+    same: the caller releases it.
     """
+    check_system()
     try:
         if not folder.exists():
             if not create:
@@ -78,16 +126,25 @@ def enter_folder(disk: Disk, folder: Path, *, create: bool = True) -> FolderLock
         if not folder.is_dir():
             raise StoreUnusable(f"{folder} is not a folder; give the path of a folder")
         # Whoever has the lock may be making the store just now: then its names are not judged by halves.
-        lock = FolderLock(folder, only_look=not create) if (folder / LOCK_FILE).exists() else None
-        with ExitStack() as undo:
-            if lock is not None:
-                undo.callback(lock.release)
-            _check_names(disk, folder, create=create)
-            undo.pop_all()
-        return lock or FolderLock(folder, only_look=not create)
+        if (folder / LOCK_FILE).exists():
+            lock.take(only_look=not create)
+        _check_names(disk, folder, create=create)
+        if not lock.held:
+            lock.take(only_look=not create)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StoreUnusable(f"{folder} cannot be used as a store: {reason}") from error
+
+
+@contextmanager
+def looking_at(disk: Disk, folder: Path) -> Iterator[None]:
+    """Hold the lock of a closed store's folder while it is looked at. Raises StoreUnusable, StoreLocked."""
+    lock = FolderLock(folder)
+    try:
+        enter_folder(disk, folder, lock, create=False)
+        yield
+    finally:
+        lock.release()
 
 
 def _check_names(disk: Disk, folder: Path, *, create: bool) -> None:
@@ -130,6 +187,7 @@ def read_header(disk: Disk, folder: Path) -> StoreHeader | None:
 
 def create_store(disk: Disk, folder: Path, lanes: int) -> StoreHeader:
     """Make a new store of the folder. The name of its header comes last: with it there is a store."""
+    disk.make_folder(folder)  # it may be there, and its name not yet be durable
     for lane in range(lanes):
         disk.make_folder(folder / lane_name(lane))
     header = StoreHeader(secrets.token_bytes(16), lanes)

@@ -1,32 +1,40 @@
-"""What becomes of open stores in a forked child (also that of multiprocessing's "fork").
+"""What becomes of open stores when the process forks (also by multiprocessing's "fork"), and when it ends.
 
 The child has copies of the objects, but not their threads, and their files are the parent's: whatever it did with
 them would be missing or would harm the parent's log. So its copies are closed, and say why.
+
+At the end of the interpreter the stores that are still open are closed. It is the moment when all threads but the
+daemons have ended, and the daemons, which the store's are, still run.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import weakref
+from contextlib import ExitStack
 from typing import Protocol
 
 
-class Forkable(Protocol):
-    """Something that has to know that it is in a child now."""
+class Watched(Protocol):
+    """Something that has to know that it is in a child now, or that the interpreter ends."""
 
     def _after_fork(self) -> None:
         """Called in the child, in the only thread that it has."""
 
+    def _at_exit(self) -> None:
+        """Called in the main thread, before the other ones are stopped."""
 
-_OPEN: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+_OPEN: weakref.WeakSet[Watched] = weakref.WeakSet()
 
 
-def watch(store: Forkable) -> None:
-    """Tell a store of forks from now on."""
+def watch(store: Watched) -> None:
+    """Tell a store of forks and of the end from now on."""
     _OPEN.add(store)
 
 
-def forget(store: Forkable) -> None:
+def forget(store: Watched) -> None:
     """It was closed."""
     _OPEN.discard(store)
 
@@ -37,4 +45,11 @@ def _after_fork() -> None:
     _OPEN.clear()
 
 
+def _at_exit() -> None:
+    with ExitStack() as stack:  # each has its turn, whatever the others raise
+        for store in list(_OPEN):
+            stack.callback(store._at_exit)
+
+
+atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_after_fork)

@@ -14,7 +14,7 @@ from cache import plan_memory
 
 from .disk import Disk, LogFile, ReadingDisk
 from .errors import StoreCorrupt
-from .folder import enter_folder, read_header
+from .folder import fixed_path, looking_at, read_header
 from .footer import Footer
 from .format import (
     BLOCK_BYTES,
@@ -101,14 +101,11 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
     Raises StoreUnusable if the folder is no store, StoreLocked if it is open, StoreCorrupt if the STORE
     file is damaged.
     """
-    folder, disk = Path(path), ReadingDisk()
-    lock = enter_folder(disk, folder, create=False)
-    try:
+    folder, disk = fixed_path(path), ReadingDisk()
+    with looking_at(disk, folder):
         header = read_header(disk, folder)
-        assert header is not None, "enter_folder has seen it"
+        assert header is not None, "the folder was looked at"
         return _describe(disk, folder, header)
-    finally:
-        lock.release()
 
 
 def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:

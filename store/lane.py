@@ -160,8 +160,7 @@ class Lane:
         base, start, count = self.segment.base, self.tail, len(datas)
         payload = start + FRAME_HEADER_BYTES + len(columns.packed)
         end = payload + payload_bytes
-        self.ring.reserve(align_up(end))
-        assert self.ring.low <= self.durable, "the ring is too small for the writes in flight"
+        self._reserve(align_up(end))
         flags, whole = columns.flags, 0
         if count and payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
             datas = [b"".join(datas)]  # a copy more, and a call less for each message
@@ -184,6 +183,12 @@ class Lane:
             self._report_at = end + PROGRESS_BYTES
             self._on_progress()
         return list(accumulate(sizes, initial=payload))
+
+    def _reserve(self, end: int) -> None:
+        """Make room in the ring up to a lane position. Raises RuntimeError where bytes in flight would be lost."""
+        if end - self.ring.size_bytes > self.durable:
+            raise RuntimeError("the ring is too small for the writes in flight")
+        self.ring.reserve(end)
 
     def wants_mark(self) -> bool:
         """True if the lane is quiet and its newest frames are vouched for by no mark on disk."""
@@ -226,7 +231,7 @@ class Lane:
     def begin(self, segment: Segment) -> None:
         """Go on in a fresh segment. Its header goes to disk with the first frames: no force of its own."""
         segment.base = self.tail
-        self.ring.reserve(self.tail + DATA_START)
+        self._reserve(self.tail + DATA_START)
         header = segment.header.pack()
         self.ring.fill(self.tail, [header, bytes(DATA_START - len(header))], DATA_START)
         self.chain = segment.header.chain
@@ -297,23 +302,24 @@ class Lane:
             )
             high = align_up(self.tail) if pad else align_down(self.tail)
             if high > self.issued:
-                self._planned.append(self._plan_up_to(self.segment, high, force=barrier))
+                self._planned.append(self._plan_up_to(self.segment, high, force=barrier, looks=barrier))
         elif barrier and self.segment is not None:
-            self._planned.append(Write(self.segment, [], self.issued, self.issued, force=True, earlier=self._lazy))
+            at = self.issued
+            self._planned.append(Write(self.segment, [], at, at, force=True, earlier=self._lazy, looks=True))
         planned, self._planned = self._planned, []
         self.under_way.add_writes(planned)
         return planned
 
-    def _plan_up_to(self, segment: Segment, high: int, *, force: bool) -> Write:
+    def _plan_up_to(self, segment: Segment, high: int, *, force: bool, looks: bool = False) -> Write:
         """A write of everything that is not yet issued, up to the boundary `high`, padded if beyond it."""
         if high > self.tail:
-            self.ring.reserve(high)
+            self._reserve(high)
             self.ring.zero(self.tail, high)
             self.counters.padding_bytes += high - self.tail
             self.tail = high
         force = force or not self._lazy
         parts = self.ring.parts(self.issued, high)
-        write = Write(segment, parts, self.issued, high, force=force, earlier=self._lazy)
+        write = Write(segment, parts, self.issued, high, force=force, earlier=self._lazy, looks=looks)
         self.counters.written_bytes += high - self.issued
         self.counters.writes += 1
         self.counters.forces += force

@@ -32,6 +32,7 @@ class UnderWay:
 
     def __init__(self, counters: Counters) -> None:
         self.durable = 0
+        self.forced = 0  # the lane position up to which all was forced: with "os" it is behind `durable`
         self.forced_mark = (0, 0)  # (sequence, position in that segment)
         self.poison: StorePoisoned | None = None
         self._whole = (0, 0)  # what the mark becomes with the next force
@@ -47,7 +48,7 @@ class UnderWay:
 
     def resume(self, position: int, mark: tuple[int, int]) -> None:
         """All below `position` is durable, and what `mark` says."""
-        self.durable = position
+        self.durable = self.forced = position
         self.forced_mark = self._whole = mark
 
     def add_frame(self, frame: Pending) -> None:
@@ -104,6 +105,7 @@ class UnderWay:
             self._whole = (write.segment.sequence, whole_end - write.segment.base)
         if write.force:
             self.forced_mark = self._whole
+            self.forced = self.durable
         return cost
 
     def _show(self, frame: Pending, count: int, shown: list[Shown]) -> None:

@@ -1,6 +1,7 @@
 """What is done in the background: segments made ahead (R7), full ones sealed, old ones removed, "os" forces.
 
-One thread for the whole store, woken by what there is to do and otherwise twice a second.
+Two threads for the whole store, woken by what there is to do and otherwise twice a second: one makes spares, which
+may take seconds, and the other does all the rest, so neither waits for the other.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from .background import Background
 from .config import MIB, StoreConfig
 from .disk import Disk
 from .errors import StoreCorrupt, StoreFull
-from .format import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
+from .format import RETIRED_PREFIX, lane_name
 from .lane import Lane
 from .sealing import StreamNames, let_go, rows_of, seal
-from .segment import Segment, prewrite
+from .segment import Segment
+from .spares import Spares
 from .write import FullSegment
 
-FIRST_SEGMENT_BYTES = 4 * MIB
-SEGMENT_GROWTH = 4
 TICK_S = 0.5
 WARM_AHEAD_BYTES = 16 * MIB
 DROP_BYTES = 4 * MIB
@@ -35,15 +36,18 @@ class Upkeep:
 
     Invariants:
         * a segment file's name is durable before a lane writes to it;
+        * the segments of a lane are sealed in the order of its log, whatever became of earlier attempts: a footer
+          begins with the offsets that the one before ends with;
         * a segment is taken from the readers' view before its file is reused;
         * the newest sealed segment of a lane is never removed: its footer is the lane's stream table.
     """
 
     def __init__(
         self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock_ms: Callable[[], int],
-        force: Callable[[], None], mark: Callable[[Lane], None],
-        removed: Callable[[Lane], None], *, direct: bool,
+        force: Callable[[], None], mark: Callable[[Lane], None], removed: Callable[[Lane], None],
+        is_in_place: Callable[[], bool], lost: Callable[[OSError], None], *, direct: bool,
     ) -> None:  # fmt: skip
+        """`is_in_place` says whether the folder's path still leads to it; `lost` is told if it does not."""
         self._disk = disk
         self._folder = folder
         self._config = config
@@ -52,75 +56,77 @@ class Upkeep:
         self._force = force
         self._mark = mark
         self._removed = removed
+        self._is_in_place = is_in_place
+        self._lost = lost
         self.direct = direct
-        self._spares: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)  # (sequence, bytes)
-        self._last: defaultdict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        self._spares: dict[int, Spares] = {}  # by lane
         self._recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
         self._retired: deque[tuple[Lane, Path, int]] = deque()
         self._full: deque[tuple[Lane, FullSegment]] = deque()
         self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
         self._names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
         self._lanes: Sequence[Lane] = ()
-        self._making = threading.RLock()
         self._wake = threading.Event()
+        self._wake_ahead = threading.Event()
         self._closing = False
         self._retires = True
-        self._wake.set()
+        self.look()
         self.reads_alone = False  # of new segments
-        self.prewritten_bytes = 0
-        self.recycled_segments = 0
         self.removed_segments = 0
         self.last_error: str | None = None
-        self._thread = threading.Thread(target=self._run, name="stratalog-upkeep", daemon=True)
+        self._thread = Background(self._run, "stratalog-upkeep")
+        self._ahead = Background(self._run_ahead, "stratalog-spares")
 
     def start(self, lanes: Sequence[Lane]) -> None:
-        """Take on the lanes; their folders' spares were reported with `found_spare` before."""
+        """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""
         self._lanes = lanes
         share = self._config.prewrite_bytes // max(1, len(lanes))
-        with contextlib.ExitStack() as undo:  # newest first: a crash in between leaves no gap in the numbers
+        found = {lane.index: len(self._spares_of(lane.index)) for lane in lanes}
+        try:
             for lane in lanes:
-                while sum(size for _, size in self._spares[lane.index]) < share:
-                    self._make_spare(lane, self._config.segment_bytes)
-                    undo.callback(self._remove_spare, lane, self._last[lane.index][0])
+                self._spares_of(lane.index).fill_up(share)
                 if share:
                     lane.ring.warm_up(lane.tail + share)  # the first appends pay for neither disk nor memory
-            undo.pop_all()
+        except StoreFull:  # where there is no space for all that was asked for, none of it is kept
+            for lane in lanes:
+                self._spares_of(lane.index).give_back(found[lane.index])
+            raise
         self._thread.start()
+        self._ahead.start()
 
-    def _remove_spare(self, lane: Lane, sequence: int) -> None:
-        """Where there is no space for all that was asked for, none of it is kept."""
-        with contextlib.suppress(OSError):
-            self._disk.remove(lane.folder / segment_name(sequence))
+    def _spares_of(self, lane: int) -> Spares:
+        if lane not in self._spares:
+            folder, files = self._folder / lane_name(lane), self._recyclable[lane]
+            self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
+        return self._spares[lane]
 
     def found_segment(self, lane: int, sequence: int, capacity_bytes: int) -> None:
         """A segment in use, found when the folder was opened."""
-        self._last[lane] = max(self._last[lane], (sequence, capacity_bytes))
+        self._spares_of(lane).found_segment(sequence, capacity_bytes)
 
     def found_spare(self, lane: int, sequence: int, size_bytes: int) -> None:
         """A pre-written file that no frame was ever forced to, found when the folder was opened."""
-        self._spares[lane].append((sequence, size_bytes))
-        self._last[lane] = max(self._last[lane], (sequence, size_bytes))
+        self._spares_of(lane).found(sequence, size_bytes)
 
     # -- segments for the lanes -----------------------------------------------------------------------
 
     def next_segment(self, lane: Lane, at_least_bytes: int) -> Segment:
-        """The lane's next segment, made on the spot if none is ready. Raises StoreFull."""
-        with self._making:
-            if not self._spares[lane.index]:
-                self._make_spare(lane, self._next_capacity(lane.index, at_least_bytes))
-            sequence, size = self._spares[lane.index][0]
-            if size < at_least_bytes:
-                size = self._extend(lane, sequence, size, at_least_bytes)
-            header = lane.next_header(sequence, size, self._store_id)
-            segment = Segment(self._disk, lane.folder, header, direct=self.direct)
-            segment.reads_alone = self.reads_alone
-            try:
-                segment.open_log()  # now: once there is a frame for it, a refusal would cost more than this append
-            except OSError as error:
-                raise _full(error, size) from error
-            self._spares[lane.index].popleft()
-        self._wake.set()
+        """The lane's next segment, made on the spot if none is ready.
+
+        Raises StoreFull; FileNotFoundError where the store's files are gone: what comes behind would be lost as well.
+        """
+        self._check_in_place(lane)
+        segment = self._spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
+        segment.reads_alone = self.reads_alone
+        self.look()
         return segment
+
+    def _check_in_place(self, lane: Lane) -> None:
+        """Look whether the folder and the lane's newest segment are where they were. Raises FileNotFoundError."""
+        if not self._is_in_place():
+            raise gone(self._folder)
+        if lane.segment is not None and not lane.segment.log.is_in_place():
+            raise gone(lane.segment.path)
 
     def segment_full(self, lane: Lane, full: FullSegment) -> None:
         """All of a segment's frames are forced: seal it soon."""
@@ -129,62 +135,17 @@ class Upkeep:
 
     def spare_count(self) -> int:
         """Segments that stand ready."""
-        return sum(len(spares) for spares in self._spares.values())
+        return sum(map(len, list(self._spares.values())))
 
-    def _next_capacity(self, lane: int, at_least_bytes: int = 0) -> int:
-        """Small stores have small segments: each is four times the one before, up to the full size."""
-        full = self._config.segment_bytes
-        grown = full if self._config.prewrite_bytes else max(FIRST_SEGMENT_BYTES, self._last[lane][1] * SEGMENT_GROWTH)
-        return max(min(full, grown), align_up(at_least_bytes))
+    @property
+    def prewritten_bytes(self) -> int:
+        """Bytes of the spares that were written."""
+        return sum(spares.prewritten_bytes for spares in list(self._spares.values()))
 
-    def _make_spare(self, lane: Lane, capacity_bytes: int) -> None:
-        with self._making:
-            sequence = self._last[lane.index][0] + 1
-            path = lane.folder / segment_name(sequence)
-            try:
-                if not self._recycle(lane, path, capacity_bytes):
-                    prewrite(self._disk, path, capacity_bytes, direct=self.direct)
-                    self.prewritten_bytes += capacity_bytes
-                self._disk.force_folder(lane.folder)
-            except OSError as error:
-                with contextlib.suppress(OSError):
-                    self._disk.remove(path)
-                raise _full(error, capacity_bytes) from error
-            self._last[lane.index] = (sequence, capacity_bytes)
-            self._spares[lane.index].append((sequence, capacity_bytes))
-
-    def _recycle(self, lane: Lane, path: Path, capacity_bytes: int) -> bool:
-        """Give a removed segment's file a new name and sequence: its blocks are pre-written already."""
-        files = self._recyclable[lane.index]
-        if not files:
-            return False
-        try:
-            self._disk.rename(files[0], path)
-        except FileNotFoundError:
-            files.popleft()  # somebody has removed it
-            return False
-        files.popleft()
-        file = self._disk.open(path)
-        try:
-            size = file.size()
-            if size > capacity_bytes:
-                file.truncate(capacity_bytes)
-        finally:
-            file.close()
-        if size < capacity_bytes:
-            prewrite(self._disk, path, capacity_bytes, direct=self.direct, begin=size & -BLOCK_BYTES)
-        self.recycled_segments += 1
-        return True
-
-    def _extend(self, lane: Lane, sequence: int, size: int, at_least_bytes: int) -> int:
-        """Make a spare large enough for one message that is larger than it."""
-        wanted = align_up(at_least_bytes)
-        try:
-            prewrite(self._disk, lane.folder / segment_name(sequence), wanted, direct=self.direct, begin=size)
-        except OSError as error:
-            raise _full(error, wanted) from error
-        self._last[lane.index] = max(self._last[lane.index], (sequence, wanted))
-        return wanted
+    @property
+    def recycled_segments(self) -> int:
+        """Spares that were made of removed segments."""
+        return sum(spares.recycled_segments for spares in list(self._spares.values()))
 
     # -- the background -------------------------------------------------------------------------------
 
@@ -195,15 +156,23 @@ class Upkeep:
         while not self._closing:
             self._wake.wait(min(TICK_S, interval_s) if lazy else TICK_S)
             self._wake.clear()
+            if not self._is_in_place():  # what stands at our paths now is not ours to seal or remove
+                self._lost(gone(self._folder))
+                return
             if lazy and time.monotonic() - forced >= interval_s:
                 forced = time.monotonic()
                 self._try(self._force)
             # Each for itself: on a full disk no spare can be made, and retention is what helps.
-            for task in (
-                self._warm, self._drop_pages, self._seal_full, self._retire, self._clear_away, self._keep_ahead
-            ):  # fmt: skip
+            for task in (self._drop_pages, self._seal_full, self._retire, self._clear_away, self._mark_quiet):
                 self._try(task)
-            self._try(self._mark_quiet)
+
+    def _run_ahead(self) -> None:
+        while not self._closing:
+            self._wake_ahead.wait(TICK_S)
+            self._wake_ahead.clear()
+            if self._is_in_place():
+                self._try(self._warm)
+                self._try(self._keep_ahead)
 
     def _try(self, task: Callable[[], None]) -> None:
         try:
@@ -231,15 +200,17 @@ class Upkeep:
                 self._dropped[lane.index] = (sequence, position)
 
     def stop(self) -> None:
-        """End the thread, whatever is left to do."""
+        """End the threads, whatever is left to do. Again is fine."""
         self._closing = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self.look()
+        self._thread.join()
+        self._ahead.join()
 
     def close(self) -> None:
         """Seal what is full and end. The lanes must have ended."""
         self.stop()
+        if not self._is_in_place():
+            return
         with contextlib.suppress(OSError, StoreCorrupt):
             self._seal_full()
             self._clear_away()
@@ -254,33 +225,53 @@ class Upkeep:
                 self._mark(lane)
 
     def _seal_full(self) -> None:
-        while self._full:
-            lane, full = self._full[0]
-            self.seal_now(lane, full)
-            self._full.popleft()
+        """Seal what is full, of each lane in order. Raises the first error, when all lanes had their turn."""
+        failed: dict[int, Exception] = {}
+        while True:
+            due = next((entry for entry in list(self._full) if entry[0].index not in failed), None)
+            if due is None:
+                break
+            lane, full = due
+            try:
+                self.seal_now(lane, full)
+            except Exception as error:
+                failed[lane.index] = error
+                continue
+            self._full.remove(due)
             rows = rows_of(full.table)
-            del full
+            del due, full
             let_go(rows)
+        for first in failed.values():
+            raise first
 
     def seal_now(self, lane: Lane, full: FullSegment) -> None:
         """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
+        if lane.view.open[0].segment is not full.segment:
+            raise RuntimeError(f"segment {full.segment.sequence} is not the next one of its lane to be sealed")
         if not full.segment.direct:
             full.segment.drop_pages(0, full.data_end)
         before = lane.view.sealed[-1].footer if lane.view.sealed else None
         lane.replace_open(seal(self._disk, full, lane.streams, self._names[lane.index], before))
 
     def _keep_ahead(self) -> None:
-        """One spare a lane, once its segment is half full."""
+        """One spare a lane, once its segment is half full. Raises the first error, when all had their turn."""
+        errors: list[Exception] = []
         for lane in self._lanes:
-            segment = lane.segment
-            if segment is None or segment.base is None or self._spares[lane.index]:
+            segment, spares = lane.segment, self._spares_of(lane.index)
+            if segment is None or segment.base is None or len(spares):
                 continue
             if (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
-                self._make_spare(lane, self._next_capacity(lane.index))
+                try:
+                    spares.keep_ahead()
+                except Exception as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     def look(self) -> None:
         """A lane has got on: look soon whether it needs anything."""
         self._wake.set()
+        self._wake_ahead.set()
 
     # -- retention ------------------------------------------------------------------------------------
 
@@ -346,10 +337,7 @@ class Upkeep:
             self._retired.popleft()  # not before: what fails is tried again
 
 
-def _full(error: OSError, size: int) -> StoreFull:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StoreFull(
-            f"no space for another segment of {size} bytes ({error.strerror}). Nothing was written; free some "
-            f"space, or lower segment_bytes, and append again."
-        )
-    return StoreFull(f"another segment of {size} bytes could not be made: {error}. Nothing was written.")
+def gone(path: Path) -> FileNotFoundError:
+    """The error of a store whose files were taken from under it."""
+    what = "moved, replaced or deleted while the store was open"
+    return FileNotFoundError(errno.ENOENT, what, str(path))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .disk import OsDisk, ReadingDisk
-from .folder import STORE_FILE, enter_folder
+from .folder import STORE_FILE, fixed_path, looking_at
 from .format import StoreHeader, lane_name
 from .verify_lane import LaneCheck
 from .verify_report import Findings, Progress, VerifyReport, differ
@@ -26,14 +26,11 @@ def verify_folder(path: str | Path, progress: Progress | None = None) -> VerifyR
     `progress` is called with the bytes that are done and the bytes in all.
     Raises StoreUnusable if the folder is no store, StoreLocked if it is open.
     """
-    folder, disk = Path(path), ReadingDisk()
-    lock = enter_folder(disk, folder, create=False)
-    try:
+    folder, disk = fixed_path(path), ReadingDisk()
+    with looking_at(disk, folder):
         findings = Findings(progress)
         _check_folder(disk, folder, findings)
         return findings.report
-    finally:
-        lock.release()
 
 
 def _check_folder(disk: OsDisk, folder: Path, findings: Findings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,16 +60,19 @@ class Write:
     """One write of whole blocks, and one force. `low` and `high` are lane positions.
 
     `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
+    `looks`: afterwards it is looked whether the segment's file is still where it was; else what is forced is lost.
     """
 
     def __init__(
-        self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool, earlier: bool
-    ) -> None:
+        self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool, earlier: bool,
+        looks: bool = False,
+    ) -> None:  # fmt: skip
         self.segment = segment
         self.low = low
         self.high = high
         self.force = force
         self.earlier = earlier
+        self.looks = looks
         self.done = False
         self.full: FullSegment | None = None
         self._parts = parts
@@ -81,6 +85,10 @@ class Write:
             log.write(self._parts, self.low - self.segment.base, force=self.force and not self.earlier)
         if self.force and (self.earlier or self.high == self.low):
             log.force()
+        if self.looks and not log.is_in_place():
+            raise FileNotFoundError(
+                errno.ENOENT, "moved, replaced or deleted while the store was open", str(self.segment.path)
+            )
         self._parts = []
 
 

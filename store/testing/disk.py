@@ -212,6 +212,13 @@ class SimulatedDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return names.now[name]
 
+    def leads_to(self, path: Path, content: Content) -> bool:
+        """True if a path leads to the file with this content."""
+        with self.lock:
+            folder, _, name = str(path).rpartition("/")
+            names = self._folders.get(folder)
+            return names is not None and names.now.get(name) is content
+
     # -- what is left ---------------------------------------------------------------------------------
 
     def crash(self, chance: random.Random, manner: Manner | None = None) -> SimulatedDisk:

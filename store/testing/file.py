@@ -76,6 +76,10 @@ class SimulatedFile:
         """Length as written, in bytes."""
         return self._content.size
 
+    def is_in_place(self) -> bool:
+        """True if the path that it was opened by still leads to it."""
+        return self._disk.leads_to(self.path, self._content)
+
     def truncate(self, size: int) -> None:
         """Cut or grow; not durable before a force."""
         with self._disk.lock:

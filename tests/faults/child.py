@@ -127,7 +127,8 @@ class Child:
         if self.order.short_writes:
             shorten_writes()
         if self.order.forbid:
-            with store._upkeep._making:  # a segment that is being made would stay with the files' former owner
+            # A segment that is being made would stay with the files' former owner.
+            with store._upkeep._spares_of(0).making:
                 forbid(Path(self.order.path))
 
     def append(self, store: MessageStore, count: int, stage: str = "append") -> bool:

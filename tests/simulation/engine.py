@@ -27,7 +27,7 @@ from weakref import WeakSet
 from store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreUnusable, opened
 from store.disk import Disk
 from store.flusher import Flusher
-from store.folder import enter_folder
+from store.folder import FolderLock, enter_folder
 from store.footer import pack_names
 from store.lane import Lane
 from store.queue import RequestQueue
@@ -82,12 +82,26 @@ class _Inline:
 class _DiskLock:
     """The lock of the one store on a simulated disk."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._disk: Disk | None = None
+
+    def take(self, disk: Disk) -> None:
+        if disk in _LOCKED:
+            raise StoreLocked("the disk's store is open already")
         self._disk = disk
         _LOCKED.add(disk)
 
+    @property
+    def held(self) -> bool:
+        return self._disk is not None
+
+    def is_in_place(self) -> bool:
+        return True
+
     def release(self) -> None:
-        _LOCKED.discard(self._disk)
+        if self._disk is not None:
+            _LOCKED.discard(self._disk)
+            self._disk = None
 
 
 _LOCKED: WeakSet[Disk] = WeakSet()
@@ -143,22 +157,19 @@ def deterministic() -> Iterator[None]:
         stack.enter_context(apart())
         stack.enter_context(mock.patch("store.footer.pack_names", _pack_once))
         stack.enter_context(mock.patch("store.scanner.ThreadPoolExecutor", _Inline))
-        stack.enter_context(mock.patch("store.flusher.threading", _Threading()))
-        stack.enter_context(mock.patch("store.upkeep.threading", _Threading()))
-        stack.enter_context(mock.patch("store.feeder.threading", _Threading()))
+        stack.enter_context(mock.patch("store.background.threading", _Threading()))
         stack.enter_context(mock.patch("store.sealing._pause", lambda: None))
         stack.enter_context(mock.patch("store.store.enter_folder", _enter))
+        stack.enter_context(mock.patch("store.running.FolderLock", _DiskLock))
         yield
 
 
-def _enter(disk: Disk, folder: Path) -> _DiskLock:
-    if disk in _LOCKED:
-        raise StoreLocked(f"{folder} is open already")
+def _enter(disk: Disk, folder: Path, lock: _DiskLock) -> None:
+    lock.take(disk)
     try:
         disk.make_folder(folder)
     except OSError as error:
         raise StoreUnusable(f"{folder} cannot be used as a store: {error}") from error  # as the real one does
-    return _DiskLock(disk)
 
 
 def open_store(
@@ -175,6 +186,7 @@ def open_store(
     with ExitStack() as stack:
         if real_lock:
             stack.enter_context(mock.patch("store.store.enter_folder", enter_folder))
+            stack.enter_context(mock.patch("store.running.FolderLock", FolderLock))
         stack.enter_context(mock.patch("store.store._now_ms", clock))
         stack.enter_context(mock.patch("store.folder.secrets.token_bytes", chance.randbytes))
         if config.cache is not None:
@@ -196,7 +208,8 @@ def _look_past_the_ring(reader: Reader) -> None:
 
 def abandon(store: MessageStore) -> None:
     """The process has died: give its lock and its memory back, and nothing else."""
-    store._lock.release()
+    store._running.ended = True
+    store._running.lock.release()
     for lane in store._lanes:
         lane.close()
     store._caches.close()

@@ -93,7 +93,7 @@ def test_coroutines_in_the_line_at_the_cap_are_told_after_an_interrupted_close(
     loop = start(lambda: asyncio.run(produce()))
     assert lined_up.wait(60)
     with monkeypatch.context() as patched:
-        patched.setattr("store.store.answer_all", interrupted_after(lambda requests, error: None))
+        patched.setattr("store.running.answer_all", interrupted_after(lambda requests, error: None))
         with pytest.raises(Interrupted):
             stalled.close()
     disk.gate.set()
@@ -144,7 +144,7 @@ def test_flush_that_an_interrupted_close_has_told_is_not_told_twice(
         until(lambda: any(request.count == 0 and request._waiters for request in list(queue._overflow)))
         (barrier,) = [request for request in queue._overflow if request.count == 0]
         with monkeypatch.context() as patched:
-            patched.setattr("store.store.answer_all", interrupted_after(answer_all))
+            patched.setattr("store.running.answer_all", interrupted_after(answer_all))
             with pytest.raises(Interrupted):
                 stalled.close()
         flushing.join()
@@ -160,8 +160,8 @@ def test_flush_that_an_interrupted_close_has_told_is_not_told_twice(
 
 FORK_WHILE = """
 import os, signal, sys, threading
-import store.store
 from store import MessageStore
+from store.running import Running
 path, where = sys.argv[1:]
 inside, go = threading.Event(), threading.Event()
 def held_up(*given):
@@ -170,12 +170,12 @@ def held_up(*given):
 if where == "close":
     opened = MessageStore.open(path)
     opened.append("t", 0, b"x")
-    name, step = "_finish_lane", opened.close
+    owner, name, step = Running, "_finish_lane", opened.close
 else:
     opened = None
-    name, step = "_open", lambda: MessageStore.open(path).close()
-work = getattr(MessageStore, name)
-setattr(MessageStore, name, held_up)
+    owner, name, step = MessageStore, "_open", lambda: MessageStore.open(path).close()
+work = getattr(owner, name)
+setattr(owner, name, held_up)
 thread = threading.Thread(target=step)
 thread.start()
 inside.wait()
@@ -190,7 +190,7 @@ if child == 0:
     os._exit(0)
 go.set()
 thread.join()
-setattr(MessageStore, name, work)
+setattr(owner, name, work)
 MessageStore.open(path).close()
 os.close(ends)
 print(os.waitpid(child, 0)[1])

@@ -12,7 +12,7 @@ import pytest
 from store import CacheConfig, InvalidConfig, MessageStore, StoreConfig
 
 BAD: list[tuple[str, Any]] = [
-    ("lanes", 0), ("lanes", 65), ("lanes", True), ("lanes", 1.0), ("lanes", "1"), ("lanes", None),
+    ("lanes", 0), ("lanes", 65), ("lanes", True), ("lanes", 1.0), ("lanes", "1"),
     ("flush_interval_ms", 0), ("flush_interval_ms", -1),
     ("segment_bytes", 0), ("segment_bytes", 4096), ("segment_bytes", (64 << 10) + 1), ("segment_bytes", 1 << 32),
     ("prewrite_bytes", -1), ("publish_buffer_bytes", 0), ("append_timeout_ms", -1),
@@ -33,7 +33,8 @@ def test_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("lanes", 64), ("segment_bytes", 64 << 10), ("segment_bytes", (1 << 32) - (1 << 20)), ("recent_bytes", 0),
+        ("lanes", 64), ("lanes", None), ("segment_bytes", 64 << 10), ("segment_bytes", (1 << 32) - (1 << 20)),
+        ("recent_bytes", 0),
         ("append_timeout_ms", 0), ("retention_ms", 0), ("retention_ms", None), ("retention_bytes", 0),
         ("direct_io", True), ("direct_io", False), ("durability", "os"), ("alignment", "trim"),
     ],
@@ -76,7 +77,7 @@ def test_settings_cannot_be_changed_later() -> None:
 
 def test_defaults_are_the_documented_ones() -> None:
     config = StoreConfig()
-    assert (config.lanes, config.durability, config.alignment) == (1, "force", "adaptive")
+    assert (config.lanes, config.durability, config.alignment) == (None, "force", "adaptive")
     assert config.append_timeout_ms == 30_000
     assert config.retention_ms is None
     assert config.retention_bytes is None
@@ -86,7 +87,7 @@ class OwnSettings(StoreConfig):
     """A program's own, made of other arguments."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(segment_bytes=len(name) << 20, lanes=2)
+        super().__init__(segment_bytes=len(name) << 20)
 
 
 def test_settings_of_a_subclass_are_taken_and_say_what_is_in_force(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from store.disk import OsDisk, OsFile
 from store.folder import FolderLock
 from store.format import DATA_START
 
-from .helpers import ROOT, crash_copy, flip_bit, run_child, segment_path, tiny
+from .helpers import ROOT, crash_copy, flip_bit, memory_folder, run_child, segment_path, tiny
 
 OPEN = """
 import sys
@@ -153,7 +153,8 @@ def test_store_that_may_not_be_written_can_be_looked_at(read_only: Path) -> None
 
 
 def test_who_may_not_write_is_locked_out_and_locks_too(read_only: Path) -> None:
-    lock = FolderLock(read_only, only_look=True)
+    lock = FolderLock(read_only)
+    lock.take(only_look=True)
     for look in (inspect_folder, verify_folder):
         with pytest.raises(StoreLocked):
             look(read_only)
@@ -200,11 +201,13 @@ def test_folder_whose_store_is_being_made_is_locked_and_not_foreign(tmp_path: Pa
     (tmp_path / "lane-00").mkdir()
     (tmp_path / "lane-00" / "000000000001.seg").write_bytes(bytes(100))
     maker = FolderLock(tmp_path)
+    maker.take()
     with pytest.raises(StoreLocked):
         MessageStore.open(tmp_path, tiny())
     maker.release()
     refused(tmp_path)
-    FolderLock(tmp_path).release()
+    maker.take()
+    maker.release()
 
 
 def test_folder_with_other_folders_is_refused(tmp_path: Path) -> None:
@@ -226,7 +229,7 @@ def test_link_in_a_circle_is_refused(tmp_path: Path) -> None:
 OPEN_AS_NOBODY = """
 import os, sys
 from store import MessageStore, StoreError
-os.chdir(sys.argv[1])  # paths from here on do not lead through folders of others
+os.chdir(sys.argv[1])
 if os.geteuid() == 0:  # who may write everywhere
     os.chown("free", 65534, 65534)
     os.setgroups([])
@@ -241,16 +244,18 @@ for path in ("free", "forbidden", "forbidden/store"):
 """
 
 
-def test_forbidden_folder_is_refused(tmp_path: Path) -> None:
-    here = tmp_path / "here"
-    for name, mode in ((here, 0o755), (here / "free", 0o755), (here / "forbidden", 0o555)):
-        name.mkdir()
-        name.chmod(mode)
-    done = run_child(OPEN_AS_NOBODY, str(here))
+def test_forbidden_folder_is_refused() -> None:
+    with memory_folder() as above:
+        above.chmod(0o755)  # a fixed path leads through it
+        here = above / "here"
+        for name, mode in ((here, 0o755), (here / "free", 0o755), (here / "forbidden", 0o555)):
+            name.mkdir()
+            name.chmod(mode)
+        done = run_child(OPEN_AS_NOBODY, str(here))
     free, folder, below = done.stdout.splitlines()
     assert free == "opened", done
-    assert folder.startswith("StoreUnusable forbidden cannot be used as a store: Permission denied")
-    assert below.startswith("StoreUnusable forbidden/store cannot be used as a store: Permission denied")
+    assert folder == f"StoreUnusable {here}/forbidden cannot be used as a store: Permission denied"
+    assert below == f"StoreUnusable {here}/forbidden/store cannot be used as a store: Permission denied"
 
 
 def test_config_of_another_type_is_refused(tmp_path: Path) -> None:
@@ -271,9 +276,23 @@ def test_missing_parents_are_made_and_links_followed(tmp_path: Path) -> None:
 def test_number_of_lanes_stays_that_of_the_folder(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=3)) as store:
         store.append("t", 0, b"x")
-    with MessageStore.open(tmp_path, tiny(lanes=1)) as store:
-        assert store.stats()["lanes"] == store.config.lanes == 3
-        assert store.queue_bounds("t", 0) == (0, 1)
+    for lanes in (None, 3):
+        with MessageStore.open(tmp_path, tiny(lanes=lanes)) as store:
+            assert store.stats()["lanes"] == store.config.lanes == 3
+            assert store.queue_bounds("t", 0) == (0, 1)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_another_number_of_lanes_than_the_folder_has_is_refused(tmp_path: Path, lanes: int) -> None:
+    MessageStore.open(tmp_path, tiny(lanes=3)).close()
+    with pytest.raises(InvalidConfig, match=f"has 3 lanes for good, and the config says {lanes}"):
+        MessageStore.open(tmp_path, tiny(lanes=lanes))
+    MessageStore.open(tmp_path, tiny()).close()
+
+
+def test_new_store_has_one_lane_unless_told_otherwise(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert store.stats()["lanes"] == store.config.lanes == 1
 
 
 # -- a crash while the store is made ------------------------------------------------------------------

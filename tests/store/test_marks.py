@@ -59,5 +59,5 @@ def test_mark_without_room_does_not_fail_the_flush_beside_it(tmp_path: Path, mon
 
         monkeypatch.setattr(lane, "build_mark", no_room)
         monkeypatch.setattr(lane, "wants_mark", lambda: True)
-        store._mark(lane)
+        store._running.mark(lane)
         store.flush()

@@ -1,0 +1,37 @@
+"""Descriptors that are closed once, whatever interrupts the program.
+
+Python runs a signal's handler between two of its steps, and the handler may raise (KeyboardInterrupt does). A
+descriptor that is a plain number at that moment is lost: nobody closes it. And a number that was closed a moment ago
+and is still remembered is closed again later, when it may be another file's. So a number never stands alone here:
+`os.open` and the object that owns its result are called by one `map`, in C, with no step of Python in between. The
+owner closes its number and forgets it in C as well, when it is told to or when nobody refers to it any more.
+
+The owner is a `select.epoll`: the one type of the standard library that takes over a number of any kind, folders
+too, without asking the system what it is. Nothing is ever polled with it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from select import epoll
+from typing import Protocol
+
+
+class Descriptor(Protocol):
+    """The owner of a descriptor."""
+
+    @property
+    def closed(self) -> bool:
+        """True once it was closed."""
+
+    def fileno(self) -> int:
+        """The number. Raises ValueError once it was closed."""
+
+    def close(self) -> None:
+        """Close it, if that was not done."""
+
+
+def open_descriptor(path: Path | str, flags: int, mode: int = 0o644) -> Descriptor:
+    """`os.open`, with an owner for what it returns. Never inherited by another program. Raises OSError."""
+    return next(map(epoll.fromfd, map(os.open, (path,), (flags | os.O_CLOEXEC,), (mode,))))
