@@ -184,7 +184,11 @@ def keep_the_lock() -> Iterator[None]:
     """The lock of a folder is not given back. The run's own lock of a disk is."""
     kept: list[FolderLock] = []
     real = FolderLock.release
-    with mock.patch.object(FolderLock, "release", lambda lock: kept.append(lock)):
+
+    def keep(lock: FolderLock) -> None:
+        kept.append(lock)
+
+    with mock.patch.object(FolderLock, "release", keep):
         yield
     for lock in kept:
         real(lock)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from store import MessageStore
 from store.format import SEGMENT_SUFFIX, segment_name
 from store.testing import Operation, SimulatedDisk
@@ -13,30 +15,49 @@ from .ledger import Ledger
 from .recovered import held_bytes, record_of
 from .shape import Settings
 
+LANE_PREFIX = "lane-"
+
 
 def note_removal(
     operation: Operation, disk: SimulatedDisk, store: MessageStore, ledger: Ledger, settings: Settings, now_ms: int
 ) -> bool:
     """Is a segment about to lose its name? Then it must be one that retention may take; the ledger notes it."""
     path = operation.path
+    if not path.parent.name.startswith(LANE_PREFIX):
+        return False
+    if operation.kind == "write" and path.suffix != SEGMENT_SUFFIX:
+        # The lane notes where its log begins from now on: from here a crash may take the oldest segment.
+        _may_take(_oldest(disk, path.parent), disk, store, ledger, settings, now_ms)
+        return False
     if operation.kind != "rename" or path.suffix != SEGMENT_SUFFIX:
         return False
+    if path != _oldest(disk, path.parent):
+        raise BrokenPromise(f"{path.parent.name}/{path.name} is removed, and is not the oldest segment")
+    _may_take(path, disk, store, ledger, settings, now_ms)
+    return True
+
+
+def _oldest(disk: SimulatedDisk, folder: Path) -> Path:
+    return folder / min(name for name in disk.list(folder) if name.endswith(SEGMENT_SUFFIX))
+
+
+def _may_take(
+    path: Path, disk: SimulatedDisk, store: MessageStore, ledger: Ledger, settings: Settings, now_ms: int
+) -> None:
     lane, sequence = lane_of(path), int(path.stem)
-    names = [name for name in disk.list(path.parent) if name.endswith(SEGMENT_SUFFIX)]
-    if path.name != min(names):
-        raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, and {min(names)} is there")
+    if sequence <= ledger.lanes[lane].removed:
+        return
     if record_of(disk, path) is None:
         raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, and is not sealed")
     following = path.with_name(segment_name(sequence + 1))
-    if following.name not in names or record_of(disk, following) is None:
+    if following.name not in disk.list(path.parent) or record_of(disk, following) is None:
         raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, the newest that is sealed")
     limit_ms, limit_bytes = settings.retention_ms, settings.retention_bytes
     too_old = limit_ms is not None and ledger.newest_ms(lane, sequence) < now_ms - limit_ms
     too_large = limit_bytes is not None and held_bytes(disk, newest_segments(store)) > limit_bytes
     if not (too_old or too_large):
         raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, and no setting asks for that")
-    ledger.lanes[lane].removed = max(ledger.lanes[lane].removed, sequence)
-    return True
+    ledger.lanes[lane].removed = sequence
 
 
 def check_removed(store: MessageStore, settings: Settings) -> None:

@@ -174,13 +174,13 @@ class World:
             return False
         self.ledger.opened()
         if not self.disk.faults_struck:
-            self.look_at(self.store, self.settings)
+            self._look_at(self.store)
         return True
 
-    def look_at(self, store: MessageStore | None, settings: Settings) -> None:
-        """Look at everything that an opened store has. Raises BrokenPromise."""
+    def _look_at(self, store: MessageStore | None, *, note: bool = True) -> None:
+        """Look at everything that an opened store has; `note`: it is the run's own. Raises BrokenPromise."""
         assert store is not None
-        bounds = self.callers.look_at_everything(store, settings)
+        bounds = self.callers.look_at_everything(store, self.settings, note=note)
         for index, lowest in enumerate(lowest_segments(store)):
             self.checker.check_beginning(index, bounds[index], lowest)
 
@@ -310,7 +310,7 @@ class World:
         with apart():
             config = self.settings.config(self.shape.lanes)
             store = open_store(disk, config, self._clock_ms, self._names(), real_lock=True)
-            self.look_at(store, self.settings)
+            self._look_at(store, note=False)
             abandon(store)
 
     # -- moments --------------------------------------------------------------------------------------
