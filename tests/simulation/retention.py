@@ -16,6 +16,7 @@ from .recovered import held_bytes, record_of
 from .shape import Settings
 
 LANE_PREFIX = "lane-"
+START_FILE = "START"
 
 
 def note_removal(
@@ -25,7 +26,7 @@ def note_removal(
     path = operation.path
     if not path.parent.name.startswith(LANE_PREFIX):
         return False
-    if operation.kind == "write" and path.suffix != SEGMENT_SUFFIX:
+    if operation.kind == "write" and path.name == START_FILE:
         # The lane notes where its log begins from now on: from here a crash may take the oldest segment.
         _may_take(_oldest(disk, path.parent), disk, store, ledger, settings, now_ms)
         return False

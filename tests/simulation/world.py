@@ -105,8 +105,8 @@ class World:
                 self._live(last=life == len(self.shape.lives) - 1)
             self.disk.inject()
             self._begin()
-            self._end(abandon)
         finally:
+            self._end(abandon)
             os.chdir(began_in)
         if self._broken is not None:
             raise self._broken
