@@ -11,6 +11,7 @@ import argparse
 import multiprocessing
 import os
 import random
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -68,11 +69,19 @@ def show(total: Tally, took_s: float, jobs: int, console: Console) -> None:
         *((f"part: {name}", count) for name, count in sorted(total.parts.items())),
         *((f"injected: {name}", count) for name, count in sorted(total.faults.items())),
         *((f"the store said: {name}", count) for name, count in sorted(total.outcomes.items())),
-        ("states a second and process", round(total.states / took_s / jobs)), ("violations", len(total.violations)),
+        ("states a second and process", round(total.states / took_s / jobs)),
+        ("states a second of processor time", round(total.states / _processor_s())),
+        ("violations", len(total.violations)),
     ]  # fmt: skip
     for name, value in rows:
         table.add_row(name, f"{value:,}")
     console.print(table)
+
+
+def _processor_s() -> float:
+    """What this process and those that have ended took."""
+    parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
 def show_flips(given: argparse.Namespace, console: Console) -> bool:

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from store import MessageStore, rebuild, recovery
-from store.disk import Buffer, LogFile
+import numpy as np
+
+from store import MessageStore
+from store.disk import Buffer, Disk, LogFile
 from store.folder import FolderLock
 from store.footer import FooterData
-from store.format import FRAME_HEADER_BYTES, align_up, read_frame_header
+from store.format import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
 from store.frame import decode_at
 from store.lane import Lane
 from store.repair import Repair as RepairNotes
 from store.scanner import FrameScanner, Scanned
+from store.sealed import SealedSegment, write_footer
 from store.segment import Segment
 from store.testing import Fault, SimulatedDisk
 from store.upkeep import Upkeep
@@ -197,13 +200,13 @@ def keep_the_lock() -> Iterator[None]:
 @contextmanager
 def renumber_in_a_repair() -> Iterator[None]:
     """A repair gives the offsets of lost messages to those that follow."""
-    real = rebuild.index_columns
 
-    def index(columns: Any, names: Any, next_offsets: Any, ends: Any, *rest: Any) -> FooterData:
-        columns.next_entry = sum(map(len, columns.entries))
-        return real(columns, names, next_offsets, None, *rest)
+    def close_up(disk: Disk, segment: Segment, data: FooterData, *rest: int) -> SealedSegment:
+        kept = data.entries != LOST_ENTRY
+        begins = np.concatenate([[0], kept.cumsum()]).astype(np.uint32)
+        return write_footer(disk, segment, replace(data, entries=data.entries[kept], start=begins[data.start]), *rest)
 
-    with mock.patch.object(recovery, "index_columns", index):
+    with mock.patch("store.recovery.write_footer", close_up):
         yield
 
 

@@ -121,6 +121,20 @@ def test_process_death_takes_nothing(disk: SimulatedDisk, file: SimulatedFile) -
     assert dead.is_forced()
 
 
+def test_killed_process_forces_nothing(disk: SimulatedDisk, file: SimulatedFile) -> None:
+    """The next life finds bytes and names as they were written; a power cut in it may take them still."""
+    file.write([b"b" * BLOCK_BYTES], 0)
+    disk.open(HOME / "g", create=True).force()
+    killed = disk.kill().kill()
+    assert killed.files() == disk.files()
+    assert not killed.is_forced()
+    assert {left(crashed)[0] for crashed in crashes(killed)} == set(b"ab")
+    assert {tuple(crashed.list(HOME)) for crashed in crashes(killed)} == {("f",), ("f", "g")}
+    killed.force_folder(HOME)
+    assert {tuple(crashed.list(HOME)) for crashed in crashes(killed)} == {("f", "g")}
+    assert {tuple(crashed.list(HOME)) for crashed in crashes(disk)} == {("f",), ("f", "g")}, "the dead one is unchanged"
+
+
 # -- lengths ------------------------------------------------------------------------------------------
 
 
@@ -192,6 +206,21 @@ def test_missing_files_are_errors(disk: SimulatedDisk) -> None:
     assert disk.list(HOME / "no folder") == []
 
 
+def test_relative_path_leads_from_the_working_directory(
+    disk: SimulatedDisk, file: SimulatedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = HOME.parent / "other" / HOME.name
+    disk.make_folder(other)
+    monkeypatch.chdir(HOME.parent)
+    path = Path(HOME.name) / "g"
+    disk.open(path, create=True).write([b"here"], 0)
+    monkeypatch.chdir(other.parent)
+    disk.open(path, create=True).write([b"there"], 0)
+    disk.remove(Path("..") / HOME.name / "f")
+    assert (disk.list(HOME), disk.list(Path(HOME.name))) == (["g"], ["g"])
+    assert (disk.bytes_of(HOME / "g"), disk.bytes_of(other / "g")) == (b"here", b"there")
+
+
 # -- errors -------------------------------------------------------------------------------------------
 
 
@@ -260,6 +289,15 @@ def test_power_cut_freezes_the_disk(disk: SimulatedDisk, file: SimulatedFile) ->
         with pytest.raises(PowerCut):
             call()
     assert {left(crashed)[0] for crashed in crashes(disk)} == set(b"ab")
+
+
+def test_damage_from_outside_is_durable_at_once(disk: SimulatedDisk, file: SimulatedFile) -> None:
+    disk.put(HOME / "g", b"other bytes")
+    disk.take_away(FILE)
+    assert disk.is_forced()
+    assert [crashed.files() for crashed in crashes(disk)] == [{HOME / "g": b"other bytes"}] * TRIES
+    assert file.read(0, 1) == b"a", "an open file stays"
+    assert disk.sizes() == {HOME / "g": 11}
 
 
 # -- as a tool ----------------------------------------------------------------------------------------
