@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 STEP_S = 50e-6
+LOOK_S = 0.05
 
 
 class Background:
@@ -22,7 +23,8 @@ class Background:
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self._work: Callable[[], None] | None = work
         self._first: dict[Literal["came first"], str] = {}
-        self._over = threading.Lock()
+        self._is_over = False
+        self._over = threading.Lock()  # taken until then
         self._over.acquire()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -38,6 +40,7 @@ class Background:
                 self._work()
         finally:
             self._work = None  # whatever else refers to the thread, the store is not kept by it
+            self._is_over = True
             self._over.release()
 
     def _came_first(self, name: str) -> str:
@@ -48,8 +51,9 @@ class Background:
         if self._came_first("join") == "join":
             self._work = None
         elif self._thread.ident != threading.get_ident():
-            with self._over:
-                pass
+            while not self._is_over:  # and not the lock alone: an interrupt may leave it taken
+                if self._over.acquire(timeout=LOOK_S):
+                    self._over.release()
             # Not `Thread.join`: a thread that is none of `threading`'s may be the one that waits.
             while self._thread.is_alive():
                 time.sleep(STEP_S)

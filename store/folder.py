@@ -41,10 +41,11 @@ class FolderLock:
     is dropped, it is released.
     """
 
+    _owner: Descriptor | None = None
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pid = os.getpid()
-        self._owner: Descriptor | None = None
 
     def take(self, *, only_look: bool = False) -> None:
         """Lock the folder. Raises StoreLocked or OSError.

@@ -1,7 +1,9 @@
 """What runs for an open store, and how it ends: by `close`, by an opening that fails, or because nobody holds it.
 
-The threads of a store know this object and never the store itself. So a store that its program lets go of without
-`close` is noticed at once, and so is one whose `open` was interrupted just before the program had it.
+The threads of a store know this object and never the store itself, but for a weak reference. So a store that its
+program lets go of without `close` is noticed at once, and so is one whose `open` was interrupted just before the
+program had it. Its finalizer has this object end; should an interrupt hit the finalizer, the background does it at
+its next look, or the next opening of the folder.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import atexit
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
+from .base import OpenStore
 from .caches import Caches
 from .errors import StoreClosed, StoreError
 from .feeder import Feeder
@@ -23,8 +27,7 @@ from .format import CLOSED, SealRecord
 from .lane import Lane
 from .queue import RequestQueue
 from .request import Barrier, Mark, Ticket, answer_all
-from .streams import StreamMap
-from .upkeep import Upkeep
+from .upkeep import Upkeep, gone
 from .waiting import WaitingReaders
 from .write import FullSegment, Shown
 
@@ -41,9 +44,10 @@ class Running:
     """
 
     def __init__(
-        self, path: Path, streams: StreamMap, waiting: WaitingReaders, lanes: list[Lane], queues: list[RequestQueue]
+        self, holder: OpenStore, waiting: WaitingReaders, lanes: list[Lane], queues: list[RequestQueue]
     ) -> None:
-        self.path = path
+        self.holder = weakref.ref(holder)
+        self.path = path = holder.path
         self.lock = FolderLock(path)
         self.lanes = lanes
         self.queues = queues
@@ -56,10 +60,12 @@ class Running:
         self.opened = False  # all of it: until then `end` leaves no notes
         self.ended = False
         self.why_closed = f"the store {path} was closed; open it again"
-        self._streams = streams
+        self._streams = holder._streams
         self._ending = threading.RLock()
         self._noted = False
+        self._dropped = False
         self._pid = os.getpid()
+        _RUNNING.append(self)
 
     @property
     def is_over(self) -> bool:
@@ -109,6 +115,8 @@ class Running:
             finally:
                 if self.ended:
                     self.lock.release()
+                    with contextlib.suppress(ValueError):
+                        _RUNNING.remove(self)
 
     def _end(self) -> None:
         closed = StoreClosed(self.why_closed)
@@ -174,29 +182,37 @@ class Running:
 
     # -- a store that nobody holds --------------------------------------------------------------------
 
+    @property
+    def is_dropped(self) -> bool:
+        """True if the store is no more, and has not ended all this."""
+        return self.holder() is None and not self.is_over
+
+    def goes_on(self) -> bool:
+        """What the background asks now and then; False if there is nothing left to look after."""
+        if self.is_dropped:
+            self.drop()
+        elif not self.lock.is_in_place():
+            self.lost(gone(self.path))
+            return False
+        return True
+
     def drop(self) -> None:
         """End soon, in a thread of its own: the caller may be inside any lock, since it is a finalizer."""
-        _DROPPED.append(self)
-        with contextlib.suppress(RuntimeError):  # no thread can be had; the next opening of the folder ends it
-            _thread.start_new_thread(self._end_dropped, ())
-
-    def _end_dropped(self) -> None:
-        try:
-            self.end()
-        finally:
-            with contextlib.suppress(ValueError):
-                _DROPPED.remove(self)
+        if not self._dropped:
+            self._dropped = True
+            with contextlib.suppress(RuntimeError):  # no thread can be had; the next opening of the folder ends it
+                _thread.start_new_thread(self.end, ())
 
 
-_DROPPED: list[Running] = []  # that are ended just now
-os.register_at_fork(after_in_child=_DROPPED.clear)
+_RUNNING: list[Running] = []  # those that are not over
 
 
 def end_dropped(path: Path | None = None) -> None:
-    """Wait for the end of the stores of this folder (of any, if None) that nobody holds any more."""
-    for running in list(_DROPPED):
-        if path is None or running.path == path:
+    """Wait for the end of the stores in a folder (in any, if None) that nobody holds any more."""
+    for running in list(_RUNNING):
+        if running.is_dropped and (path is None or running.path == path):
             running.end()
 
 
+os.register_at_fork(after_in_child=_RUNNING.clear)
 atexit.register(end_dropped)

@@ -54,7 +54,7 @@ class MessageStore(Appender, Fetcher):
         super().__init__(path, config)
         self._disk = disk
         self._feeder: Feeder | None = None
-        self._running = running = Running(path, self._streams, self._waiting, self._lanes, self._queues)
+        self._running = running = Running(self, self._waiting, self._lanes, self._queues)
         self._flushers = running.flushers
         self.losses: list[Loss] = []
         self._scanned_bytes = 0
@@ -125,7 +125,7 @@ class MessageStore(Appender, Fetcher):
         running = self._running
         self._upkeep = running.upkeep = Upkeep(
             disk, self.path, config, header.store_id, _now_ms, running.force_lazily, running.mark,
-            self._caches.forget_removed, running.lock.is_in_place, running.lost, direct=direct,
+            self._caches.forget_removed, running.lock.is_in_place, running.goes_on, direct=direct,
         )  # fmt: skip
         for index in range(header.lanes):
             folder = self.path / lane_name(index)

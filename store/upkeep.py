@@ -45,9 +45,9 @@ class Upkeep:
     def __init__(
         self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock_ms: Callable[[], int],
         force: Callable[[], None], mark: Callable[[Lane], None], removed: Callable[[Lane], None],
-        is_in_place: Callable[[], bool], lost: Callable[[OSError], None], *, direct: bool,
+        is_in_place: Callable[[], bool], goes_on: Callable[[], bool], *, direct: bool,
     ) -> None:  # fmt: skip
-        """`is_in_place` says whether the folder's path still leads to it; `lost` is told if it does not."""
+        """`is_in_place` says whether the folder's path still leads to it, `goes_on` whether there is still a store."""
         self._disk = disk
         self._folder = folder
         self._config = config
@@ -57,7 +57,7 @@ class Upkeep:
         self._mark = mark
         self._removed = removed
         self._is_in_place = is_in_place
-        self._lost = lost
+        self._goes_on = goes_on
         self.direct = direct
         self._spares: dict[int, Spares] = {}  # by lane
         self._recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
@@ -156,8 +156,7 @@ class Upkeep:
         while not self._closing:
             self._wake.wait(min(TICK_S, interval_s) if lazy else TICK_S)
             self._wake.clear()
-            if not self._is_in_place():  # what stands at our paths now is not ours to seal or remove
-                self._lost(gone(self._folder))
+            if not self._goes_on():  # what stands at our paths now is not ours to seal or remove
                 return
             if lazy and time.monotonic() - forced >= interval_s:
                 forced = time.monotonic()
