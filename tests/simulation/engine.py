@@ -27,7 +27,7 @@ from weakref import WeakSet
 from store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreUnusable, opened
 from store.disk import Disk
 from store.flusher import Flusher
-from store.folder import FolderLock, enter_folder
+from store.folder import LOCK_FILE, FolderLock, enter_folder
 from store.footer import pack_names
 from store.lane import Lane
 from store.queue import RequestQueue
@@ -124,6 +124,7 @@ def home() -> KeptPath:
     _HOLDERS.append(holder)
     made = KeptPath(os.path.realpath(holder.name)) / "store"
     made.mkdir()
+    (made / LOCK_FILE).touch()  # so that all openings are alike
     return made
 
 
