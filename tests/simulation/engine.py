@@ -27,7 +27,7 @@ from weakref import WeakSet
 from store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreUnusable, opened
 from store.disk import Disk
 from store.flusher import Flusher
-from store.folder import FolderLock, enter_folder
+from store.folder import LOCK_FILE, FolderLock, enter_folder
 from store.footer import pack_names
 from store.lane import Lane
 from store.queue import RequestQueue
@@ -85,12 +85,11 @@ class _DiskLock:
     def __init__(self, folder: Path) -> None:
         self._disk: Disk | None = None
 
-    def take_of(self, disk: Disk, folder: Path) -> None:
-        """Lock the disk's one store."""
+    def take(self, disk: Disk) -> None:
         if disk in _LOCKED:
-            raise StoreLocked(f"{folder} is open already")
-        _LOCKED.add(disk)
+            raise StoreLocked("the disk's store is open already")
         self._disk = disk
+        _LOCKED.add(disk)
 
     @property
     def held(self) -> bool:
@@ -125,6 +124,7 @@ def home() -> KeptPath:
     _HOLDERS.append(holder)
     made = KeptPath(os.path.realpath(holder.name)) / "store"
     made.mkdir()
+    (made / LOCK_FILE).touch()  # so that all openings are alike
     return made
 
 
@@ -166,7 +166,7 @@ def deterministic() -> Iterator[None]:
 
 
 def _enter(disk: Disk, folder: Path, lock: _DiskLock) -> None:
-    lock.take_of(disk, folder)
+    lock.take(disk)
     try:
         disk.make_folder(folder)
     except OSError as error:

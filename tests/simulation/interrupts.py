@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,11 +48,13 @@ class Interrupter:
             yield
             return
         before = sys.gettrace()
+        gc.disable()  # what is found in cycles would be ended at any moment, and its lines be counted
         sys.settrace(self._enter)
         try:
             yield
         finally:
             sys.settrace(before)
+            gc.enable()
 
     def _enter(self, frame: FrameType, _event: str, _given: Any) -> Callable[..., Any] | None:
         name = frame.f_code.co_filename

@@ -94,12 +94,12 @@ def test_runs_reach_what_they_are_for() -> None:
     assert messages > 1_000
 
 
-def states(first: int, many: int, shape: Shape | None = None, effort: Effort | None = None) -> Tally:
+def states(first: int, many: int) -> Tally:
     """So many crash states, from run after run."""
     print("seeds from", first)
     tally = Tally()
     while tally.states < many:
-        tally.add(explore(first + tally.seeds, shape, effort, limit=many - tally.states))
+        tally.add(explore(first + tally.seeds, limit=many - tally.states))
     print(tally)
     return tally
 
@@ -118,8 +118,10 @@ def test_every_part_of_the_schedule_is_reached(name: str) -> None:
     shape, expected = REACHED[name]
     tally = Tally()
     first = random.SystemRandom().getrandbits(30)
+    print("seeds from", first)
+    effort = Effort(moments=0.1, subsets=1, nested=0.1, repairs=0.5 if name == "repair" else 0.0)
     while tally.seeds < MOST_RUNS and not all(tally.parts[part] for part in expected):
-        tally.add(states(first + tally.seeds, 1, shape, Effort(moments=0.2, subsets=2, repairs=0.5)))
+        tally.add(explore(first + tally.seeds, shape, effort))
     assert {part: tally.parts[part] for part in expected if not tally.parts[part]} == {}
 
 

@@ -275,11 +275,11 @@ class World:
         """Interrupt the opening that comes now, on copies of the disk; sometimes the run goes on with one of them."""
         chance = self.chance
         for how in HOWS:
-            disk = self.disk.copy()
+            disk, share = self.disk.copy(), chance.random()
             total = self._open_interrupted(self.disk.copy(), Interrupter(how)).steps
             if not total:
                 continue
-            interrupter = self._open_interrupted(disk, Interrupter(how, chance.randrange(1, total + 1)))
+            interrupter = self._open_interrupted(disk, Interrupter(how, 1 + int(share * total)))
             if interrupter.struck:
                 self.reached[f"open interrupted at {PLACES[how]}"] += 1
             place = f"{how} {interrupter.at} of {total} of an opening was interrupted"
@@ -289,7 +289,7 @@ class World:
                 self._open_after_interrupt(disk.copy())
             except (BrokenPromise, StoreError) as error:
                 raise BrokenPromise(f"{place}: {error}") from error
-            if chance.random() < 0.3:
+            if how == "operation" and chance.random() < 0.3:
                 self.disk = disk
 
     def _open_interrupted(self, disk: SimulatedDisk, interrupter: Interrupter) -> Interrupter:
