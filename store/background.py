@@ -30,17 +30,22 @@ class Background:
         self._first: dict[Literal["came first"], str] = {}
         self._ident = 0
         self._is_over = False
-        self._over = threading.Lock()  # taken until then
+        self._begun, self._over = threading.Lock(), threading.Lock()  # each taken until then
+        self._begun.acquire()
         self._over.acquire()
 
     def start(self) -> None:
-        """Start the thread; once. Raises RuntimeError if there can be none."""
+        """Start the thread, once; when it returns, the work is begun. Raises RuntimeError if there can be no thread."""
         start_new_thread(self._run, ())
+        while not self._first:
+            if self._begun.acquire(timeout=LOOK_S):
+                self._begun.release()
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
         if self._came_first("the thread") != "the thread":
             return
+        self._begun.release()
         try:
             if self._work is not None:
                 self._work()

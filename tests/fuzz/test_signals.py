@@ -30,7 +30,7 @@ def test_stepwise_interrupts_come_where_they_were_ordered() -> None:
         assert counting.events > 300 and not counting.place
         step = Stepwise(at=1)
         step.run(lambda: MessageStore.open(folder / "b", tiny()).close())
-        assert step.place.endswith("(open)") and not (folder / "b").exists()
+        assert "config.py" in step.place and not (folder / "b").exists()
 
 
 def test_interpreter_is_taken_to_look_behind_calls_inside_a_block_and_not_at_its_end() -> None:

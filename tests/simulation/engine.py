@@ -116,7 +116,7 @@ def deterministic() -> Iterator[None]:
         stack.enter_context(apart())
         stack.enter_context(mock.patch("store.footer.pack_names", _pack_once))
         stack.enter_context(mock.patch("store.scanner.ThreadPoolExecutor", _Inline))
-        stack.enter_context(mock.patch("store.background.start_new_thread", lambda work, given: None))
+        stack.enter_context(mock.patch("store.background.Background.start", lambda thread: None))
         stack.enter_context(mock.patch("store.sealing._pause", lambda: None))
         stack.enter_context(mock.patch("store.store.enter_folder", _enter))
         stack.enter_context(mock.patch("store.running.FolderLock", _NoLock))
