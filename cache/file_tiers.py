@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import tempfile
+import secrets
 from abc import abstractmethod
+from io import FileIO
 from pathlib import Path
 
 from .tier import Tier, touch_pages
@@ -27,7 +28,7 @@ class FileTier(Tier):
     name = "file"
 
     def __init__(self, size_bytes: int, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(os.path.realpath(folder))  # the working directory may change
         super().__init__(size_bytes)
 
     def _where(self) -> str:
@@ -36,13 +37,15 @@ class FileTier(Tier):
     def _acquire(self) -> tuple[str, mmap.mmap | memoryview, memoryview]:
         if not self.folder.is_dir():
             raise FileNotFoundError(errno.ENOENT, "there is no such folder")
-        file, path = tempfile.mkstemp(prefix="stratalog-tier-", dir=self.folder)
+        path = self.folder / f"stratalog-tier-{secrets.token_hex(8)}"
         try:
-            os.unlink(path)
-            reserve(file, self.size_bytes)
-            return self._map(file)
+            file = FileIO(path, "x+")  # an object from the beginning, that an interrupt does not leave open
         finally:
-            os.close(file)  # the mapping keeps the file
+            path.unlink(missing_ok=True)
+        with file:
+            os.chmod(file.fileno(), 0o600)
+            reserve(file.fileno(), self.size_bytes)
+            return self._map(file.fileno())  # the mapping keeps the file
 
     @abstractmethod
     def _map(self, file: int) -> tuple[str, mmap.mmap | memoryview, memoryview]:

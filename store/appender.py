@@ -112,8 +112,9 @@ class Appender(OpenStore):
     ) -> Ticket:
         """Hand one message over and return at once; `ticket.result()` waits for its offset.
 
-        It waits only while the publish buffer is full. What was only handed over is lost when the program ends
-        without a `close`, a `flush` or the ticket's result.
+        It waits only while the publish buffer is full. What was only handed over is written when the interpreter
+        ends, or when nobody holds the store any more, as if it were closed (with a ResourceWarning). It is lost when
+        the process is killed, and where it ends by `os._exit`, as a child of multiprocessing does.
 
         Args: as for `append`.
 

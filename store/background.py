@@ -1,45 +1,56 @@
-"""A thread of the store's: its start may be interrupted, and its end can always be waited for."""
+"""Threads of the store's, and how they are woken: an interrupt of the program's own thread leaves neither in disorder.
+
+Python runs signal handlers in the main thread only, between two of its steps. Interrupted there, a `threading.Thread`
+that is being started may never get further than its first step, and a `threading.Event` that is being set may keep its
+lock for good. What is used here in their place does each thing in one step, in C.
+"""
 
 from __future__ import annotations
 
 import threading
-import time
+from _thread import start_new_thread
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Literal
 
-STEP_S = 50e-6
 LOOK_S = 0.05
 
 
 class Background:
-    """A daemon thread that does one piece of work.
+    """A thread that does one piece of work. The interpreter does not wait for it at its end.
 
-    `Thread.start` may be interrupted before the thread exists, or when it runs already, and cannot tell which. So the
-    thread and whoever waits for it make out between them who came first: a thread that comes second does no work.
+    Whoever waits for the thread cannot know whether an interrupted start has begun it. So the two make out between them
+    who came first: a thread that comes second does no work.
 
     Invariant: once `join` has returned, the work is over or is never begun.
     """
 
-    def __init__(self, work: Callable[[], None], name: str) -> None:
+    def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
         self._first: dict[Literal["came first"], str] = {}
+        self._ident = 0
         self._is_over = False
-        self._over = threading.Lock()  # taken until then
+        self._begun, self._over = threading.Lock(), threading.Lock()  # each taken until then
+        self._begun.acquire()
         self._over.acquire()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread; once."""
-        self._thread.start()
+        """Start the thread, once; when it returns, the work is begun. Raises RuntimeError if there can be no thread."""
+        start_new_thread(self._run, ())
+        while not self._first:
+            if self._begun.acquire(timeout=LOOK_S):
+                self._begun.release()
 
     def _run(self) -> None:
+        self._ident = threading.get_ident()
         if self._came_first("the thread") != "the thread":
             return
+        self._begun.release()
         try:
             if self._work is not None:
                 self._work()
         finally:
-            self._work = None  # whatever else refers to the thread, the store is not kept by it
+            self._work = None  # a thread that is over keeps nothing of the store
             self._is_over = True
             self._over.release()
 
@@ -50,10 +61,39 @@ class Background:
         """Wait for the end of the work; its own thread does not wait. The work must have been told to end."""
         if self._came_first("join") == "join":
             self._work = None
-        elif self._thread.ident != threading.get_ident():
+        elif self._ident != threading.get_ident():
             while not self._is_over:  # and not the lock alone: an interrupt may leave it taken
                 if self._over.acquire(timeout=LOOK_S):
                     self._over.release()
-            # Not `Thread.join`: a thread that is none of `threading`'s may be the one that waits.
-            while self._thread.is_alive():
-                time.sleep(STEP_S)
+
+
+class Bell:
+    """An event for one thread that waits. Any number of threads, and finalizers, may set it."""
+
+    def __init__(self) -> None:
+        self._rings: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        """Wake the thread that waits, or have it not wait the next time."""
+        if self._rings.empty():
+            self._rings.put(None)
+
+    def is_set(self) -> bool:
+        """True from `set` to `clear`."""
+        return not self._rings.empty()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set; False after `timeout` seconds."""
+        try:
+            self._rings.put(self._rings.get(timeout=timeout))
+        except Empty:
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Take back what was set."""
+        try:
+            while True:
+                self._rings.get_nowait()
+        except Empty:
+            pass

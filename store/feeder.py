@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from cache import MessageCache
 
-from .background import Background
+from .background import Background, Bell
 from .feed import Fed, LaneFeed
 from .lane import Lane
 
@@ -36,10 +36,10 @@ class Feeder:
         self._give_up = give_up
         self._feeds = [LaneFeed(lane, len(lanes)) for lane in lanes]
         self._stepping = threading.Lock()
-        self._wake = threading.Event()
+        self._wake = Bell()
         self._asleep = self._closing = False
         self.missed_messages = 0
-        self._thread = Background(self._run, "stratalog-cache")
+        self._thread = Background(self._run)
 
     def start(self) -> None:
         """Start the thread."""

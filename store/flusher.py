@@ -43,9 +43,7 @@ class Flusher:
         self._on_durable = on_durable
         self._building = threading.Lock()
         self.ended = False
-        self._threads = [
-            Background(self._run, f"stratalog-lane-{lane.index}-{i}") for i in range(threads)
-        ]
+        self._threads = [Background(self._run) for _ in range(threads)]
 
     def start(self) -> None:
         """Start the threads."""

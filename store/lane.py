@@ -287,6 +287,7 @@ class Lane:
         """Go on in a segment that was cleanly closed, on the block behind its end."""
         segment, self.table = opened
         segment.base = 0
+        segment.open_log()  # now, while its path leads to it for certain
         self.segment, self.chain = segment, chain
         self.tail = self.issued = self.ring.low = align_up(data_end)
         self.marked = (segment.sequence, data_end)

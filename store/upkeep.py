@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import sys
-import threading
 import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .background import Background
+from .background import Background, Bell
 from .config import MIB, StoreConfig
 from .disk import Disk
 from .errors import StoreCorrupt, StoreFull
@@ -70,16 +69,16 @@ class Upkeep:
         self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
         self._names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
         self._lanes: Sequence[Lane] = ()
-        self._wake = threading.Event()
-        self._wake_ahead = threading.Event()
+        self._wake = Bell()
+        self._wake_ahead = Bell()
         self._closing = False
         self._retires = True
         self.look()
         self.reads_alone = False  # of new segments
         self.removed_segments = 0
         self.last_error: str | None = None
-        self._thread = Background(self._run, "stratalog-upkeep")
-        self._ahead = Background(self._run_ahead, "stratalog-spares")
+        self._thread = Background(self._run)
+        self._ahead = Background(self._run_ahead)
 
     def start(self, lanes: Sequence[Lane]) -> None:
         """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,31 +37,6 @@ from .interrupts import Interrupter
 
 SMALL_RING = 512 << 10
 TASKS = ("_seal_full", "_retire", "_clear_away", "_keep_ahead")
-
-
-class _NoThread:
-    """A thread that never runs."""
-
-    def __init__(self, **given: Any) -> None:
-        pass
-
-    def start(self) -> None:
-        pass
-
-    def join(self) -> None:
-        pass
-
-    def is_alive(self) -> bool:
-        return False
-
-
-class _Threading:
-    """The module `threading`, without threads."""
-
-    Thread = _NoThread
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(threading, name)
 
 
 class _Inline:
@@ -158,7 +132,7 @@ def deterministic() -> Iterator[None]:
         stack.enter_context(apart())
         stack.enter_context(mock.patch("store.footer.pack_names", _pack_once))
         stack.enter_context(mock.patch("store.scanner.ThreadPoolExecutor", _Inline))
-        stack.enter_context(mock.patch("store.background.threading", _Threading()))
+        stack.enter_context(mock.patch("store.background.Background.start", lambda thread: None))
         stack.enter_context(mock.patch("store.sealing._pause", lambda: None))
         stack.enter_context(mock.patch("store.store.enter_folder", _enter))
         stack.enter_context(mock.patch("store.running.FolderLock", _DiskLock))

@@ -1,0 +1,43 @@
+"""A short run of the fuzzer of interrupts: `python -m tests.fuzz signals` makes long ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from store import MessageStore
+from tests.seeds import draw_seed
+from tests.store.helpers import PATIENCE_S, ROOT, memory_folder, tiny
+
+from .signals import Stepwise, looks
+
+INTERRUPTS = 120
+
+
+def test_interrupts_leave_no_lock_descriptor_or_thread_and_lose_nothing() -> None:
+    """In a process of its own: the timer's signal and the trace function are the process's."""
+    command = [sys.executable, "-m", "tests.fuzz", "signals", "--interrupts", str(INTERRUPTS)]
+    command += ["--seed", str(draw_seed())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing broken" in done.stdout
+
+
+def test_stepwise_interrupts_come_where_they_were_ordered() -> None:
+    with memory_folder() as folder:
+        counting = Stepwise()
+        counting.run(lambda: MessageStore.open(folder / "a", tiny()).close())
+        assert counting.events > 300 and not counting.place
+        step = Stepwise(at=1)
+        step.run(lambda: MessageStore.open(folder / "b", tiny()).close())
+        assert "config.py" in step.place and not (folder / "b").exists()
+
+
+def test_interpreter_is_taken_to_look_behind_calls_inside_a_block_and_not_at_its_end() -> None:
+    def calls(lock: object) -> None:
+        print(lock)
+        with memory_folder():
+            print(lock)
+            len("")
+
+    assert 3 <= len(looks(calls.__code__)) <= 5
