@@ -73,7 +73,7 @@ class Case:
         refusal = self.open_plainly(report)
         self.seen.refused, self.seen.reported = refusal is not None, not (report is None or report.ok)
         self.compare(refusal, report, problems)
-        if self.order.retire and refusal is None:
+        if self.order.retire and refusal is None and not self.store_is_hurt():
             self.retire()
         if self.store_is_hurt():
             return self.seen  # of the file STORE there must be a copy
