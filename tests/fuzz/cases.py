@@ -73,7 +73,7 @@ class Case:
         refusal = self.open_plainly(report)
         self.seen.refused, self.seen.reported = refusal is not None, not (report is None or report.ok)
         self.compare(refusal, report, problems)
-        if self.order.retire and refusal is None:
+        if self.order.retire and refusal is None and not self.store_is_hurt():
             self.retire()
         if self.store_is_hurt():
             return self.seen  # of the file STORE there must be a copy
@@ -308,5 +308,10 @@ class Case:
                 raise Broken("acknowledged offsets are given again", f"{when}: {again}; losses {losses}")
 
     def may_come_again(self, number: int, offset: int) -> bool:
-        """Nothing was left that told of this message."""
-        return bool(self.verdict.tail[number][offset]) or (number, offset) in self.gone
+        """Nothing was left that told of this message, or of a later one of its queue."""
+        told, tail = self.places.story.queues[number], self.verdict.tail
+        later = (np.flatnonzero(told.there[offset:]) + offset).tolist()
+        if later:
+            return all(tail[number][at] or (number, at) in self.gone for at in later)
+        mine = [one for one in self.places.story.queues if self.verdict.lane[one.number] == self.verdict.lane[number]]
+        return all(bool(tail[one.number][one.there].all()) for one in mine)
