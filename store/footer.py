@@ -64,7 +64,7 @@ class FooterData:
     def parts(self, sequence: int) -> list[bytes | memoryview]:
         """The footer's bytes, in pieces that are written back to back: large arrays are not copied."""
         names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
-        columns = (
+        columns: tuple[npt.NDArray[Any], ...] = (
             self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
             self.frame_position, self.frame_entry, self.frame_time,
         )  # fmt: skip
