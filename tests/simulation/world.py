@@ -10,6 +10,7 @@ from typing import Any
 
 from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StorePoisoned, StoreUnreadable
 from store.config import Alignment, Durability
+from store.format import START_FILE
 from store.request import Barrier, Group, Ticket
 from store.testing import Fault, Operation, SimulatedDisk
 
@@ -205,7 +206,7 @@ class World:
     def _before(self, operation: Operation) -> None:
         """Before each operation of the disk: tell of it, die, or let another thread go on first."""
         self.operations.append(operation._replace(path=operation.path.relative_to(operation.path.parents[1])))
-        self._note_retention()
+        self._note_retention(begins=operation.kind == "write" and operation.path.name == START_FILE)
         if self._on_moment is not None:
             with apart():
                 self._on_moment(self, operation)
@@ -236,12 +237,16 @@ class World:
             self.chance.choice(able).step()
         self._feed()
 
-    def _note_retention(self) -> None:
-        """Where the readers' view of each queue begins now: what is before it may be gone."""
+    def _note_retention(self, *, begins: bool = False) -> None:
+        """Where the readers' view of each queue begins now: what is before it may be gone.
+
+        When a removal `begins` by noting where the log begins, a crash may take the oldest segment as well.
+        """
         if self.store is not None and (self.shape.retention_bytes is not None or self.shape.retention_ms is not None):
             for queue in self.ledger.rows:
                 try:
-                    first, _ = bounds_of(self.store, queue)
+                    first, end = bounds_of(self.store, queue)
+                    first = end if begins else first  # of the lane that it is about, at the most
                 except OSError:
                     self.outcomes["OSError of a read"] += 1
                     if not self.disk.faults_struck:
