@@ -187,7 +187,7 @@ class LaneRecovery:
         self._load_streams()
         tally = self._tally
         lost = None if following is None else tally.reach(following.header.messages_before)
-        chain = self.found.last_chain if following is None else following.header.previous_chain
+        chain = self._chain_into(later, self.found.last_chain)
         for sequence in range(first, end):
             streams = self._known_streams
             segment = self._files.make_empty(sequence, self.found.last_chain, tally.next_total, streams, lost)
@@ -198,6 +198,10 @@ class LaneRecovery:
             self.found.segments.append((sequence, DATA_START))
             self.found.last_chain = chain
             lost = lost and 0  # the first one's loss tells of all
+
+    def _chain_into(self, later: Sequence[UsedFile], chain: int) -> int:
+        """The chain to end a segment with, so that the next one is found to continue it; `chain` if any will do."""
+        return chain if not later or is_unlinked(later[0].header) else later[0].header.previous_chain
 
     def _load_before(self, footer: FooterData | None) -> None:
         """Take over the streams of the first footer that there is, if no frame was seen yet."""
@@ -246,7 +250,7 @@ class LaneRecovery:
         self._tally.take(scan.losses, scan.columns.next_entry, scan.end_entry)
         data = self._index_scan(scan, segment, behind, later)
         if scan.has_gaps and later:
-            scanner.chain = later[0].header.previous_chain  # the next segment must be found to continue it
+            scanner.chain = self._chain_into(later, scanner.chain)
         self.found.last_chain = scanner.chain
         small = file.record is not None and file.record.state == CLOSED
         sound = not (self._repair.losses or self._files.foreign or scan.has_gaps or _lost(data))

@@ -18,7 +18,16 @@ from rich.progress import track
 
 from store import MessageStore, StoreCorrupt
 from store.footer import HEADER_BYTES
-from store.format import BLOCK_BYTES, DATA_START, FRAME_HEADER_BYTES, SEALED, SealRecord, SegmentHeader, align_up
+from store.format import (
+    BLOCK_BYTES,
+    DATA_START,
+    FRAME_HEADER_BYTES,
+    SEALED,
+    START_FILE,
+    SealRecord,
+    SegmentHeader,
+    align_up,
+)
 from store.scanner import ChunkReader, FrameScanner
 from store.testing import SimulatedDisk
 
@@ -26,8 +35,9 @@ from .engine import abandon, deterministic, home, open_store
 from .kept import CONFIG, FIRST_MS, NAMES, differences, expected, load
 
 STORE_BYTES = 8 + 4 + 16 + 4 + 8  # magic, version, id, lanes, checksum
-SEGMENT_BYTES = 8 + 4 + 4 + 16 + 8 + 8 + 8 + 8 + 8
-SEAL_BYTES = 8 + 4 + 4 + 6 * 8 + 8
+START_BYTES = 8 + 4 + 4 + 16 + 8 + 8 + 8
+SEGMENT_BYTES = 8 + 4 + 4 + 16 + 6 * 8 + 8
+SEAL_BYTES = 8 + 4 + 4 + 7 * 8 + 8
 SAMPLED = 64  # one byte in so many of payloads
 
 
@@ -60,6 +70,9 @@ def ranges(name: str, disk: SimulatedDisk) -> Iterator[Range]:
     for path, content in disk.files().items():
         if path.name == "STORE":
             yield Range("STORE", name, path, 0, STORE_BYTES)
+        elif path.name == START_FILE:
+            for copy in (0, BLOCK_BYTES):
+                yield Range("START", name, path, copy, copy + START_BYTES)
         elif SegmentHeader.unpack(content[:BLOCK_BYTES]) is None:
             yield Range("spare", name, path, 0, len(content), 256 * SAMPLED)
         else:

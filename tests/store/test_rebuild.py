@@ -120,8 +120,8 @@ def test_without_a_footer_low_bits_and_the_next_segment_place_what_is_left(
     columns, footer = stretch(numbers, firsts, lost)
     names = [("t", number) for number in range(4)]
     repair = Repair(OsDisk(), Path("nowhere"), 0, allowed=True)
-    bounds = Bounds(np.array(firsts, np.int64), ends=footer.next_offsets, is_exact=True, inside=len(lost))
-    made, is_sure = index_columns(columns, names, bounds, repair, Path("segment"))
+    known = Bounds(np.array(firsts, np.int64), ends=footer.next_offsets, is_exact=True, inside=len(lost))
+    made, is_sure = index_columns(columns, names, known, repair, Path("segment"))
     assert is_sure
     assert made.entries.tolist() == expected_of(footer, lost)
     assert made.start.tolist() == footer.start.tolist()

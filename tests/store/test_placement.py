@@ -1,0 +1,87 @@
+"""Where messages belong by the low bits of their offsets and by what else is known: what is sure is right."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from store import StoreCorrupt
+from store.placement import ANY, NO_OFFSET, WINDOW, Bounds, Placed, place
+
+from ..seeds import draw_seed
+
+PATH = Path("segment")
+
+
+class Story:
+    """A log of some streams of which stretches are lost; `kept` are (stream, offset, lost entries before it)."""
+
+    def __init__(self, chance: random.Random, streams: int) -> None:
+        self.firsts = [chance.choice([0, 3, WINDOW - 2, 5 * WINDOW]) for _ in range(streams)]
+        ends, lost = list(self.firsts), 0
+        self.kept: list[tuple[int, int, int]] = []
+        for _ in range(chance.randrange(1, 12)):
+            if chance.random() < 0.4:
+                for _ in range(chance.randrange(1, 3)):
+                    size = chance.choice([1, 2, 1000, WINDOW - 1, WINDOW, 3 * WINDOW])
+                    ends[chance.randrange(streams)] += size
+                    lost += size
+            else:
+                stream = chance.randrange(streams)
+                self.kept.append((stream, ends[stream], lost))
+                ends[stream] += 1
+        self.ends, self.lost = ends, lost
+
+    def place(self, bounds: Bounds) -> Placed:
+        rows = sorted(self.kept, key=lambda row: row[0])
+        counts = np.bincount(np.array([row[0] for row in rows], np.int64), minlength=len(self.firsts))
+        start = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
+        lows = np.array([row[1] & 0xFFFF for row in rows], np.uint16)
+        return place(lows, np.array([row[2] for row in rows], np.int64), start, bounds, PATH)
+
+    def is_right(self, placed: Placed) -> bool:
+        rows = sorted(self.kept, key=lambda row: row[0])
+        streams = np.array([row[0] for row in rows], np.int64)
+        return bool(((placed.first[streams] + placed.places) == np.array([row[1] for row in rows], np.int64)).all())
+
+
+@pytest.mark.parametrize("has_first", [True, False])
+@pytest.mark.parametrize("ends", ["none", "exact", "later"])
+def test_what_is_sure_is_right(has_first: bool, ends: str) -> None:
+    chance, sure = random.Random(draw_seed()), 0
+    for _ in range(3000):
+        story = Story(chance, chance.randrange(1, 4))
+        first = np.array(story.firsts if has_first else [NO_OFFSET] * len(story.firsts), np.int64)
+        more = chance.choice([0, 0, 5, WINDOW])  # lost behind the segment, of the first stream
+        inside = story.lost + (more if ends == "later" else 0)
+        known = np.array(story.ends, np.int64)
+        known[0] += more if ends == "later" else 0
+        given = None if ends == "none" else known
+        bounds = Bounds(first, 0, given, ends == "exact", chance.choice([inside, ANY]))
+        placed = story.place(bounds)
+        if placed.is_sure:
+            sure += 1
+            assert story.is_right(placed), (vars(story), bounds)
+            if ends == "exact":
+                assert (placed.first + placed.counts).tolist() == story.ends
+    assert sure == 0 if not has_first and ends == "none" else sure > 300
+
+
+def test_what_follows_fewer_lost_messages_than_low_bits_can_count_is_sure() -> None:
+    placed = place(
+        np.array([0, (WINDOW - 1 + 5) & 0xFFFF], np.uint16), np.array([0, WINDOW - 1], np.int64),
+        np.array([0, 2], np.int64), Bounds(np.zeros(1, np.int64), inside=WINDOW - 1), PATH,
+    )  # fmt: skip
+    assert placed.is_sure
+    assert placed.places.tolist() == [0, 4]  # four of the lost ones are of this stream
+
+
+def test_bounds_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(StoreCorrupt, match="the offsets make no sense"):
+        place(
+            np.array([7], np.uint16), np.zeros(1, np.int64), np.array([0, 1], np.int64),
+            Bounds(np.array([7], np.int64), ends=np.array([5], np.int64), is_exact=True, inside=0), PATH,
+        )  # fmt: skip
