@@ -98,8 +98,8 @@ class Batch(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """The stores, one after the other."""
-        return space_bytes(self.messages * self.message_bytes)
+        """The stores, one after the other; RocksDB with its warm-up takes most."""
+        return 2 * space_bytes(self.messages * self.message_bytes)
 
     def measure(self, base: Path, run: Run) -> Figures:
         """Rates in messages a second; RocksDB's are None when it is not installed."""
