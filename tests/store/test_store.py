@@ -536,7 +536,7 @@ def test_help_shows_nothing_but_the_public_face() -> None:
     names = {name for name in dir(MessageStore) if not name.startswith("_")}
     assert names == {
         "append", "append_async", "append_batch", "close", "flush", "get_range", "open", "queue_bounds", "read",
-        "read_batch", "scan", "stats", "submit",
+        "read_async", "read_batch", "scan", "stats", "submit",
     }  # fmt: skip
 
 
