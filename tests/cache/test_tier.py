@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cache import file_tiers
 from cache.errors import CacheUnusable, InvalidCacheConfig
 from cache.file_tiers import FileTier, PersistentMemoryTier, PrivateFileTier
 from cache.tier import PAGE_BYTES, HeapTier, OffHeapTier, Tier, address_of
@@ -129,13 +130,13 @@ def test_the_file_has_its_space_and_no_name(
     kind: type[FileTier], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks: list[int] = []
-    close = os.close
+    really = file_tiers.reserve
 
-    def look(file: int) -> None:
+    def look(file: int, size_bytes: int) -> None:
+        really(file, size_bytes)
         blocks.append(os.fstat(file).st_blocks * 512)
-        close(file)
 
-    monkeypatch.setattr(os, "close", look)
+    monkeypatch.setattr(file_tiers, "reserve", look)
     tier = kind(SIZE_BYTES, tmp_path)
     assert blocks[-1] >= SIZE_BYTES and not list(tmp_path.iterdir())
     assert tier.kind in ("private", "map-sync", "shared")
