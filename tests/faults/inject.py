@@ -82,11 +82,12 @@ class Bench:
     def order(self, seed: int) -> Order:
         """What a life does: segments roll and are sealed meanwhile."""
         chance = random.Random(seed)
+        lanes = chance.choice((1, 1, 2))
         config = {
             **SETTINGS,
             "durability": chance.choice(("force", "os")),
             "alignment": chance.choice(("pad", "trim", "adaptive")),
-            "lanes": chance.choice((1, 1, 2)),
+            "lanes": None if self.path.exists() else lanes,  # a store keeps its own
             "flush_interval_ms": 20,
         }
         return Order(str(self.path), config, messages=70, api=chance.choice(APIS), seed=seed)
