@@ -1,6 +1,6 @@
 """`python -m tests.mutation --sample 300 --seed 1 --jobs 2`: how many small changes of the code do the tests see?
 
-The first run of a state of the code takes the time of the suite under a tracer; a run that was broken off goes on where
+The first run of a state of the code takes the time of the suite as well; a run that was broken off goes on where
 it was, with the same seed. Needs `pip install -e '.[mutation]'`.
 """
 
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(24), help="of the sample")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--only", default="", help="files whose path begins so, such as cache/")
-    parser.add_argument("--budget", type=float, default=45.0, help="seconds of tests a mutant, at the most")
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds of tests a mutant, at the most")
     parser.add_argument("--least", type=float, default=85.0, help="per cent that have to be killed")
     parser.add_argument("--state", type=Path, default=ROOT / ".mutation", help="contexts and results of earlier runs")
     parser.add_argument("--contexts", type=Path, help="of an earlier run, though the code has changed since")
