@@ -7,6 +7,7 @@ it was, with the same seed. Needs `pip install -e '.[mutation]'`.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 from ..checkout import ROOT, copy_of_the_checkout
 from .contexts import Contexts, measure, sources_hash
 from .judged import Judged, judgements
-from .mutants import draw
+from .mutants import Mutant, draw
 from .run import Outcome, by_file, load, run_all
 
 
@@ -45,7 +46,7 @@ def main() -> int:
     say(f"seed {given.seed}; state in {state}")
     contexts = Contexts.load(given.contexts) if given.contexts is not None else contexts_of(state, given.jobs)
     say(f"{len(contexts.seconds)} tests, left out {contexts.left_out}; {time.monotonic() - began:.0f} s")
-    mutants = draw(ROOT, given.sample, given.seed, given.only)
+    mutants = sample_of(state, given.sample, given.seed, given.only)
     results = state / f"results-{given.seed}.jsonl"
     run_all(mutants, contexts, results, given.jobs, given.budget, say)
     names = {mutant.name for mutant in mutants}
@@ -63,6 +64,14 @@ def contexts_of(state: Path, jobs: int) -> Contexts:
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return Contexts.load(kept)
+
+
+def sample_of(state: Path, count: int, seed: int, only: str) -> list[Mutant]:
+    """The sample, which takes a minute to draw: from an earlier run on the same code, or drawn now."""
+    kept = state / f"sample-{count}-{seed}-{only.replace('/', '-')}.json"
+    if not kept.exists():
+        kept.write_text(json.dumps([mutant._asdict() for mutant in draw(ROOT, count, seed, only)]))
+    return [Mutant(**one) for one in json.loads(kept.read_text())]
 
 
 def report(outcomes: Sequence[Outcome], least: float, seconds: float) -> int:
