@@ -1,12 +1,13 @@
 """`python -m tests.mutation --sample 300 --seed 1 --jobs 2`: how many small changes of the code do the tests see?
 
-The first run of a state of the code takes the time of the suite under a tracer; a run that was broken off goes on where
+The first run of a state of the code takes the time of the suite as well; a run that was broken off goes on where
 it was, with the same seed. Needs `pip install -e '.[mutation]'`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 from ..checkout import ROOT, copy_of_the_checkout
 from .contexts import Contexts, measure, sources_hash
 from .judged import Judged, judgements
-from .mutants import draw
+from .mutants import Mutant, draw
 from .run import Outcome, by_file, load, run_all
 
 
@@ -34,7 +35,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(24), help="of the sample")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--only", default="", help="files whose path begins so, such as cache/")
-    parser.add_argument("--budget", type=float, default=45.0, help="seconds of tests a mutant, at the most")
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds of tests a mutant, at the most")
     parser.add_argument("--least", type=float, default=85.0, help="per cent that have to be killed")
     parser.add_argument("--state", type=Path, default=ROOT / ".mutation", help="contexts and results of earlier runs")
     parser.add_argument("--contexts", type=Path, help="of an earlier run, though the code has changed since")
@@ -45,7 +46,7 @@ def main() -> int:
     say(f"seed {given.seed}; state in {state}")
     contexts = Contexts.load(given.contexts) if given.contexts is not None else contexts_of(state, given.jobs)
     say(f"{len(contexts.seconds)} tests, left out {contexts.left_out}; {time.monotonic() - began:.0f} s")
-    mutants = draw(ROOT, given.sample, given.seed, given.only)
+    mutants = sample_of(state, given.sample, given.seed, given.only)
     results = state / f"results-{given.seed}.jsonl"
     run_all(mutants, contexts, results, given.jobs, given.budget, say)
     names = {mutant.name for mutant in mutants}
@@ -63,6 +64,14 @@ def contexts_of(state: Path, jobs: int) -> Contexts:
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return Contexts.load(kept)
+
+
+def sample_of(state: Path, count: int, seed: int, only: str) -> list[Mutant]:
+    """The sample, which takes a minute to draw: from an earlier run on the same code, or drawn now."""
+    kept = state / f"sample-{count}-{seed}-{only.replace('/', '-')}.json"
+    if not kept.exists():
+        kept.write_text(json.dumps([mutant._asdict() for mutant in draw(ROOT, count, seed, only)]))
+    return [Mutant(**one) for one in json.loads(kept.read_text())]
 
 
 def report(outcomes: Sequence[Outcome], least: float, seconds: float) -> int:

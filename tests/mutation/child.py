@@ -14,17 +14,19 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import hypothesis.stateful  # imported here, before the fork: no child pays for it again
 import numpy as np
+import psutil
 import pytest
 import xxhash
 
 TESTS = ("tests/cache", "tests/store", "tests/faults", "tests/simulation")
-WARM = (hypothesis.stateful, np, xxhash)
+LONGEST_COLLECTION_S = 90.0
+WARM = (hypothesis.stateful, np, psutil, xxhash)
 
 Event = dict[str, Any]
 
@@ -72,8 +74,11 @@ def run_tests(
     order: list[str] | None,
     limit_s: Callable[[str], float],
     around: Callable[[Reporter], Callable[[], None]] | None = None,
+    keep_bytecode: bool = False,
 ) -> tuple[int, list[Event]]:
     """Run pytest in a forked child: (exit code, events). `around` is called in the child; what it gives, at the end.
+
+    `keep_bytecode`: the compiled modules and tests stay for later children.
 
     Raises:
         Stuck: a test took longer than `limit_s` of its name.
@@ -83,7 +88,7 @@ def run_tests(
     if child == 0:
         os.setpgid(0, 0)
         os.close(reading)
-        os._exit(_child(tree, arguments, order, writing, around))
+        os._exit(_child(tree, arguments, order, writing, around, keep_bytecode))
     os.close(writing)
     with contextlib.suppress(OSError):  # the child was faster
         os.setpgid(child, child)
@@ -99,6 +104,19 @@ def run_tests(
         _kill_group(child)  # what the tests have started and left
 
 
+def warm_up(tree: Path, tests: Sequence[str] = TESTS) -> None:
+    """Compile the modules and tests of a copy once: a child for a mutant compiles only that."""
+    code, _events = run_tests(tree, ["--collect-only", *tests], None, lambda _: LONGEST_COLLECTION_S, keep_bytecode=True)
+    if code:
+        raise RuntimeError(f"the tests are not collected: pytest ended with {code}")
+
+
+def forget_bytecode(path: Path) -> None:
+    """Take away what Python compiled from a source: a change of the same length in the same second looks the same."""
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        compiled.unlink()
+
+
 def _kill_group(child: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
@@ -106,7 +124,7 @@ def _kill_group(child: int) -> None:
 
 def _listen(reading: int, limit_s: Callable[[str], float]) -> list[Event]:
     events: list[Event] = []
-    rest, deadline, running = b"", time.monotonic() + 60, "collection"
+    rest, deadline, running = b"", time.monotonic() + LONGEST_COLLECTION_S, "collection"
     with selectors.DefaultSelector() as selector:
         selector.register(reading, selectors.EVENT_READ)
         while True:
@@ -133,6 +151,7 @@ def _child(
     order: list[str] | None,
     writing: int,
     around: Callable[[Reporter], Callable[[], None]] | None,
+    keep_bytecode: bool,
 ) -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
@@ -140,7 +159,8 @@ def _child(
     os.set_inheritable(writing, False)
     os.environ["PYTHONPATH"] = str(tree)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    sys.dont_write_bytecode = True
+    os.environ["STRATALOG_SEED"] = "1"  # a mutant's verdict is the same when it is tried again
+    sys.dont_write_bytecode = not keep_bytecode
     scratch = tree.parent / f"{tree.name}-scratch"  # what a test that is ended leaves goes with the trees
     scratch.mkdir(exist_ok=True)
     os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
@@ -152,7 +172,7 @@ def _child(
         code = 70
         try:
             end = around(reporter) if around is not None else lambda: None
-            base = [f"--rootdir={tree}", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
+            base = [f"--rootdir={tree}", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=1"]
             code = int(pytest.main([*base, *arguments], plugins=[reporter]))
             end()
         finally:

@@ -1,27 +1,32 @@
-"""Which test runs which line, and for how long: one instrumented run of the suite, a child for each test file."""
+"""Which test runs which line, and for how long: one run of the suite with probes, a child for each test file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import coverage
-
 from ..checkout import ROOT
+from . import probes
 from .child import TESTS, Event, Reporter, Stuck, run_tests, share
+from .mutants import files_under_test
+from .probes import Probe
 
-LONGEST_S = 150.0  # of one test under the tracer
+LIMIT_S = 30  # of one test: longer ones are left out
+LONG = ("tests/faults/test_kill.py", "tests/faults/test_closed_loop.py", "tests/faults/test_two_processes.py",
+        "tests/faults/test_recycled.py", "tests/simulation/test_planted.py",
+        "tests/simulation/test_kept.py")  # children and long loops  # fmt: skip
 HANGING_MAX = 3  # of one file
 
 Lines = dict[str, dict[int, list[str]]]  # file -> line -> tests
 
 
 class Contexts(NamedTuple):
-    """`lines` names the tests that run a line; `seconds` how long each test takes (traced); `left_out` failed."""
+    """`lines` names the tests that run a line; `seconds` how long each test takes (with probes); `left_out` failed."""
 
     lines: Lines
     seconds: dict[str, float]
@@ -64,24 +69,23 @@ def sources_hash(root: Path = ROOT) -> str:
     return digest.hexdigest()[:16]
 
 
-def _note(measured: coverage.Coverage, test: str) -> None:
-    measured.switch_context(test)
-
-
-def _traced(tree: Path, data: Path) -> Callable[[Reporter], Callable[[], None]]:
-    """Begin to trace in a child; each test is a context of its own."""
+def _probed(data: Path) -> Callable[[Reporter], Callable[[], None]]:
+    """Note in a child which probes each test runs."""
 
     def begin(reporter: Reporter) -> Callable[[], None]:
-        measured = coverage.Coverage(
-            data_file=str(data), config_file=False, messages=False,
-            source=[str(tree / "store"), str(tree / "cache")], concurrency=["thread"],
-        )  # fmt: skip
-        measured.start()
-        reporter.on_test = lambda test: _note(measured, test)
+        hits, found = probes.hits(), dict[str, list[int]]()
+        running = [""]
+
+        def following(test: str) -> None:
+            found[running[0]] = [number for number, hit in enumerate(hits) if hit]
+            running[0] = test
+            hits[:] = bytes(len(hits))
+
+        reporter.on_test = following
 
         def end() -> None:
-            measured.stop()
-            measured.save()
+            following("")
+            data.write_text(json.dumps(found))
 
         return end
 
@@ -89,9 +93,13 @@ def _traced(tree: Path, data: Path) -> Callable[[Reporter], Callable[[], None]]:
 
 
 def measure(tree: Path, work: Path, jobs: int, tell: Callable[[str], None]) -> Contexts:
-    """Run all test files of `tree` under the tracer, `jobs` at once. Tests that fail or hang so are left out."""
+    """Run the test files of `tree` with probes, `jobs` at once. Tests that fail, hang or take long so are left out."""
     names = sorted(str(path.relative_to(tree)) for folder in TESTS for path in (tree / folder).rglob("test_*.py"))
+    names = [name for name in names if name not in LONG]
     work.mkdir(parents=True, exist_ok=True)
+    shorten = tree / "tests" / "conftest.py"
+    shorten.write_text(re.sub(r"^LIMIT_S = .*$", f"LIMIT_S = {LIMIT_S}", shorten.read_text(), flags=re.MULTILINE))
+    planted = probes.plant(tree, files_under_test(tree))
 
     def one(_job: int, index: int) -> None:
         name, place = names[index], work / names[index].replace("/", "-")
@@ -99,9 +107,9 @@ def measure(tree: Path, work: Path, jobs: int, tell: Callable[[str], None]) -> C
         events: list[Event] = []
         while not events and len(hanging) < HANGING_MAX:
             without = [f"--deselect={test}" for test in hanging]
-            traced = _traced(tree, Path(f"{place}.data"))
+            probed = _probed(Path(f"{place}.data"))
             try:
-                _code, events = run_tests(tree, [name, *without], None, lambda _test: LONGEST_S, traced)
+                _code, events = run_tests(tree, [name, *without], None, lambda _test: LIMIT_S + 5, probed)
             except Stuck as stuck:
                 hanging.append(str(stuck))
         events += [{"fails": test} for test in hanging]
@@ -112,23 +120,22 @@ def measure(tree: Path, work: Path, jobs: int, tell: Callable[[str], None]) -> C
     share(jobs, len(names), one)
     lines: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     seconds: dict[str, float] = {}
-    left_out: list[str] = []
+    left_out: list[str] = list(LONG)
     for name in names:
         place = work / name.replace("/", "-")
         events = json.loads(Path(f"{place}.events").read_text())
         bad = {event["fails"] for event in events if "fails" in event}
         left_out += sorted(bad)
         seconds.update((event["ends"], event["seconds"]) for event in events if "ends" in event)
-        _collect(Path(f"{place}.data"), tree, bad, lines)
+        _collect(Path(f"{place}.data"), planted, bad, lines)
     return Contexts({file: dict(of) for file, of in lines.items()}, seconds, left_out)
 
 
-def _collect(data: Path, tree: Path, bad: set[str], into: dict[str, dict[int, list[str]]]) -> None:
+def _collect(data: Path, planted: list[Probe], bad: set[str], into: dict[str, dict[int, list[str]]]) -> None:
     if not data.exists():
         return  # its process was ended
-    measured = coverage.CoverageData(str(data))
-    measured.read()
-    for file in measured.measured_files():
-        relative = str(Path(file).relative_to(tree))
-        for line, tests in measured.contexts_by_lineno(file).items():
-            into[relative][line] += [test for test in tests if test and test not in bad]
+    for test, numbers in json.loads(data.read_text()).items():
+        if test and test not in bad:
+            for path, first, last in (planted[number] for number in numbers):
+                for line in range(first, last + 1):
+                    into[path][line].append(test)

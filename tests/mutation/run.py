@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..checkout import copy_checkout
-from .child import Stuck, run_tests, share
+from .child import Stuck, forget_bytecode, run_tests, share, warm_up
 from .contexts import Contexts
 from .mutants import Mutant
 
@@ -72,6 +72,7 @@ def try_mutant(tree: Path, mutant: Mutant, contexts: Contexts, budget_s: float) 
         return outcome("untested", "no test runs the line")
     path = tree / mutant.path
     sound = path.read_text()
+    forget_bytecode(path)
     path.write_text(mutant.source)
     try:
         for part in (order[:FIRST_TESTS], order[FIRST_TESTS:]):
@@ -93,6 +94,7 @@ def try_mutant(tree: Path, mutant: Mutant, contexts: Contexts, budget_s: float) 
         return outcome("survived", "")
     finally:
         path.write_text(sound)
+        forget_bytecode(path)  # a process that a test has started may have written it
 
 
 def run_all(
@@ -113,6 +115,7 @@ def run_all(
     def one(job: int, index: int) -> None:
         if job not in trees:
             trees[job] = copy_checkout(work / str(job))
+            warm_up(trees[job])
         outcome = try_mutant(trees[job], left[index], contexts, budget_s)
         with results.open("a") as file:
             file.write(json.dumps(outcome._asdict()) + "\n")

@@ -9,9 +9,10 @@ import pytest
 from ..seeds import draw_seed
 
 pytest.importorskip("mutmut", reason="the extra `mutation` is not installed")
-pytest.importorskip("coverage", reason="the extra `mutation` is not installed")
 
 from ..checkout import ROOT, copy_checkout
+from . import probes
+from .child import warm_up
 from .contexts import Contexts
 from .judged import judgements
 from .mutants import Mutant, draw
@@ -19,6 +20,16 @@ from .run import covering_tests, try_mutant
 
 ONLY = "cache/cursors.py"
 TEST = "tests/cache/test_cursors.py::test_only_active_cursors_hold_messages_back_from_release"
+
+SAMPLE = """def find(numbers, wanted):
+    at = 0
+    while at < len(numbers):
+        found = numbers[at]
+        if found == wanted:
+            return at
+        at += 1
+    return -1
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +72,32 @@ def test_mutant_is_killed_by_a_failing_test_and_survives_a_passing_one(tmp_path:
     assert try_mutant(tree, mutant._replace(source="1 +"), contexts(TEST, line=line), 10.0).result == "killed"
     assert try_mutant(tree, mutant, contexts(line=line), 10.0).result == "untested"
     assert (tree / ONLY).read_text() == text
+
+
+def test_change_of_the_same_length_is_seen_in_a_copy_that_is_compiled(tmp_path: Path) -> None:
+    """Compiled modules are known by length and second: the child has to run the changed text."""
+    tree = copy_checkout(tmp_path / "tree")
+    warm_up(tree, ["tests/cache/test_cursors.py"])
+    text = (tree / ONLY).read_text()
+    mutant = Mutant(ONLY, 1, 1, None, text.replace("next_offset - position <", "next_offset + position <"), "")
+    assert len(mutant.source) == len(text) and list(tree.glob("cache/__pycache__/cursors.*.pyc"))
+    for source, result in ((mutant.source, "killed"), (text, "survived"), (mutant.source, "killed")):
+        assert try_mutant(tree, mutant._replace(source=source), contexts(TEST), 10.0).result == result
+
+
+def test_probes_say_which_lines_ran(tmp_path: Path) -> None:
+    (tmp_path / "sample.py").write_text(SAMPLE)
+    planted = probes.plant(tmp_path, [tmp_path / "sample.py"])
+    names: dict[str, object] = {}
+    exec((tmp_path / "sample.py").read_text(), names)
+    find, hit = names["find"], names[probes.NAME]
+    assert callable(find) and isinstance(hit, bytearray)
+    assert find([1, 2], 1) == 0
+    lines = {line for probe in planted if hit[planted.index(probe)] for line in range(probe.first, probe.last + 1)}
+    assert lines == {1, 2, 3, 4, 5, 6}
+    assert find([1, 2], 3) == -1
+    lines = {line for probe in planted if hit[planted.index(probe)] for line in range(probe.first, probe.last + 1)}
+    assert lines == {1, 2, 3, 4, 5, 6, 7, 8}
 
 
 def test_every_judgement_says_why() -> None:
