@@ -45,8 +45,8 @@ class Effort:
     nested: float = 0.3
     depth: int = 2
     again: float = 0.25
-    opened: float = 0.04
-    repairs: float = 0.12
+    opened: float = 0.02
+    repairs: float = 0.02
     crashes: float = 0.1
 
 
