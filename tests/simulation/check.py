@@ -81,8 +81,9 @@ class Checker:
         done = Recovered(self._lane_bounds(index, found, disk), lowest, disk.changes - before, None)
         if mark is not None and disk.folder_fingerprint(folder) is not None:
             if done.changes:
-                done = done._replace(after=SimulatedDisk())
-                disk.copy_folder(folder, done.after)
+                after = SimulatedDisk()
+                disk.copy_folder(folder, after)
+                done = done._replace(after=after)
             self._recovered[index, self.ledger.life, mark] = done
         return done
 
