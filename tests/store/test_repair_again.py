@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,9 +10,20 @@ from pathlib import Path
 import pytest
 
 from store import MessageStore, verify_folder
-from store.format import CLOSED
+from store.format import BLOCK_BYTES, CLOSED, DATA_START
 
-from .helpers import flip_bit, memory_folder, seal_of, segment_path, take_snapshot, tiny, until
+from .helpers import (
+    crash_copy,
+    flip_bit,
+    memory_folder,
+    overwrite,
+    scanned,
+    seal_of,
+    segment_path,
+    take_snapshot,
+    tiny,
+    until,
+)
 from .test_moved_files import exchange
 from .test_recovery import long_story
 
@@ -99,3 +111,37 @@ def test_closing_notes_the_end_of_a_segment_that_has_nothing_but_a_mark(tmp_path
         assert take_snapshot(tmp_path) == closed
     with MessageStore.open(tmp_path, TINY) as store:
         assert store.append("t", 0, b"y") == messages[1]
+
+
+@pytest.mark.parametrize("kept_bytes", [0, DATA_START, 20_000])
+def test_log_behind_removed_segments_is_whole_once_its_first_one_is_repaired(
+    tmp_path: Path, no_marks: None, kept_bytes: int
+) -> None:
+    """Nothing is left that tells where the queues begin that only removed segments named."""
+    with MessageStore.open(tmp_path / "s", tiny(retention_bytes=100 << 10)) as store:
+        for turn in range(120):
+            store.append_batch([("t", queue, bytes([turn, queue]) * 500) for queue in range(turn % 7 + 1)])
+        until(lambda: not segment_path(tmp_path / "s", 1).exists())
+        path = crash_copy(tmp_path / "s", tmp_path / "crashed")
+    with MessageStore.open(path, TINY) as store:
+        used = [sealed.segment.path for sealed in store._lanes[0].view.sealed]
+    for one in used[:-1]:
+        os.truncate(one, kept_bytes)
+    unseal(used[-1])
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses
+        rows = scanned(store)
+    assert verify_folder(path).damages == []
+    repaired = take_snapshot(path)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses == []
+        assert scanned(store) == rows
+    assert take_snapshot(path) == repaired
+
+
+def unseal(path: Path) -> None:
+    """As if the store had been killed before it sealed the segment."""
+    record = seal_of(path)
+    assert record is not None
+    overwrite(path, BLOCK_BYTES, bytes(BLOCK_BYTES))
+    os.truncate(path, record.footer_position)
