@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from .format import CLOSED, START_FILE, FrameHeader, SealRecord, SegmentHeader
+from .format import CLOSED, START_FILE, UNLINKED, FrameHeader, SealRecord, SegmentHeader
 from .lane_start import FoundStart
 
 Mark = tuple[int, int]  # (sequence, position): everything before it was durable
@@ -50,8 +50,8 @@ def is_end(chain: int, record: SealRecord | None, following: SegmentHeader | Non
 
 
 def is_unlinked(header: SegmentHeader) -> bool:
-    """Is this the header of a repair that does not know yet what comes before the segment? The first one has none."""
-    return header.is_rebuilt and header.previous_chain == 0 and header.sequence > 1
+    """Is this the header of a repair that does not know yet what comes before the segment?"""
+    return header.is_rebuilt and header.previous_chain == UNLINKED
 
 
 def is_lost(found: FoundStart, numbers: Iterable[int]) -> bool:

@@ -137,6 +137,7 @@ class Footer:
             raise StoreCorrupt("the footer's sizes do not add up", path, self.position)
         self._at = HEADER_BYTES + _round8(self._name_bytes)
         self._section = 1
+        self._is_checked = False
         self.stream_topic = self._array(KINDS[0], streams)
         self.stream_queue = self._array(KINDS[1], streams)
         self.first = self._array(KINDS[2], streams)
@@ -190,6 +191,12 @@ class Footer:
         if not ((self.entries < self._record.entries) | (self.entries == LOST_ENTRY)).all():
             raise StoreCorrupt("the footer's entries do not agree with the frames", self.path, self.position)
         self.topics()
+        self._is_checked = True
+
+    def check_entries_once(self) -> None:
+        """The same, for a reader who comes again and again: what was found whole is not read another time."""
+        if not self._is_checked:
+            self.check_entries()
 
     def topics(self) -> list[str]:
         """The topic names, by index. Raises StoreCorrupt."""

@@ -27,6 +27,7 @@ Segment
     recycled file, the header of a segment of this lane that retention has removed.
     A header that a repair wrote anew has REBUILT_MS as its time. The first frame was written behind
     another header, so its `chain` may be any; it must be the first by its entry number.
+    Until the repair knows what comes before the segment, the header's `previous_chain` is UNLINKED.
 
 Frame (one batch)
     header                   88 bytes, FRAME below
@@ -117,6 +118,8 @@ UNDECODABLE: Final = (ValueError, struct.error, IndexError, zlib.error)
 
 REBUILT_MS: Final = 0  # as the time of a segment header
 UNKNOWN: Final = (1 << 64) - 1  # as a number of messages: a repair wrote it, and nothing was left to count by
+
+UNLINKED: Final = (1 << 64) - 1  # as a previous chain: the repair that wrote the header was not done with it
 
 # Seal record states.
 CLOSED: Final = 1

@@ -80,6 +80,11 @@ class Listing(NamedTuple):
     numbers: list[int]
 
     @property
+    def first(self) -> int:
+        """The first segment of the log."""
+        return first_number(self.found, self.numbers)
+
+    @property
     def start_damage(self) -> Damage | None:
         """START is not whole, and it matters."""
         return Damage(START_IS_LOST, str(self.folder / START_FILE), 0) if is_lost(self.found, self.numbers) else None
@@ -88,8 +93,7 @@ class Listing(NamedTuple):
         """The missing segments, the first one of each stretch, if these files are those in use."""
         last = max((file.sequence for file in used), default=0)
         spares = [file.sequence for file in self.files if file.sequence > last]
-        first = first_number(self.found, self.numbers)
-        for missing in missing_numbers(first, [file.sequence for file in used], spares):
+        for missing in missing_numbers(self.first, [file.sequence for file in used], spares):
             yield Damage(SEGMENT_IS_MISSING, str(self.folder / segment_name(missing.start)), 0)
 
 

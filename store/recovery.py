@@ -239,6 +239,8 @@ class LaneRecovery:
             before = whole_footer(segment, file.record)
             behind = FooterNames(self._disk, self._folder, [file, *later])
         self._load_before(before)
+        if self._files.start.sequence > 1 and file.header.streams_before > len(self._streams.names):
+            self._streams.begin_at_zero = False  # some began in segments that retention removed
         scan, scanner = self._scan(segment, file, later, before, behind)
         if scan.is_torn and later:
             # The next segment continues the torn frame's chain, but not its messages, and was never durable. It goes

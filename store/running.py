@@ -168,7 +168,7 @@ class Running:
             return
         opened = lane.view.open[-1]
         data_end = lane.tail - segment.base
-        if len(lane.view.open) > 1 or not opened.table.entries:
+        if len(lane.view.open) > 1 or lane.durable < lane.tail:
             return  # earlier ones could not be sealed: recovery scans them, and this one with them
         if data_end < RESUME_BELOW_BYTES:
             entries, streams = opened.table.entries, len(lane.streams)

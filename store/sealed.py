@@ -228,7 +228,7 @@ class SealedSegment:
         if index.is_remade:  # and then only the damaged footer knows whether that was a repair
             raise self.damaged()
         try:
-            index.footer.check_entries()
+            index.footer.check_entries_once()
         except StoreCorrupt as error:
             raise _WrongFooter(error.what) from error
 

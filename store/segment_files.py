@@ -32,6 +32,7 @@ from .format import (
     RETIRED_PREFIX,
     START_FILE,
     UNKNOWN,
+    UNLINKED,
     FrameHeader,
     LaneStart,
     SealRecord,
@@ -239,7 +240,9 @@ class LaneFiles:
     def _rebuild_header(self, sequence: int, path: Path) -> UsedFile:
         """Put a new header before the frames of a segment; the old one is set aside."""
         self._repair.set_aside(path, 0, BLOCK_BYTES, 0)
-        return self._write_header(sequence, path, 0, UNKNOWN, 0)
+        if sequence == 1:
+            return self._write_header(sequence, path, 0, 0, 0)
+        return self._write_header(sequence, path, UNLINKED, UNKNOWN, 0)
 
     def linked(self, file: UsedFile, chain: int, messages: int, streams: int) -> UsedFile:
         """The file; a header that a repair wrote anew is completed, now that all before the segment is known."""

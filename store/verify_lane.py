@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .disk import Disk
+from .footer import Footer
 from .format import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
 from .listing import SegmentFile, stream_names
+from .placement import NO_OFFSET
 from .refusal import refusal
 from .scanner import ChunkReader
 from .verify_footer import disagreements, sound_footer
@@ -98,6 +100,7 @@ class LaneCheck:
         finally:
             reader.close()
             data.close()
+        self._note_unknown(file, footer)
         if record is not None and walk.ended and walk.next_entry != record.entries:
             findings.damage("the seal record's number of messages is wrong", file.path, BLOCK_BYTES)
         if footer is not None and record is not None:
@@ -114,6 +117,20 @@ class LaneCheck:
         self.chain = record.chain if record is not None else walk.scanner.chain if walk.ended else None
         footer_bytes = record.footer_bytes if record is not None else 0
         findings.report.bytes += align_up(walk.scanner.position) + footer_bytes
+
+    def _note_unknown(self, file: SegmentFile, footer: Footer | None) -> None:
+        """Streams that the lane had before this segment, and that are not known: a repair lost all that told of them.
+
+        If retention has removed segments, nobody knows where these streams begin.
+        """
+        header = file.header
+        if self.next_offsets is None or header is None or self._frames.listing.first == 1:
+            return
+        streams = header.streams_before
+        if footer is not None:
+            streams = len(footer.first) if header.is_rebuilt else min(streams, len(footer.first))
+        unknown = np.full(max(0, streams - len(self.next_offsets)), NO_OFFSET, np.int64)
+        self.next_offsets = np.concatenate([self.next_offsets, unknown])
 
     def _check_blocks(self, index: int, file: SegmentFile) -> None:
         """The first two blocks, to their last byte."""
@@ -142,8 +159,10 @@ class LaneCheck:
         if self.next_offsets is not None:
             known = np.zeros(max(len(self.next_offsets), int(numbers.max(initial=-1)) + 1), np.int64)
             known[: len(self.next_offsets)] = self.next_offsets
-            expected[first] = known[numbers[order][first]]
-            self.next_offsets = known + np.bincount(numbers, minlength=len(known))
+            begins = known[numbers[order][first]]
+            expected[first] = np.where(begins == NO_OFFSET, lows[first], begins)
+            counts = np.bincount(numbers, minlength=len(known))
+            self.next_offsets = np.where(known == NO_OFFSET, NO_OFFSET, known + counts)
         wrong = order[(expected - lows) & 0xFFFF != 0]
         if len(wrong):
             positions = np.repeat([head.position for head in walk.headers], list(map(len, walk.numbers)))

@@ -249,17 +249,7 @@ class SimulatedDisk:
         """The same state, forced and not, on a disk of its own."""
         with self.lock:
             twin = SimulatedDisk(capacity_bytes=self.capacity_bytes)
-            twins: dict[int, Content] = {}
-            for folder, names in self._folders.items():
-                for content in names.contents():
-                    twins[id(content)] = content.copy()
-                other = twin._folders[folder] = Names()
-                other.now = {name: twins[id(content)] for name, content in names.now.items()}
-                other.forced = {name: twins[id(content)] for name, content in names.forced.items()}
-                other.unforced = [
-                    change._replace(content=twins[id(change.content)]) if change.content is not None else change
-                    for change in names.unforced
-                ]
+            twin._folders = {folder: names.copy() for folder, names in self._folders.items()}
             return twin
 
     def flip(self, path: Path, position: int, bit: int = 0) -> None:
@@ -287,10 +277,18 @@ class SimulatedDisk:
     def is_forced(self) -> bool:
         """True if a power cut now would take nothing."""
         with self.lock:
-            for names in self._folders.values():
-                if names.unforced or not all([file.is_forced for file in names.now.values()]):
-                    return False
-            return True
+            return all([names.is_forced for names in self._folders.values()])
+
+    def folder_fingerprint(self, folder: Path) -> int | None:
+        """As `fingerprint`, of the files of one folder; None while a power cut would take something of them."""
+        with self.lock:
+            names = self._folders[str(folder)]
+            return names.fingerprint() if names.is_forced else None
+
+    def copy_folder(self, folder: Path, to: SimulatedDisk) -> None:
+        """Give another disk the files of a folder as they are here, in place of its own."""
+        with self.lock:
+            to._folders[str(folder)] = self._folders[str(folder)].copy()
 
     def files(self) -> dict[Path, bytes]:
         """Every file with its bytes as written."""
@@ -322,12 +320,7 @@ class SimulatedDisk:
     def fingerprint(self) -> int:
         """A number that is the same for disks with the same files as written; within one process only."""
         with self.lock:
-            files = [
-                (folder, name, content.fingerprint())
-                for folder, names in self._folders.items()
-                for name, content in names.now.items()
-            ]
-            return hash(frozenset(files))
+            return hash(frozenset([(folder, names.fingerprint()) for folder, names in self._folders.items()]))
 
 
 def _absolute(path: Path) -> Path:

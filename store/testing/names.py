@@ -44,6 +44,27 @@ class Names:
         files += [change.content for change in self.unforced if change.content is not None]
         return list({id(content): content for content in files}.values())
 
+    @property
+    def is_forced(self) -> bool:
+        """True if a power cut takes nothing of the folder."""
+        return not self.unforced and all([content.is_forced for content in self.now.values()])
+
+    def fingerprint(self) -> int:
+        """A number that is the same for folders with the same files as written; within one process only."""
+        return hash(frozenset([(name, content.fingerprint()) for name, content in self.now.items()]))
+
+    def copy(self) -> Names:
+        """The same state, to be changed apart from this one."""
+        twins = {id(content): content.copy() for content in self.contents()}
+        twin = Names({name: twins[id(content)] for name, content in self.now.items()})
+        if self.unforced:
+            twin.forced = {name: twins[id(content)] for name, content in self.forced.items()}
+            twin.unforced = [
+                change._replace(content=twins[id(change.content)]) if change.content is not None else change
+                for change in self.unforced
+            ]
+        return twin
+
     def survive(self, survivors: Survivors) -> dict[str, Content]:
         """The names as a power cut leaves them, with the contents of before it."""
         found = dict(self.forced)

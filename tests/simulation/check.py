@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from store import StoreError
-from store.recovery import Found
+from store.format import lane_name
+from store.recovery import Found, LaneRecovery
 from store.testing import SimulatedDisk
 
+from .engine import home
 from .ledger import Bounds, Ledger, Queue
-from .recovered import batches_of, recover
+from .recovered import batches_of, recoveries
 
 
 class BrokenPromise(AssertionError):
@@ -23,34 +25,67 @@ class Checked(NamedTuple):
     bounds: Bounds
 
 
+class Recovered(NamedTuple):
+    """What recovery found in a lane, all of it compared, and what it made of the lane's folder.
+
+    `after` has that folder, or is None if recovery changed nothing; `lowest` is the first segment's number, or 0.
+    """
+
+    bounds: Bounds
+    lowest: int
+    changes: int
+    after: SimulatedDisk | None
+
+
 class Checker:
     """Checks recovered stores against the ledger of a run.
 
-    Segments that were compared once are known by their bytes, and not compared again in the same life.
+    Segments that were compared once are known by their bytes, and not compared again in the same life. So are whole
+    lanes: the recovery of a lane is decided by the bytes in its folder. A lane of which all is forced is recovered
+    once; where the same bytes come again, its folder is put in the state that recovery left. It is recovered all the
+    same where something is not forced, and where the disk tells of its operations, to be crashed inside.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._known: dict[tuple[int, int, int], Checked] = {}
+        self._recovered: dict[tuple[int, int, int], Recovered] = {}
 
     def check(self, disk: SimulatedDisk, *, power_cut: bool) -> Bounds:
         """Recover the disk and look at every message. Raises BrokenPromise."""
+        bounds: Bounds = {}
         try:
-            found = recover(disk)
+            lanes = [self._recover(index, lane, disk) for index, lane in enumerate(recoveries(disk))]
         except StoreError as error:
             raise BrokenPromise(f"recovery refused what a crash left: {error}") from error
-        return self.check_found(found or [], disk, power_cut=power_cut)
-
-    def check_found(self, found: list[Found], disk: SimulatedDisk, *, power_cut: bool) -> Bounds:
-        """Look at every message of what recovery found. Raises BrokenPromise."""
-        bounds: Bounds = {}
-        for index, lane in enumerate(found):
-            mine = self._lane_bounds(index, lane, disk)
-            self.check_beginning(index, mine, min((sequence for sequence, _ in lane.segments), default=0))
-            self._check_order(index, mine)
-            bounds.update(mine)
+        for index, lane in enumerate(lanes):
+            self.check_beginning(index, lane.bounds, lane.lowest)
+            self._check_order(index, lane.bounds)
+            bounds.update(lane.bounds)
         self.check_promises(bounds, self.ledger.promised(power_cut=power_cut))
         return bounds
+
+    def _recover(self, index: int, recovery: LaneRecovery, disk: SimulatedDisk) -> Recovered:
+        """Recover a lane and compare all of its messages, or know it."""
+        folder = home() / lane_name(index)
+        mark = disk.folder_fingerprint(folder)
+        known = self._recovered.get((index, self.ledger.life, mark)) if mark is not None else None
+        if known is not None and (known.after is None or disk.on_operation is None):
+            if known.after is not None:
+                known.after.copy_folder(folder, disk)
+                disk.changes += known.changes
+            return known
+        before = disk.changes
+        found = recovery.run()
+        lowest = min((sequence for sequence, _ in found.segments), default=0)
+        done = Recovered(self._lane_bounds(index, found, disk), lowest, disk.changes - before, None)
+        if mark is not None and disk.folder_fingerprint(folder) is not None:
+            if done.changes:
+                after = SimulatedDisk()
+                disk.copy_folder(folder, after)
+                done = done._replace(after=after)
+            self._recovered[index, self.ledger.life, mark] = done
+        return done
 
     def _lane_bounds(self, index: int, lane: Found, disk: SimulatedDisk) -> Bounds:
         """(first, next) of each queue of a lane, all messages between them compared."""

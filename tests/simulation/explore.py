@@ -45,8 +45,8 @@ class Effort:
     nested: float = 0.3
     depth: int = 2
     again: float = 0.25
-    opened: float = 0.04
-    repairs: float = 0.12
+    opened: float = 0.02
+    repairs: float = 0.012
     crashes: float = 0.1
 
 
@@ -215,9 +215,11 @@ def explore(
     limit: int | None = None,
     *,
     faults: Sequence[Fault] = (),
+    tally: Tally | None = None,
 ) -> Tally:
-    """One run with its crashes. Raises BrokenPromise at the first violation."""
-    tally = Tally(seeds=1)
+    """One run with its crashes, counted in `tally` if there is one. Raises BrokenPromise at the first violation."""
+    tally = tally if tally is not None else Tally()
+    tally.seeds += 1
     explorer = Explorer(seed, effort or Effort(), tally, limit)
     world = World(seed, shape or draw_shape(random.Random(f"shape {seed}")), explorer.on_moment, faults)
     try:

@@ -15,6 +15,7 @@ import store
 
 How = Literal["operation", "line"]
 HOWS: tuple[How, ...] = ("operation", "line")
+PLACES: dict[How, str] = {"operation": "an operation", "line": "a line"}
 
 _FOLDERS = tuple(f"{Path(package.__file__).parent}/" for package in (store, cache) if package.__file__)
 _TESTING = f"{_FOLDERS[0]}testing/"

@@ -23,20 +23,25 @@ from store.write import View
 from .engine import home
 
 
-def recover(disk: Disk, *, repair: bool = False) -> list[Found] | None:
-    """Recover every lane as opening the store does; None if there is no store yet. Raises StoreCorrupt.
+def recover(disk: Disk, *, repair: bool = False) -> list[Found]:
+    """Recover every lane as opening the store does. Raises StoreCorrupt."""
+    return [recovery.run() for recovery in recoveries(disk, repair=repair)]
+
+
+def recoveries(disk: Disk, *, repair: bool = False) -> list[LaneRecovery]:
+    """The recovery of each lane, not begun; none if there is no store yet. Raises StoreCorrupt.
 
     Opening forces the names that it finds; so does this. That opening does it is shown by the lives of a run.
     """
     header = read_header(disk, home())
     if header is None:
-        return None
+        return []
     quarantine = home() / QUARANTINE
     folders = [home() / lane_name(lane) for lane in range(header.lanes)]
     for folder in (home(), *folders):
         disk.force_folder(folder)
     return [
-        LaneRecovery(disk, folder, lane, header.store_id, quarantine, repair=repair, direct=False).run()
+        LaneRecovery(disk, folder, lane, header.store_id, quarantine, repair=repair, direct=False)
         for lane, folder in enumerate(folders)
     ]
 

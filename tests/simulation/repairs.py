@@ -59,7 +59,7 @@ class RepairTrial:
 
     def _recover(self, disk: SimulatedDisk, *, repair: bool) -> list[Found]:
         try:
-            return recover(disk, repair=repair) or []
+            return recover(disk, repair=repair)
         except StoreError as error:
             raise BrokenPromise(f"{'a repair' if repair else 'opening after a repair'} refused: {error}") from error
 

@@ -18,14 +18,16 @@ def try_seed(seed: int, parts: frozenset[Part] = PARTS) -> Tally:
     gc.set_threshold(20_000, 50)  # stores come and go by the thousand, and few of their objects are in cycles
     chance = random.Random(f"fault {seed}")
     faults = [draw_fault(chance)] if seed % FAULTY == FAULTY - 1 else []
+    tally = Tally()
     try:
         shape = draw_shape(random.Random(f"shape {seed}"), parts)
-        return explore(seed, shape, Effort(subsets=5, again=0.1), faults=faults)
+        return explore(seed, shape, Effort(subsets=5, again=0.1), faults=faults, tally=tally)
     except BrokenPromise as error:
         said = str(error)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         said = f"seed {seed}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
     without = ",".join(sorted(PARTS - parts))
-    again = f"python -m tests.simulation --first {seed} --seeds 1{f' --without {without}' if without else ''}"
-    return Tally(seeds=1, violations=[f"{said}\n    run it again: {again}"])
+    again = f"python -m tests.simulation --first {seed} --seeds 1 --jobs 1{f' --without {without}' if without else ''}"
+    tally.violations.append(f"{said}\n    run it again: {again}")
+    return tally

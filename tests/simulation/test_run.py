@@ -14,8 +14,9 @@ from tests.store.helpers import ROOT
 from .damage import HARMS
 from .engine import deterministic
 from .explore import Effort, Explorer, Tally, draw_fault, explore
+from .interrupts import PLACES
 from .shape import KIB, Settings, Shape, draw_shape
-from .world import PLACES, World
+from .world import World
 
 STATES = 20_000
 MOST_RUNS = 60

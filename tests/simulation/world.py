@@ -32,14 +32,14 @@ from .engine import (
     upkeep_step,
 )
 from .flusher import LifeEnds, SteppedFlusher, stop_before_completion
-from .interrupts import HOWS, How, Interrupter
+from .interrupted_opens import InterruptedOpens
+from .interrupts import HOWS, PLACES, How, Interrupter
 from .ledger import Bounds, Ledger
 from .retention import check_removed, note_removal
 from .shape import Part, Settings, Shape
 
 OnMoment = Callable[["World", Operation], None]
 CLOSING: dict[How, int] = {"operation": 12, "line": 500}  # steps, about; behind the last one comes nothing
-PLACES: dict[How, str] = {"operation": "an operation", "line": "a line"}
 
 
 @cache
@@ -85,6 +85,7 @@ class World:
         self.store: MessageStore | None = None
         self.callers = Callers(shape, seed, self.chance, self.ledger, self._note)
         self._flushers: list[SteppedFlusher] = []
+        self._opener = InterruptedOpens(self.chance, self.checker, self._open_beside, self._look_at, self.reached)
         self._copying = random.Random(f"copies {seed}")
 
     def _note(self, outcome: str) -> None:
@@ -122,7 +123,7 @@ class World:
         chance = self.chance
         length = chance.randrange(self.shape.steps // 2, self.shape.steps + 1)
         if self.may("interrupts") and chance.random() < 0.4:
-            self._try_interrupted_opens()
+            self.disk = self._opener.try_all(self.disk, self.settings)
         self._dies_at = self.disk.operations + chance.randrange(1, length) if chance.random() < 0.4 else 0
         kill = self.may("kills") and chance.random() < 0.5
         try:
@@ -176,6 +177,11 @@ class World:
         if not self.disk.faults_struck:
             self._look_at(self.store)
         return True
+
+    def _open_beside(self, disk: SimulatedDisk, settings: Settings) -> MessageStore:
+        """Open a store that is not the run's own, with the real lock."""
+        config = settings.config(self.shape.lanes)
+        return open_store(disk, config, self._clock_ms, self._names(), real_lock=True)
 
     def _look_at(self, store: MessageStore | None, *, note: bool = True) -> None:
         """Look at everything that an opened store has; `note`: it is the run's own. Raises BrokenPromise."""
@@ -268,50 +274,6 @@ class World:
                     self._interrupter.step("line")  # it is waited for here
                 with stop_at_close(self._interrupter):
                     flusher.step()
-
-    # -- interrupts of open ---------------------------------------------------------------------------
-
-    def _try_interrupted_opens(self) -> None:
-        """Interrupt the opening that comes now, on copies of the disk; sometimes the run goes on with one of them."""
-        chance = self.chance
-        for how in HOWS:
-            disk, share = self.disk.copy(), chance.random()
-            total = self._open_interrupted(self.disk.copy(), Interrupter(how)).steps
-            if not total:
-                continue
-            interrupter = self._open_interrupted(disk, Interrupter(how, 1 + int(share * total)))
-            if interrupter.struck:
-                self.reached[f"open interrupted at {PLACES[how]}"] += 1
-            place = f"{how} {interrupter.at} of {total} of an opening was interrupted"
-            try:
-                self.checker.check(disk.crash(chance), power_cut=True)
-                self.checker.check(disk.copy(), power_cut=False)
-                self._open_after_interrupt(disk.copy())
-            except (BrokenPromise, StoreError) as error:
-                raise BrokenPromise(f"{place}: {error}") from error
-            if how == "operation" and chance.random() < 0.3:
-                self.disk = disk
-
-    def _open_interrupted(self, disk: SimulatedDisk, interrupter: Interrupter) -> Interrupter:
-        config = self.settings.config(self.shape.lanes)
-        disk.on_operation = lambda operation: interrupter.step("operation")
-        try:
-            with apart(), interrupter.watching():
-                store = open_store(disk, config, self._clock_ms, self._names(), real_lock=True)
-            abandon(store)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            disk.on_operation = None
-        return interrupter
-
-    def _open_after_interrupt(self, disk: SimulatedDisk) -> None:
-        """The next opening works, and has everything; a lock that was left would refuse it."""
-        with apart():
-            config = self.settings.config(self.shape.lanes)
-            store = open_store(disk, config, self._clock_ms, self._names(), real_lock=True)
-            self._look_at(store, note=False)
-            abandon(store)
 
     # -- moments --------------------------------------------------------------------------------------
 

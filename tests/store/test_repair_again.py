@@ -1,0 +1,147 @@
+"""A store that was repaired, or closed, is at rest: opening it, repairing it and closing it change no file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store import MessageStore, verify_folder
+from store.format import BLOCK_BYTES, CLOSED, DATA_START
+
+from .helpers import (
+    crash_copy,
+    flip_bit,
+    memory_folder,
+    overwrite,
+    scanned,
+    seal_of,
+    segment_path,
+    take_snapshot,
+    tiny,
+    until,
+)
+from .test_moved_files import exchange
+from .test_recovery import long_story
+
+TINY = tiny()
+
+
+@pytest.fixture
+def path(no_marks: None) -> Iterator[Path]:
+    """A closed store of several sealed segments."""
+    with memory_folder() as made:
+        with MessageStore.open(made / "s", TINY) as store:
+            long_story(store)
+        yield made / "s"
+
+
+def exchange_the_first(path: Path) -> None:
+    exchange(segment_path(path, 1), segment_path(path, 2))
+
+
+def empty_the_first(path: Path) -> None:
+    for sequence in (1, 2):
+        segment_path(path, sequence).write_bytes(b"")
+
+
+def remove_the_first_and_copy_over_the_next(path: Path) -> None:
+    shutil.copyfile(segment_path(path, 3), segment_path(path, 2))
+    segment_path(path, 1).unlink()
+
+
+def flip_headers(path: Path) -> None:
+    for sequence in (1, 2):
+        flip_bit(segment_path(path, sequence), 30)
+
+
+def remove_the_first_and_flip_the_next(path: Path) -> None:
+    segment_path(path, 1).unlink()
+    flip_bit(segment_path(path, 2), 30)
+
+
+KINDS = [
+    exchange_the_first, empty_the_first, remove_the_first_and_copy_over_the_next, flip_headers,
+    remove_the_first_and_flip_the_next,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", KINDS, ids=[kind.__name__ for kind in KINDS])
+def test_second_repair_changes_nothing(path: Path, damage: Callable[[Path], None]) -> None:
+    damage(path)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses
+    repaired = take_snapshot(path)
+    for again in (True, False):
+        with MessageStore.open(path, TINY, repair=again) as store:
+            assert store.losses == []
+        assert take_snapshot(path) == repaired
+    assert verify_folder(path).damages == []
+
+
+def test_closing_notes_the_end_of_a_segment_that_has_nothing_but_a_mark(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, TINY) as store:
+        store.append("t", 0, b"x")
+        lane = store._lanes[0]
+        first = lane.segment
+        assert first is not None
+        while lane.segment is first and lane.tail - (first.base or 0) < first.header.capacity_bytes:
+            store.append("t", 0, bytes(3000))
+            store.flush()
+
+        def has_begun_the_next() -> bool:
+            store._upkeep._mark_quiet()
+            store.flush()
+            return lane.segment is not first
+
+        until(has_begun_the_next)
+        assert lane.table.entries == 0
+        messages = store.queue_bounds("t", 0)
+    record = seal_of(segment_path(tmp_path, 2))
+    assert record is not None
+    assert (record.state, record.entries) == (CLOSED, 0)
+    closed = take_snapshot(tmp_path)
+    for again in (False, True):
+        with MessageStore.open(tmp_path, TINY, repair=again) as store:
+            assert store.losses == []
+            assert store.queue_bounds("t", 0) == messages
+        assert take_snapshot(tmp_path) == closed
+    with MessageStore.open(tmp_path, TINY) as store:
+        assert store.append("t", 0, b"y") == messages[1]
+
+
+@pytest.mark.parametrize("kept_bytes", [0, DATA_START, 20_000])
+def test_log_behind_removed_segments_is_whole_once_its_first_one_is_repaired(
+    tmp_path: Path, no_marks: None, kept_bytes: int
+) -> None:
+    """Nothing is left that tells where the queues begin that only removed segments named."""
+    with MessageStore.open(tmp_path / "s", tiny(retention_bytes=100 << 10)) as store:
+        for turn in range(120):
+            store.append_batch([("t", queue, bytes([turn, queue]) * 500) for queue in range(turn % 7 + 1)])
+        until(lambda: not segment_path(tmp_path / "s", 1).exists())
+        path = crash_copy(tmp_path / "s", tmp_path / "crashed")
+    with MessageStore.open(path, TINY) as store:
+        used = [sealed.segment.path for sealed in store._lanes[0].view.sealed]
+    for one in used[:-1]:
+        os.truncate(one, kept_bytes)
+    unseal(used[-1])
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses
+        rows = scanned(store)
+    assert verify_folder(path).damages == []
+    repaired = take_snapshot(path)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses == []
+        assert scanned(store) == rows
+    assert take_snapshot(path) == repaired
+
+
+def unseal(path: Path) -> None:
+    """As if the store had been killed before it sealed the segment."""
+    record = seal_of(path)
+    assert record is not None
+    overwrite(path, BLOCK_BYTES, bytes(BLOCK_BYTES))
+    os.truncate(path, record.footer_position)
