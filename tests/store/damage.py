@@ -70,7 +70,12 @@ def flip_head(chance: random.Random, path: Path, sample: Sample) -> str:
 
 def flip_footer(chance: random.Random, path: Path, sample: Sample) -> str:
     """A bit of a footer."""
-    sealed = [(at, record) for at in segments(path) if (record := seal_of(at)) and record.footer_bytes]
+    # The record of a spare that was recycled is of another segment.
+    sealed = [
+        (at, record)
+        for at in segments(path)
+        if (record := seal_of(at)) and record.footer_bytes and record.sequence == int(at.stem)
+    ]
     if not sealed:
         return "no footer"
     victim, record = chance.choice(sealed)

@@ -16,8 +16,8 @@ from cache import MessageCache
 from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreError
 from store.disk import OsDisk
 from store.format import RETIRED_PREFIX
+from store.spares import Spares
 from store.streams import lane_of
-from store.upkeep import Upkeep
 
 from .helpers import (
     contents,
@@ -281,7 +281,7 @@ def test_a_removed_segments_file_goes_when_the_device_lets_it(tmp_path: Path, mo
         remove(disk, path)
 
     monkeypatch.setattr(OsDisk, "remove", refuse_once)
-    monkeypatch.setattr(Upkeep, "_recycle", lambda *given: False)
+    monkeypatch.setattr(Spares, "_recycle", lambda *given: False)
     with MessageStore.open(tmp_path, tiny(retention_bytes=200 * KIB)) as store:
         fill(store, 0, 300)
         until(lambda: bool(refused) and len(list(tmp_path.rglob(f"{RETIRED_PREFIX}*"))) <= 1)  # kept to be recycled
