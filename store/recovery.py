@@ -108,6 +108,7 @@ class LaneRecovery:
         after = found.segments[-1][0] + 1 if found.segments else self._files.start.sequence
         self._fill_holes(after, self._files.ends_before, ())
         self._load_streams()
+        self._files.settle()
         self._finish()
         return found
 

@@ -290,5 +290,6 @@ def good_messages(frame: Frame, payload: memoryview) -> npt.NDArray[np.bool_]:
         np.uint64,
         len(ends),
     ).astype(np.uint32)
-    right: npt.NDArray[np.bool_] = sums == frame.checksums
-    return right & ((np.array(ends, np.int64) <= len(payload)) | (frame.lengths == 0))
+    is_there = (np.array(ends, np.int64) <= len(payload)) | (frame.lengths == 0)
+    right: npt.NDArray[np.bool_] = (sums == frame.checksums) & is_there
+    return right

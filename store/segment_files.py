@@ -73,6 +73,9 @@ class LaneFiles:
         self._repair = repair
         self.start = LaneStart(lane, store_id)
         self._first_spare: int | None = None
+        self._mark: Mark = (0, 0)  # the highest in frames of files without a header
+        self._ends_at: int | None = None  # the log ends before this segment
+        self._unfit: list[Path] = []  # files behind the log that cannot be spares
         self._begun: set[int] = set()  # files without a header that hold frames of their own sequence all the same
         self.foreign: list[int] = []  # numbers of files that are another segment's
         self.spares: list[tuple[int, int]] = []
@@ -96,18 +99,20 @@ class LaneFiles:
                 unknown.append((sequence, path))
         last = used[-1].sequence if used else 0
         unused: list[tuple[int, Path]] = []
+        looked = [one for one in unknown if one[0] < last or not _is_closed(used)]
+        recorded = [sequence for sequence, path in looked if self._look_into(sequence, path)]
         for sequence, path in unknown:
             later = [file for file in used if file.sequence > sequence]
             if not later and _is_closed(used):
                 unused.append((sequence, path))
-            elif self._was_in_use(sequence, path, later):
+            elif sequence in recorded or self.vouched(later, (sequence, 0)):
                 self._repair.on_damage("a segment's header is damaged", path, 0)
                 used.append(self._rebuild_header(sequence, path))
                 used.sort(key=lambda file: file.sequence)
                 last = used[-1].sequence
             elif sequence < last:
                 # Its first write, and so its header, was lost in a crash: nothing after it was acknowledged.
-                self.discard(sequence)
+                self._ends_at = sequence
                 used = [file for file in used if file.sequence < sequence]
                 break
             else:
@@ -170,29 +175,27 @@ class LaneFiles:
     # -- what was durable -----------------------------------------------------------------------------
 
     def vouched(self, files: Sequence[UsedFile], place: Mark) -> bool:
-        """Does a seal record or a frame of these segments say that the lane was durable beyond `place`?"""
-        frames = (frame for file in files for frame in self._frames(file))
-        return is_durable_beyond(place, [file.record for file in files], frames)
+        """Does anything say that the lane was durable beyond `place`?
 
-    def _was_in_use(self, sequence: int, path: Path, later: list[UsedFile]) -> bool:
-        """Was anything durable in this file, whose header is not its own?
-
-        Its own seal record says so, or a durable mark in a frame of it or of a later segment.
+        A seal record or a frame of these segments, or a frame in any file without a header.
         """
+        frames = (frame for file in files for frame in self._frames(file))
+        return self._mark > place or is_durable_beyond(place, [file.record for file in files], frames)
+
+    def _look_into(self, sequence: int, path: Path) -> bool:
+        """Note what the frames say in a file whose header is not its own. True if it has a seal record of its own."""
         file = open_sequential(self._disk, path)
         reader = ChunkReader(file, file.size())
         try:
             record = SealRecord.unpack(bytes(reader.view(BLOCK_BYTES, BLOCK_BYTES)))
-            if record is not None and record.sequence == sequence:
-                return True
             frames = FrameScanner(reader, self._lane, sequence, 0, 0).find_later(0, reader.size_bytes)
-            if frames:
-                self._begun.add(sequence)
         finally:
             reader.close()
             file.close()
-        place = (sequence, 0)
-        return any(mark_of(frame) > place for frame in frames) or self.vouched(later, place)
+        if frames:
+            self._begun.add(sequence)
+        self._mark = max([self._mark, *map(mark_of, frames)])
+        return record is not None and record.sequence == sequence
 
     def _frames(self, file: UsedFile) -> list[FrameHeader]:
         """The headers of all frames of a segment, on the chain or not."""
@@ -211,7 +214,7 @@ class LaneFiles:
         """Keep what can be used; from the first one on that cannot be, none is: there may be no gap."""
         for index, (sequence, path) in enumerate(unused):
             if not self._keep_spare(sequence, path):
-                self._remove([path for _, path in unused[index:]])
+                self._unfit = [path for _, path in unused[index:]]
                 return
 
     def _keep_spare(self, sequence: int, path: Path) -> bool:
@@ -224,6 +227,13 @@ class LaneFiles:
         if kept:
             self.spares.append((sequence, size))
         return kept
+
+    def settle(self) -> None:
+        """Remove what the log does not have. Not earlier: its frames tell how far segments before it were durable."""
+        if self._ends_at is not None:
+            self.discard(self._ends_at)
+        there = self._disk.list(self._folder)
+        self._remove([path for path in self._unfit if path.name in there])
 
     def discard(self, first: int) -> None:
         """Remove the files from a sequence on: nothing in them was acknowledged."""
@@ -273,6 +283,7 @@ class LaneFiles:
         segment = Segment(self._disk, self._folder, header, direct=False)
         self.note_lost(sequence, lost)
         self.spares = [spare for spare in self.spares if spare[0] > sequence]
+        self._unfit = [path for path in self._unfit if path != segment.path]
         file = self._disk.open(segment.path, create=True)
         try:
             if file.size():

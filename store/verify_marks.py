@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .disk import Disk
-from .evidence import is_durable_beyond
+from .evidence import is_durable_beyond, mark_of
 from .format import DATA_START, FrameHeader, lane_name
 from .listing import SegmentFile, list_segments
 from .scanner import ChunkReader, FrameScanner
@@ -27,6 +27,9 @@ class LaneFrames:
         self.files = self.listing.files
         last = max((file.sequence for file in self.files if file.header is not None), default=0)
         is_closed = any(file.state == "closed" and file.sequence == last for file in self.files)
+        strays = [file for file in self.files if file.header is None and not file.is_foreign]
+        heads = [head for file in strays if file.sequence < last or not is_closed for head in self.heads(file)]
+        self._mark = max([(0, 0), *map(mark_of, heads)])  # the highest in frames of files without a header
         self.used = [file for file in self.files if file.sequence <= last or self._was_used(file, is_closed)]
 
     def _was_used(self, file: SegmentFile, is_closed: bool) -> bool:
@@ -36,7 +39,7 @@ class LaneFrames:
         """
         if is_closed or file.record is not None or file.is_foreign:
             return file.is_foreign or not is_closed
-        return is_durable_beyond((file.sequence, 0), (), self.heads(file))
+        return self._mark > (file.sequence, 0)
 
     def heads(self, file: SegmentFile, begin: int = DATA_START) -> list[FrameHeader]:
         """Headers of the segment's frames from `begin` on, on the chain or not; read once."""
@@ -57,4 +60,5 @@ class LaneFrames:
         begins = [max(position, DATA_START)] + [DATA_START] * (len(rest) - 1)
         pairs = zip(rest, begins, strict=True)
         heads = (head for file, begin in pairs for head in self.heads(file, begin))
-        return is_durable_beyond((rest[0].sequence, position), [file.record for file in rest], heads)
+        place = (rest[0].sequence, position)
+        return self._mark > place or is_durable_beyond(place, [file.record for file in rest], heads)
