@@ -22,6 +22,7 @@ from store.repair import Repair as RepairNotes
 from store.scanner import FrameScanner, Scanned
 from store.sealed import SealedSegment, write_footer
 from store.segment import Segment
+from store.spares import Spares
 from store.testing import Fault, SimulatedDisk
 from store.upkeep import Upkeep
 from store.write import View, Write
@@ -145,7 +146,7 @@ def remove_too_much() -> Iterator[None]:
 @contextmanager
 def forget_the_force_of_a_spare() -> Iterator[None]:
     """A spare's name is not forced."""
-    with _without_folder_forces(Upkeep, "_make_spare"):
+    with _without_folder_forces(Spares, "make"):
         yield
 
 
