@@ -91,6 +91,10 @@ class LaneStreams:
         for name in names_in(footer)[len(self.names) :]:
             self._add(name, self._begin)
 
+    def begins(self, footer: FooterData) -> list[int]:
+        """Where each of a footer's streams goes on from, those included that nothing before has named."""
+        return self.next_offsets + [self._begin] * (len(footer.first) - len(self.next_offsets))
+
     @property
     def _begin(self) -> int:
         return 0 if self.begin_at_zero else NO_OFFSET

@@ -176,11 +176,11 @@ def leave_out(data: FooterData, offsets: int) -> FooterData | None:
     return replace(data, entries=entries, start=start.astype(np.uint32))
 
 
-def index_by_footer(columns: ScanColumns, footer: FooterData, next_offsets: list[int]) -> FooterData | None:
+def index_by_footer(columns: ScanColumns, footer: FooterData, begins: list[int]) -> FooterData | None:
     """The segment's own footer once more, without the messages that the scan did not find.
 
-    It knows every offset, however many messages are lost; those between `next_offsets`, where the segment before
-    ends, and its own first ones are lost as well. None if the frames say otherwise: it is not theirs.
+    It knows every offset, however many messages are lost; those between `begins`, where the segment before ends, and
+    its own first ones are lost as well. None if the frames say otherwise: it is not theirs.
     """
     entries = columns.entries()
     good = entries != LOST_ENTRY
@@ -197,8 +197,8 @@ def index_by_footer(columns: ScanColumns, footer: FooterData, next_offsets: list
         return None
     kept = np.full(len(footer.entries), LOST_ENTRY, np.uint32)
     kept[places] = found[listed]
-    first = footer.first.copy()
-    first[: len(next_offsets)] = next_offsets
+    first = np.array(begins, np.int64)
+    first = np.where(first == NO_OFFSET, footer.first, first)
     start = np.zeros(len(first) + 1, np.int64)
     (footer.next_offsets - first).cumsum(out=start[1:])
     data = replace(footer, first=first, start=start.astype(np.uint32), **_frame_columns(columns.frames))

@@ -128,6 +128,7 @@ class LaneRecovery:
         if tally.unplaced != 0 or streams.unnamed or len(streams.names) < tally.streams:
             tally.may_repeat()
         found.streams, found.next_offsets = streams.names, streams.next_offsets
+        self._repair.tell_all()
         found.spares, found.losses = self._files.spares, self._repair.losses
         found.messages = sum(streams.next_offsets) if tally.total is None else tally.total
 
@@ -255,7 +256,7 @@ class LaneRecovery:
             scanner.chain = self._chain_into(later, scanner.chain)
         self.found.last_chain = scanner.chain
         small = file.record is not None and file.record.state == CLOSED
-        sound = not (self._repair.losses or self._files.foreign or scan.has_gaps or _lost(data))
+        sound = not (self._repair.is_needed or self._files.foreign or scan.has_gaps or _lost(data))
         if small and sound and not later:
             opened = OpenSegment(segment, open_table(scan.columns.frames, data))
             self.found.resumable = opened, scanner.position, scanner.chain
@@ -311,7 +312,7 @@ class LaneRecovery:
         if footer is not None and self._is_oldest(segment):
             streams.load_before(footer)  # what its frames name are streams that began here
         if footer is not None and streams.continues_with(footer) and not scan.end_is_lost:
-            data = index_by_footer(columns, footer, streams.next_offsets)
+            data = index_by_footer(columns, footer, streams.begins(footer))
             if data is not None:
                 streams.take_over(footer)
                 streams.next_offsets = data.next_offsets.tolist()

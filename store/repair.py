@@ -64,6 +64,7 @@ class Repair:
     def __init__(self, disk: Disk, quarantine: Path, lane: int, *, allowed: bool) -> None:
         self.allowed = allowed
         self.losses: list[Loss] = []
+        self._damages: dict[Path, int] = {}  # where each file that has damage has the first of it
         self._disk = disk
         self._quarantine = quarantine
         self._lane = lane
@@ -72,6 +73,18 @@ class Repair:
         """Damage was found. Raises StoreCorrupt unless a repair is allowed."""
         if not self.allowed:
             raise StoreCorrupt(what, path, position)
+        self._damages.setdefault(path, position)
+
+    @property
+    def is_needed(self) -> bool:
+        """Was damage found, whether or not anything is lost by it?"""
+        return bool(self._damages or self.losses)
+
+    def tell_all(self) -> None:
+        """Tell of damage, too, by which nothing is lost."""
+        told = {loss.file for loss in self.losses}
+        untold = [(path, position) for path, position in self._damages.items() if str(path) not in told]
+        self.losses += [Loss(str(path), position, 0, 0, None) for path, position in untold]
 
     def set_aside(self, path: Path, position: int, size: int, messages: int | None) -> None:
         """Copy what there is of a damaged range to the quarantine folder and note it; `messages` are lost with it."""

@@ -11,15 +11,19 @@ import pytest
 
 from store import MessageStore, verify_folder
 from store.format import BLOCK_BYTES, CLOSED, DATA_START
+from store.repair import Loss
 
 from .helpers import (
+    contents,
     crash_copy,
     flip_bit,
+    frames_of,
     memory_folder,
     overwrite,
     scanned,
     seal_of,
     segment_path,
+    segment_paths,
     take_snapshot,
     tiny,
     until,
@@ -145,3 +149,51 @@ def unseal(path: Path) -> None:
     assert record is not None
     overwrite(path, BLOCK_BYTES, bytes(BLOCK_BYTES))
     os.truncate(path, record.footer_position)
+
+
+def test_cut_in_what_fills_up_the_last_block_is_told_and_repaired_once(path: Path) -> None:
+    """No message has a byte there, but a plain opening refuses it."""
+    last = max(at for at in segment_paths(path) if seal_of(at) is not None)
+    record = seal_of(last)
+    assert record is not None
+    assert record.state == CLOSED
+    os.truncate(last, record.data_end - 1)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses == [Loss(str(last), record.data_end - 1, 0, 0, None)]
+        rows = scanned(store)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses == []
+        assert scanned(store) == rows
+    assert verify_folder(path).damages == []
+
+
+def test_messages_without_bytes_survive_a_cut_of_their_frame(tmp_path: Path, no_marks: None) -> None:
+    with MessageStore.open(tmp_path, TINY) as store:
+        store.append_batch([("t", 0, b"a" * 3000), ("t", 0, b""), ("t", 0, b"b" * 9000), ("t", 0, b"")])
+    (frame,) = frames_of(segment_path(tmp_path, 1))
+    os.truncate(segment_path(tmp_path, 1), frame.payload_start + 5000)
+    with MessageStore.open(tmp_path, TINY, repair=True) as store:
+        assert [loss.messages for loss in store.losses] == [1]
+        assert contents(store, [("t", 0)]) == {("t", 0): {0: b"a" * 3000, 1: b"", 3: b""}}
+        assert scanned(store) == contents(store, [("t", 0)])
+    assert verify_folder(tmp_path).damages == []
+
+
+def test_queues_begin_at_zero_where_the_first_segment_is_lost_and_a_seal_record_behind_it(path: Path) -> None:
+    """A footer that was written, and not noted yet, says where the queues are; START says that they began at zero."""
+    first, second = segment_path(path, 1), segment_path(path, 2)
+    with MessageStore.open(path, TINY) as store:
+        rows = scanned(store)
+    for at in segment_paths(path)[2:]:
+        at.unlink()
+    overwrite(second, BLOCK_BYTES, bytes(BLOCK_BYTES))
+    os.truncate(first, 0)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        left = scanned(store)
+    assert left
+    assert all(rows[name].get(at) == data for name, mine in left.items() for at, data in mine.items())
+    assert verify_folder(path).damages == []
+    repaired = take_snapshot(path)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses == []
+    assert take_snapshot(path) == repaired
