@@ -171,7 +171,7 @@ def _without_folder_forces(owner: type, name: str) -> Iterator[None]:
 
 @contextmanager
 def close_without_waiting() -> Iterator[None]:
-    """Closing notes the end of the log without waiting for the flushers."""
+    """Closing does not wait for the flushers, which answer what was handed over."""
     with mock.patch.object(World, "_drain", lambda world: None):
         yield
 

@@ -241,6 +241,8 @@ class World:
         poisoned = self.store is None or self.store.stats()["poisoned"] is not None
         if is_locked(self.disk):
             raise BrokenPromise("a closed store is locked")
+        if self.ledger.unanswered():
+            raise BrokenPromise(f"a closed store leaves {self.ledger.unanswered()} requests without an answer")
         left = self.disk.crash(self.chance, None if poisoned else "none")
         self._end(lambda store: None)
         self._recovered(self.checker.check(left.copy(), power_cut=poisoned))
