@@ -279,6 +279,11 @@ class SimulatedDisk:
         with self.lock:
             return all([names.is_forced for names in self._folders.values()])
 
+    def is_in_doubt(self) -> bool:
+        """True if a failed force left bytes that are read, and that no later force brings to the device."""
+        with self.lock:
+            return any([file.doubtful for names in self._folders.values() for file in names.now.values()])
+
     def folder_fingerprint(self, folder: Path) -> int | None:
         """As `fingerprint`, of the files of one folder; None while a power cut would take something of them."""
         with self.lock:

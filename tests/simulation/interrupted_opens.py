@@ -49,7 +49,7 @@ class InterruptedOpens:
                 self._reached[f"open interrupted at {PLACES[how]}"] += 1
             place = f"{how} {interrupter.at} of {total} of an opening was interrupted"
             try:
-                self._checker.check(copy.crash(chance), power_cut=True)
+                self._checker.check(copy.crash(random.Random(share)), power_cut=True)
                 self._checker.check(copy.copy(), power_cut=False)
                 self._open_after(copy.copy(), settings)
             except (BrokenPromise, StoreError) as error:

@@ -14,6 +14,8 @@ import cache
 import store
 
 How = Literal["operation", "line"]
+# What a finaliser raises is printed and goes nowhere; `pack_names` runs once a process (see `engine.py`).
+NOT_COUNTED = ("__del__", "_unused", "pack_names", "<genexpr>")
 HOWS: tuple[How, ...] = ("operation", "line")
 PLACES: dict[How, str] = {"operation": "an operation", "line": "a line"}
 
@@ -60,8 +62,7 @@ class Interrupter:
     def _enter(self, frame: FrameType, _event: str, _given: Any) -> Callable[..., Any] | None:
         name = frame.f_code.co_filename
         ours = name.startswith(_FOLDERS) and not name.startswith(_TESTING)
-        # What a finaliser raises is printed and goes nowhere.
-        return self._line if ours and frame.f_code.co_name not in ("__del__", "_unused") else None
+        return self._line if ours and frame.f_code.co_name not in NOT_COUNTED else None
 
     def _line(self, _frame: FrameType, event: str, _given: Any) -> Callable[..., Any]:
         if event == "line":

@@ -140,6 +140,10 @@ class Ledger:
                     if lane_index == index:
                         self.forced[queue] = self.answered[queue]
 
+    def unanswered(self) -> int:
+        """How many of the requests that were handed over wait for their answers."""
+        return sum(not head.request.done() for lane in self.lanes for head in (*lane.handed, *lane.built))
+
     def note_read(self, queue: Queue, offset: int) -> None:
         """A consumer was given a message: it may not vanish any more."""
         if not self.lazy:

@@ -22,6 +22,7 @@ from store.repair import Repair as RepairNotes
 from store.scanner import FrameScanner, Scanned
 from store.sealed import SealedSegment, write_footer
 from store.segment import Segment
+from store.spares import Spares
 from store.testing import Fault, SimulatedDisk
 from store.upkeep import Upkeep
 from store.write import View, Write
@@ -145,7 +146,7 @@ def remove_too_much() -> Iterator[None]:
 @contextmanager
 def forget_the_force_of_a_spare() -> Iterator[None]:
     """A spare's name is not forced."""
-    with _without_folder_forces(Upkeep, "_make_spare"):
+    with _without_folder_forces(Spares, "make"):
         yield
 
 
@@ -170,7 +171,7 @@ def _without_folder_forces(owner: type, name: str) -> Iterator[None]:
 
 @contextmanager
 def close_without_waiting() -> Iterator[None]:
-    """Closing notes the end of the log without waiting for the flushers."""
+    """Closing does not wait for the flushers, which answer what was handed over."""
     with mock.patch.object(World, "_drain", lambda world: None):
         yield
 

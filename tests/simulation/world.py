@@ -54,6 +54,9 @@ class World:
     """One run on one disk, life after life; `on_moment` is called before every operation of the disk.
 
     The same seed and shape give the same operations, whatever `on_moment` looks at.
+
+    Behind a failed force the next life comes after a power cut. Not tried is a life that follows at once: it reads
+    from the kernel what the device may not have, and none of its forces brings it there.
     """
 
     def __init__(
@@ -145,6 +148,7 @@ class World:
         """The process ends, or the power; the next life finds what is left."""
         chance = self.chance
         ended = self._left or self.disk
+        kill = kill and not ended.is_in_doubt()
         left = ended.kill() if kill else ended.crash(chance)
         self._end(abandon)
         self._left = None
@@ -237,6 +241,8 @@ class World:
         poisoned = self.store is None or self.store.stats()["poisoned"] is not None
         if is_locked(self.disk):
             raise BrokenPromise("a closed store is locked")
+        if self.ledger.unanswered():
+            raise BrokenPromise(f"a closed store leaves {self.ledger.unanswered()} requests without an answer")
         left = self.disk.crash(self.chance, None if poisoned else "none")
         self._end(lambda store: None)
         self._recovered(self.checker.check(left.copy(), power_cut=poisoned))
