@@ -270,12 +270,14 @@ class Appender(OpenStore):
             topics[topic][queue_id] for topic, queue_id, _ in rows if type(queue_id) is int and type(topic) is str
         ]
         given = list(map(_DATA, rows))
-        if set(map(type, given)) == {bytes}:
+        if list(map(type, given)).count(bytes) == len(given):  # quicker than a set of the types
             datas: list[bytes] = given
         else:
             datas = [data if type(data) is bytes else as_bytes(data, limit) for data in given]
         sizes = list(map(len, datas))
-        return None if len(streams) < len(rows) or max(sizes) > limit else (streams, datas, sizes)
+        if sum(sizes) > limit and max(sizes) > limit:  # a sum takes half the time of a maximum
+            return None
+        return (streams, datas, sizes) if len(streams) == len(rows) else None
 
     def _name_all(self, rows: list[tuple[str, int, Payload]]) -> tuple[list[Stream], list[bytes], list[int]]:
         """A batch, a row at a time, with the error of the first row that cannot be."""

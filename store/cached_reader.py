@@ -97,17 +97,18 @@ class CachedReader(Reader):
         caches = self._caches
         if caches.messages is None:
             return NO_HIT
+        key = caches.key(stream.lane, stream.number)
         try:
-            hit = caches.messages.read(caches.key(stream.lane, stream.number), offset, limit)
+            hit = caches.messages.read(key, offset, limit)
         except Exception as error:
             caches.give_up(error)
             return NO_HIT
-        size, name = 0, tag_of_stream(caches.key(stream.lane, stream.number))
-        for at, data, tag in zip(hit.offsets, hit.payloads, hit.tags, strict=True):
-            if (checksum64(data) ^ at ^ name) & LOW_32 != tag:  # see `tags_of`
+        name = tag_of_stream(key)
+        for at, checksum, tag in zip(hit.offsets, map(checksum64, hit.payloads), hit.tags, strict=True):
+            if (checksum ^ at ^ name) & LOW_32 != tag:  # see `tags_of`
                 self.counters.unsound_messages += 1
                 return NO_HIT
-            size += len(data)
+        size = sum(map(len, hit.payloads))
         self.counters.messages += len(hit.offsets)
         self.counters.bytes += size
         self._count_cached(len(hit.offsets), size)

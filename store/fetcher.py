@@ -64,7 +64,8 @@ class Fetcher(OpenStore):
             while True:
                 seen = offset
                 if stream is not None:
-                    seen = max(offset, self._reader.bounds(stream)[1])
+                    if wait_ms:  # a look at the footers that only a sleeper needs, and in front of the read
+                        seen = max(offset, self._reader.bounds(stream)[1])
                     found = self._reader.read(stream, offset, max_messages, max_bytes)
                     if found:
                         return found

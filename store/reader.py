@@ -203,7 +203,7 @@ class Reader(Finder):
             times, extras = self._details(stream, run)
             try:
                 for at, data, time_ms, extra in zip(
-                    run.offsets, datas, times, extras or [None] * len(run), strict=True
+                    run.offsets, datas, times, extras or [None] * len(datas), strict=True
                 ):
                     messages.append(make_message(stream.topic, stream.queue_id, at, data, int(time_ms), extra))
             except StoreError as error:
@@ -244,11 +244,12 @@ class Reader(Finder):
         left, some = max_bytes, False
         for whole in self.runs(stream, offset, limit):
             run, left = whole.cut(left, has_some=some)
-            some = True
-            if len(run):
-                yield run
-            if len(run) < len(whole):
+            if run is not whole:
+                if run.offsets:
+                    yield run
                 return
+            some = True
+            yield whole
 
     def _gather(self, stream: Stream, runs: list[Run], size: int) -> memoryview:
         """The payloads of all runs back to back."""

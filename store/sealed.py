@@ -176,11 +176,10 @@ class SealedSegment:
 
     def distrust(self, what: str) -> None:
         """The file's footer is wrong, although its tables have the right checksums: take it for damaged."""
-        if self._damage is not None:  # another thread has seen it as well
-            return
-        self._damage = StoreCorrupt(what, self.segment.path, self.record.footer_position)
-        self._key = fresh_key()  # heads are held by the number that this footer gave them
-        self._index = None
+        if self._damage is None:  # no other thread has seen it
+            self._damage = StoreCorrupt(what, self.segment.path, self.record.footer_position)
+            self._key = fresh_key()  # heads are held by the number that this footer gave them
+        self._index = None  # also of a thread that has mapped it meanwhile
 
     # -- looking up -----------------------------------------------------------------------------------
 
@@ -197,31 +196,26 @@ class SealedSegment:
     def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
         """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""
         index = self._index or self.index
+        _, first, start, all_entries, _, _, is_remade = index
         try:
-            return self._run(index, ring, number, offset, limit)
+            row = start[number]
+            begin = row + offset - first[number]
+            if begin < row:
+                raise _WrongFooter(_WRONG_MESSAGE)
+            entries = all_entries[begin : min(start[number + 1], begin + limit)].tolist()
+            offsets: Sequence[int] = range(offset, offset + len(entries))
+            if LOST_ENTRY in entries:
+                self._check_lost(index)
+                kept = [(at, entry) for at, entry in zip(offsets, entries, strict=True) if entry != LOST_ENTRY]
+                offsets, entries = [at for at, _ in kept], [entry for _, entry in kept]
+            find = self._places if len(entries) < LONG_RUN else self._many_places
+            places, heads = find(index, ring, number, offsets, entries)
+            return Run(self.segment, self, offsets, entries, places, heads)
         except _WrongFooter as error:
-            if index.is_remade:
+            if is_remade:
                 raise self.damaged() from error
             self.distrust(str(error))
-        try:
-            return self._run(self.index, ring, number, offset, limit)
-        except _WrongFooter as error:
-            raise self.damaged() from error
-
-    def _run(self, index: Index, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
-        _, first, start, all_entries, _, _, _ = index
-        begin = start[number] + offset - first[number]
-        if begin < start[number]:
-            raise _WrongFooter(_WRONG_MESSAGE)
-        entries = all_entries[begin : min(start[number + 1], begin + limit)].tolist()
-        offsets: Sequence[int] = range(offset, offset + len(entries))
-        if LOST_ENTRY in entries:
-            self._check_lost(index)
-            kept = [(at, entry) for at, entry in zip(offsets, entries, strict=True) if entry != LOST_ENTRY]
-            offsets, entries = [at for at, _ in kept], [entry for _, entry in kept]
-        find = self._places if len(entries) < LONG_RUN else self._many_places
-        places, heads = find(index, ring, number, offsets, entries)
-        return Run(self.segment, self, offsets, entries, places, heads)
+        return self.run(ring, number, offset, limit)  # by the index made of the frames
 
     def _check_lost(self, index: Index) -> None:
         """A repair has given messages up: the footer must say so with its right checksum, not damaged bytes."""

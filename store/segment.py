@@ -110,6 +110,8 @@ class Segment:
         found: list[bytes] = []
         index = total = calls = 0
         try:
+            if count == 1:  # as in a queue that is spread over the log
+                return [data.read(starts[0], lengths[0])], lengths[0], 1
             while index < count:
                 begin, last = starts[index], index + 1
                 end = begin + lengths[index]
