@@ -37,7 +37,6 @@ class Admission:
         if expected_bytes is not None and fixed_threshold_bytes is not None:
             raise InvalidCacheConfig("a threshold is fixed or computed from expected_bytes, not both; leave one out")
         self._left_bytes = expected_bytes  # expected and not seen yet
-        self._fixed = fixed_threshold_bytes
         self.histogram = SizeHistogram()
         self.threshold_bytes = EVERYTHING if fixed_threshold_bytes is None else fixed_threshold_bytes
 

@@ -53,6 +53,14 @@ def test_a_message_spans_blocks_and_tiers() -> None:
     assert cache.read(0, 0, 2).payloads == [payload_of(0, 0, 300), payload_of(0, 1, 1700)]
 
 
+@pytest.mark.parametrize("over", [-1, 0, 1, BLOCK + 1])
+def test_a_message_that_ends_at_about_the_end_of_a_block_is_whole(over: int) -> None:
+    cache = new_cache(4)
+    sizes = [300, BLOCK - 300 + over]
+    cache.fill(batch_of(messages(0, 0, sizes)))
+    assert cache.read(0, 0, 2).payloads == [payload_of(0, at, size) for at, size in enumerate(sizes)]
+
+
 def test_messages_of_a_frame_are_grouped_by_stream() -> None:
     cache = new_cache(16)
     frame = [(stream, offset, payload_of(stream, offset, 40)) for offset in range(5) for stream in (9, 0, 4)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,24 @@ def test_what_was_pushed_out_lately_is_protected_when_it_is_read_again() -> None
     for number, stream in enumerate((11, 10), 1):
         read_checked(cache, device, stream, 0, 8)
         assert cache.stats()["protected_runs"] == number
+
+
+@pytest.mark.parametrize("read", [0, 1])
+def test_of_what_was_pushed_out_only_what_was_read_is_protected_later(read: int) -> None:
+    cache = ReadCache([HeapTier(8 * BLOCK)], BLOCK)
+    runs = [batch_of([(stream, at, payload_of(stream, at, SIZE)) for at in range(8)]) for stream in range(9)]
+    for stream, run in enumerate(runs):
+        cache.put(stream, run, read=read)
+    cache.put(0, runs[0], read=8)  # it was pushed out by the ninth
+    assert cache.stats()["protected_runs"] == read
+
+
+def test_messages_that_are_cached_already_make_no_run() -> None:
+    cache = ReadCache([HeapTier(8 * BLOCK)], BLOCK)
+    run = batch_of([(0, at, payload_of(0, at, SIZE)) for at in range(8)])
+    for _ in range(2):
+        cache.put(0, run, read=8)
+    assert cache.stats()["runs"] == 1
 
 
 def test_a_new_hot_set_takes_over_from_an_old_one() -> None:
