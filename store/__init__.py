@@ -3,7 +3,7 @@
 Begin with `MessageStore.open`.
 """
 
-from .checks import Payload
+from .api.checks import Payload
 from .config import CacheConfig, StoreConfig
 from .errors import (
     InvalidConfig,
@@ -21,12 +21,12 @@ from .errors import (
     StoreUnreadable,
     StoreUnusable,
 )
-from .inspect import inspect_folder
-from .message import Message, MessageBatch
-from .repair import Loss
-from .request import Extras, Ticket
-from .store import MessageStore
-from .verify import VerifyReport, verify_folder
+from .verify.inspect import inspect_folder
+from .read.message import Message, MessageBatch
+from .recovery.repair import Loss
+from .log.request import Extras, Ticket
+from .api.store import MessageStore
+from .verify.folder import VerifyReport, verify_folder
 
 __all__ = [
     "CacheConfig",

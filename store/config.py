@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cache import CacheConfig as AnyCacheConfig
-from cache import InvalidCacheConfig
-from cache.block_cache import BLOCK_BYTES as CACHE_BLOCK_BYTES
-from cache.plan import LEAST_BYTES
+from ..cache import CacheConfig as AnyCacheConfig
+from ..cache import InvalidCacheConfig
+from ..cache.block_cache import BLOCK_BYTES as CACHE_BLOCK_BYTES
+from ..cache.plan import LEAST_BYTES
 
 from .errors import InvalidConfig, shown
-from .format import BLOCK_BYTES, MAX_LANES
+from .format.layout import BLOCK_BYTES, MAX_LANES
 
 KIB = 1 << 10
 MIB = 1 << 20

@@ -8,7 +8,7 @@ from types import FrameType
 
 import typer
 
-from store import StoreError
+from ...store import StoreError
 
 from ..machine.folders import TooLittleSpace
 from ..report.figures import messages_console

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store import inspect_folder
+from ...store import inspect_folder
 
 from ..report.figures import Figures
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from rich.console import Console
 
-from store import MessageStore, StoreConfig
+from ...store import MessageStore, StoreConfig
 
 from ..machine.folders import sub_folder
 from ..references.peers import KEY, PeerMissing, RocksDb, load

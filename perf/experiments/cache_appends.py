@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from store import MessageStore
+from ...store import MessageStore
 
 from ..report import figures as report
 from ..report import layers

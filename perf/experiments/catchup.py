@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from store import MessageStore, StoreConfig
+from ...store import MessageStore, StoreConfig
 
 from ..machine.folders import drop_page_cache, sub_folder
 from ..machine.threads import run_together

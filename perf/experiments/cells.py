@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from store import MessageStore, StoreConfig
+from ...store import MessageStore, StoreConfig
 
 from ..machine.folders import sub_folder
 from ..machine.threads import on_cpus

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from store import MessageStore, StoreConfig
+from ...store import MessageStore, StoreConfig
 
 from ..machine.folders import sub_folder
 from ..machine.threads import on_all_cpus, on_cpus

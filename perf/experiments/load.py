@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import MessageStore, StoreConfig
+from ...store import MessageStore, StoreConfig
 
 from ..workload.checker import WrongResult
 from ..workload.contest import Content, QueueAddress

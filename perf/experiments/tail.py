@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import Message, MessageStore, StoreConfig
+from ...store import Message, MessageStore, StoreConfig
 
 from ..machine.folders import sub_folder
 from ..machine.threads import run_together

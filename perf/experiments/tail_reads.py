@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from store import MessageStore, StoreConfig
+from ...store import MessageStore, StoreConfig
 
 from ..machine.folders import sub_folder
 from ..references.peers import KEY, Lmdb

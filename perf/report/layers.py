@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from store import MessageStore
+from ...store import MessageStore
 
 from ..machine.usage import device_bytes, moved_mb
 from .figures import Figures

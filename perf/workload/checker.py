@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from store import OffsetOutOfRange
+from ...store import OffsetOutOfRange
 
 from .contest import HEADER, HEADER_BYTES, Content, QueueAddress
 

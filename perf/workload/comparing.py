@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from store import MessageBatch, MessageStore, StoreConfig
+from ...store import MessageBatch, MessageStore, StoreConfig
 
 from .checker import WrongResult
 from .contest import Content, Workload

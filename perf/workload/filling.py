@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from store import MessageStore, StoreConfig
+from ...store import MessageStore, StoreConfig
 
 from .checker import WrongResult
 from .contest import Sizes, Workload

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from store import CacheConfig
+from ...store import CacheConfig
 
 BLOCK_BYTES = 32 << 10
 SHARED_MEMORY = Path("/dev/shm")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from store import MessageStore
+from ...store import MessageStore
 
 from ..machine.threads import run_together
 from . import producers

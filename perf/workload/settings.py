@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from store import StoreConfig
+from ...store import StoreConfig
 
 BLOCK_BYTES = 4096
 SEGMENT_BYTES_MIN = 1 << 20

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cache.batch import Batch
-from cache.block_cache import BlockCache
-from cache.rows import LEAF_ROWS
-from cache.space import BlockSpace
+from stratalog.cache.batch import Batch
+from stratalog.cache.block_cache import BlockCache
+from stratalog.cache.rows import LEAF_ROWS
+from stratalog.cache.space import BlockSpace
 
 Message = tuple[int, int, bytes]  # stream, offset, payload
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache.admission import EVERYTHING, Admission
-from cache.errors import InvalidCacheConfig
-from cache.histogram import SizeHistogram, class_of
+from stratalog.cache.admission import EVERYTHING, Admission
+from stratalog.cache.errors import InvalidCacheConfig
+from stratalog.cache.histogram import SizeHistogram, class_of
 
 from ..seeds import draw_seed
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache.batch import Batch
-from cache.block_cache import BlockCache
-from cache.errors import InvalidCacheConfig
-from cache.file_tiers import PersistentMemoryTier
-from cache.tier import HeapTier, OffHeapTier
+from stratalog.cache.batch import Batch
+from stratalog.cache.block_cache import BlockCache
+from stratalog.cache.errors import InvalidCacheConfig
+from stratalog.cache.file_tiers import PersistentMemoryTier
+from stratalog.cache.tier import HeapTier, OffHeapTier
 
 from .helpers import Message, batch_of, check_blocks, payload_of, tag_of
 

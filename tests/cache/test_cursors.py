@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.config import CacheConfig
-from cache.cursors import ActiveCursors
-from cache.errors import InvalidCacheConfig
-from cache.message_cache import MessageCache
+from stratalog.cache.config import CacheConfig
+from stratalog.cache.cursors import ActiveCursors
+from stratalog.cache.errors import InvalidCacheConfig
+from stratalog.cache.message_cache import MessageCache
 
 from .helpers import batch_of
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.batch import Batch
-from cache.edge import DEVICE_BLOCK_BYTES, EdgeCache, device_blocks, edge_lengths
-from cache.errors import InvalidCacheConfig
-from cache.tier import HeapTier
+from stratalog.cache.batch import Batch
+from stratalog.cache.edge import DEVICE_BLOCK_BYTES, EdgeCache, device_blocks, edge_lengths
+from stratalog.cache.errors import InvalidCacheConfig
+from stratalog.cache.tier import HeapTier
 
 from .helpers import payload_of
 

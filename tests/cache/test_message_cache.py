@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cache.batch import Batch
-from cache.config import CacheConfig
-from cache.errors import CacheUnusable, InvalidCacheConfig
-from cache.message_cache import MessageCache
+from stratalog.cache.batch import Batch
+from stratalog.cache.config import CacheConfig
+from stratalog.cache.errors import CacheUnusable, InvalidCacheConfig
+from stratalog.cache.message_cache import MessageCache
 
 from ..seeds import draw_seed
 from .helpers import batch_of, payload_of

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.container import available_bytes
-from cache.errors import InvalidCacheConfig
-from cache.message_cache import MessageCache
-from cache.plan import LEAST_BYTES, plan_memory
+from stratalog.cache.container import available_bytes
+from stratalog.cache.errors import InvalidCacheConfig
+from stratalog.cache.message_cache import MessageCache
+from stratalog.cache.plan import LEAST_BYTES, plan_memory
 
 GIB = 1 << 30
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache.batch import Batch
-from cache.read_ahead import READERS, ReadAhead
-from cache.read_cache import Fetch, ReadCache
-from cache.tier import HeapTier, OffHeapTier
+from stratalog.cache.batch import Batch
+from stratalog.cache.read_ahead import READERS, ReadAhead
+from stratalog.cache.read_cache import Fetch, ReadCache
+from stratalog.cache.tier import HeapTier, OffHeapTier
 
 from ..seeds import draw_seed
 from .helpers import batch_of, check_blocks, payload_of, tag_of

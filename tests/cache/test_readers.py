@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cache.block_cache import BlockCache
-from cache.chain import Chain
-from cache.rows import FIRST_LEAVES, Columns
-from cache.tier import HeapTier, OffHeapTier
+from stratalog.cache.block_cache import BlockCache
+from stratalog.cache.chain import Chain
+from stratalog.cache.rows import FIRST_LEAVES, Columns
+from stratalog.cache.tier import HeapTier, OffHeapTier
 
 from ..seeds import draw_seed
 from .helpers import batch_of, check_blocks, payload_of, tag_of

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache.batch import Batch
-from cache.block_cache import BLOCK_BYTES, BlockCache
-from cache.errors import InvalidCacheConfig
-from cache.remainder import lend
-from cache.tier import HeapTier, Tier
+from stratalog.cache.batch import Batch
+from stratalog.cache.block_cache import BLOCK_BYTES, BlockCache
+from stratalog.cache.errors import InvalidCacheConfig
+from stratalog.cache.remainder import lend
+from stratalog.cache.tier import HeapTier, Tier
 
 from ..seeds import draw_seed
 from .helpers import batch_of, check_blocks, payload_of

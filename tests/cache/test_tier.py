@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cache import file_tiers
-from cache.errors import CacheUnusable, InvalidCacheConfig
-from cache.file_tiers import FileTier, PersistentMemoryTier, PrivateFileTier
-from cache.tier import PAGE_BYTES, HeapTier, OffHeapTier, Tier, address_of
+from stratalog.cache import file_tiers
+from stratalog.cache.errors import CacheUnusable, InvalidCacheConfig
+from stratalog.cache.file_tiers import FileTier, PersistentMemoryTier, PrivateFileTier
+from stratalog.cache.tier import PAGE_BYTES, HeapTier, OffHeapTier, Tier, address_of
 
 Maker = Callable[[int], Tier]
 SIZE_BYTES = 1 << 20
@@ -77,7 +77,7 @@ def test_more_than_there_is_is_an_error_at_open(make: Maker, size: int) -> None:
 
 
 def test_memory_that_the_machine_does_not_have_is_an_error_and_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cache.tier.available_bytes", lambda: 20 << 20)
+    monkeypatch.setattr("stratalog.cache.tier.available_bytes", lambda: 20 << 20)
     for kind in (HeapTier, OffHeapTier):
         with pytest.raises(CacheUnusable, match="only 20,971,520 bytes are available"):
             kind(21 << 20)
@@ -152,14 +152,14 @@ def test_persistent_memory_falls_back_to_a_shared_mapping(tmp_path: Path, monkey
             raise OSError(errno.EOPNOTSUPP, "no DAX here")
         return real(file, size, flags=flags)
 
-    monkeypatch.setattr("cache.file_tiers.mmap.mmap", without_dax)
+    monkeypatch.setattr("stratalog.cache.file_tiers.mmap.mmap", without_dax)
     assert PersistentMemoryTier(SIZE_BYTES, tmp_path).kind == "shared"
     assert asked == [0x80003, mmap.MAP_SHARED]
 
 
 def test_persistent_memory_says_when_map_sync_is_active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = mmap.mmap
-    monkeypatch.setattr("cache.file_tiers.mmap.mmap", lambda file, size, flags: real(file, size))
+    monkeypatch.setattr("stratalog.cache.file_tiers.mmap.mmap", lambda file, size, flags: real(file, size))
     assert PersistentMemoryTier(SIZE_BYTES, tmp_path).kind == "map-sync"
 
 

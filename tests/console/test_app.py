@@ -15,12 +15,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from console import app as console
-from perf.commands.app import app as bench_app
-from perf.commands.end import run_app
-from perf.machine.folders import run_folder
-from perf.workload.checker import WrongResult
-from store import MessageStore, StoreConfig, StoreCorrupt, StoreError
+from stratalog.console import app as console
+from stratalog.perf.commands.app import app as bench_app
+from stratalog.perf.commands.end import run_app
+from stratalog.perf.machine.folders import run_folder
+from stratalog.perf.workload.checker import WrongResult
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreError
 
 SMALL = StoreConfig(lanes=2, segment_bytes=64 << 10, max_message_bytes=16_384, max_frame_bytes=16_384, recent_bytes=0)
 

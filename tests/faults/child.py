@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from store import MessageStore, StoreConfig, StoreError
+from stratalog.store import MessageStore, StoreConfig, StoreError
 from tests.store.helpers import PATIENCE_S
 from tests.store.kill import payload
 

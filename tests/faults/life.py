@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import MessageStore, verify_folder
+from stratalog.store import MessageStore, verify_folder
 from tests.store.helpers import PATIENCE_S, ROOT, tiny
 from tests.store.kill import payload
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, verify_folder
+from stratalog.store import MessageStore, verify_folder
 from tests.store.helpers import contents, crash_copy, tiny, until
 
 from ..seeds import draw_seed

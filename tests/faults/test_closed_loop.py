@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StorePoisoned
-from store.disk import OsFile
+from stratalog.store import MessageStore, StorePoisoned
+from stratalog.store.device.disk import OsFile
 from tests.store.disks import GatedDisk
 from tests.store.helpers import tiny, until
 

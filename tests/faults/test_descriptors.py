@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreError, StoreFull, StoreUnusable
+from stratalog.store import MessageStore, StoreError, StoreFull, StoreUnusable
 from tests.store.helpers import contents, run_child, tiny
 
 from .child import APIS, Order
@@ -22,7 +22,7 @@ DATA = bytes(40_000)  # one a segment
 
 MANY_SEGMENTS = """
 import resource, sys
-from store import MessageStore, StoreConfig
+from stratalog import MessageStore, StoreConfig
 config = StoreConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
 with MessageStore.open(sys.argv[1], config) as store:
     for index in range(220):

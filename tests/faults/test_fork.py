@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore
+from stratalog.store import MessageStore
 from tests.store.helpers import contents, run_child, tiny
 
 FORKING = """
 import asyncio, os, signal, sys, threading, time
-from store import MessageStore, StoreClosed, StoreConfig, StoreLocked
+from stratalog import MessageStore, StoreClosed, StoreConfig, StoreLocked
 path, use, end = sys.argv[1:]
 config = StoreConfig(segment_bytes=1 << 20, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
 store = MessageStore.open(path, config)
@@ -111,7 +111,7 @@ def test_forked_child_cannot_open_the_folder_of_its_parent(tmp_path: Path) -> No
 def test_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path: Path) -> None:
     code = """
 import os, sys, time
-from store import MessageStore
+from stratalog import MessageStore
 store = MessageStore.open(sys.argv[1])
 store.append("t", 0, b"x")
 ready, go = os.pipe()
@@ -132,7 +132,7 @@ def test_program_that_a_child_process_runs_inherits_nothing(tmp_path: Path) -> N
     """subprocess and exec are no forks in this sense: every descriptor is closed on exec."""
     code = """
 import os, subprocess, sys
-from store import MessageStore
+from stratalog import MessageStore
 with MessageStore.open(sys.argv[1]) as store:
     store.append("t", 0, b"x")
     listed = subprocess.run(["ls", "-l", "/proc/self/fd"], capture_output=True, text=True, close_fds=False).stdout

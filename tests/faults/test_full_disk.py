@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, StoreError, StoreFull
+from stratalog.store import MessageStore, StoreError, StoreFull
 from tests.store.helpers import contents, run_child, tiny
 
 from .child import APIS, Order
@@ -23,7 +23,7 @@ SETTINGS = {"segment_bytes": 64 << 10, "max_message_bytes": 64 << 10, "max_frame
 
 LIMITED = """
 import json, os, resource, signal, sys
-from store import MessageStore, StoreConfig, StoreError, StoreFull, StorePoisoned
+from stratalog import MessageStore, StoreConfig, StoreError, StoreFull, StorePoisoned
 from tests.store.helpers import without_marks
 path, limit, prepared, durability = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -117,7 +117,7 @@ def test_device_that_refuses_a_write_poisons_and_loses_nothing(tmp_path: Path, d
 def test_no_room_at_all_is_an_error_at_open(tmp_path: Path) -> None:
     code = """
 import resource, signal, sys
-from store import MessageStore, StoreError
+from stratalog import MessageStore, StoreError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
@@ -135,7 +135,7 @@ except StoreError as error:
 def test_prewriting_more_than_there_is_room_for_is_store_full(tmp_path: Path) -> None:
     code = """
 import resource, signal, sys
-from store import MessageStore, StoreConfig, StoreFull
+from stratalog import MessageStore, StoreConfig, StoreFull
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
@@ -185,7 +185,7 @@ def test_full_disk_can_be_recovered_from_once_there_is_space(small_disk: Path) -
     home = small_disk / "store"
     code = """
 import os, sys
-from store import MessageStore, StoreConfig, StoreError
+from stratalog import MessageStore, StoreConfig, StoreError
 store = MessageStore.open(sys.argv[1], StoreConfig(segment_bytes=65536, max_frame_bytes=65536, recent_bytes=0))
 count = 0
 try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreUnusable
+from stratalog.store import MessageStore, StoreUnusable
 from tests.store.helpers import crash_copy, tiny
 
 from .child import APIS, Order

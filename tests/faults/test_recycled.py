@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store import MessageStore
+from stratalog.store import MessageStore
 from tests.store.helpers import tiny, until
 
 SEGMENTS = 8

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore
+from stratalog.store import MessageStore
 from tests.store.helpers import ROOT, contents, tiny
 
 PROCESSES = 6
 ROUNDS = 4
 RACER = """
 import sys
-from store import MessageStore, StoreConfig, StoreError
+from stratalog import MessageStore, StoreConfig, StoreError
 print("ready", flush=True)
 sys.stdin.readline()
 try:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from store import (
+from stratalog.store import (
     Loss,
     MessageStore,
     StoreCorrupt,
@@ -31,7 +31,7 @@ from store import (
     inspect_folder,
     verify_folder,
 )
-from store.format import StoreHeader
+from stratalog.store.format.layout import StoreHeader
 from tests.store.helpers import Snapshot, put_snapshot, take_snapshot, until
 
 from .checks import Broken, Expected, Reading, append_everywhere

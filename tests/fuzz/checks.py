@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from store import MessageBatch, MessageStore, StoreCorrupt, StoreError
+from stratalog.store import MessageBatch, MessageStore, StoreCorrupt, StoreError
 from tests.store.helpers import Queue
 
 from .stories import BULK, EMPTY, NAMES, PREFIX, SALT, Story, Told, has_extras, same_extras

@@ -12,8 +12,8 @@ import random
 import shutil
 from pathlib import Path
 
-from store import MessageStore, StoreError, verify_folder
-from store.testing import Operation, SimulatedDisk
+from stratalog.store import MessageStore, StoreError, verify_folder
+from stratalog.store.testing import Operation, SimulatedDisk
 from tests.store.helpers import Snapshot, put_snapshot
 
 from .cases import Case

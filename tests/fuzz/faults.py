@@ -17,7 +17,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from store.format import BLOCK_BYTES
+from stratalog.store.format.layout import BLOCK_BYTES
 from tests.store.helpers import Snapshot
 
 from .places import FilePlaces, Places, zones_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from store import Loss, MessageStore, StoreConfig, StoreError
+from stratalog.store import Loss, MessageStore, StoreConfig, StoreError
 from tests.store.helpers import Snapshot
 
 from .checks import Broken

@@ -33,7 +33,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from store import MessageStore, StoreConfig, StoreError
+from stratalog.store import MessageStore, StoreConfig, StoreError
 from tests.seeds import draw_seed
 from tests.store.helpers import KIB, ROOT, memory_folder, tiny
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from store import CacheConfig, Message, MessageStore, StoreConfig
-from store.lane import Lane
+from stratalog.store import CacheConfig, Message, MessageStore, StoreConfig
+from stratalog.store.log.lane import Lane
 from tests.store.helpers import (
     Queue,
     Snapshot,

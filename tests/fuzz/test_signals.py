@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from store import MessageStore
+from stratalog.store import MessageStore
 from tests.seeds import draw_seed
 from tests.store.helpers import PATIENCE_S, ROOT, memory_folder, tiny
 

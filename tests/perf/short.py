@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from perf.commands.app import app
+from stratalog.perf.commands.app import app
 
 
 def figures_of(tmp_path: Path, *arguments: str, exit_code: int = 0) -> dict[str, Any]:

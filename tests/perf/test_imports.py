@@ -59,7 +59,7 @@ def test_imports_go_one_way(top: str) -> None:
     ("path", "source"),
     [
         ("store/x.py", "import perf.machine"), ("cache/x.py", "from console import app"),
-        ("perf/workload/x.py", "from store.disk import OsDisk"), ("perf/workload/x.py", "from ..report import figures"),
+        ("perf/workload/x.py", "from stratalog.store.device.disk import OsDisk"), ("perf/workload/x.py", "from ..report import figures"),
         ("perf/report/x.py", "from ..workload.contest import Sizes"), ("perf/machine/x.py", "from .. import report"),
         ("perf/experiments/x.py", "from console.app import app"), ("console/x.py", "import store.verify"),
     ],

@@ -32,126 +32,126 @@ CACHE: dict[str, Bug] = {
         ("tests/cache/test_read_cache.py",),
     ),
     "cache: a cached message is believed without its checksum": Bug(
-        "store/cached_reader.py",
+        "store/read/cached_reader.py",
         "if (checksum64(data) ^ at ^ name) & LOW_32 != tag:", "if False:", ("tests/store/test_caches.py::test_bytes_that_went_bad_in_a_tier_are_read_from_the_log",),
     ),
 }  # fmt: skip
 
 READING: dict[str, Bug] = {
     "reader: a message is given without a look at its checksum": Bug(
-        "store/reader.py", "                raise self._damage(stream, run, datas)", "                pass",
+        "store/read/reader.py", "                raise self._damage(stream, run, datas)", "                pass",
         ("tests/store/test_recovery.py::test_damage_found_while_reading_is_reported", "tests/store/test_reader.py"),
     ),
     "reader: max_bytes gives nothing where one message is larger": Bug(
-        "store/reader.py", "whole.cut(left, has_some=some)", "whole.cut(left, has_some=True)",
+        "store/read/reader.py", "whole.cut(left, has_some=some)", "whole.cut(left, has_some=True)",
         ("tests/store/test_reader.py::test_max_bytes_cuts_between_messages_of_all_segments",),
     ),
     "reader: a message's own time is another frame's": Bug(
-        "store/table.py", "side=\"right\") - 1", "side=\"left\") - 1", ("tests/store/test_table.py",),
+        "store/segment/open_table.py", "side=\"right\") - 1", "side=\"left\") - 1", ("tests/store/test_table.py",),
     ),
     "scan: messages that are not durable are given": Bug(
-        "store/scan.py", "[(one, one.table.visible) for", "[(one, one.table.entries) for",
+        "store/read/scan.py", "[(one, one.table.visible) for", "[(one, one.table.entries) for",
         ("tests/store/test_not_durable.py",),
     ),
     "scan: lost messages shift the offsets of the others": Bug(
-        "store/scan.py", "offsets[footer.entries[kept]] = values[kept]",
+        "store/read/scan.py", "offsets[footer.entries[kept]] = values[kept]",
         "offsets[footer.entries[kept]] = values[: int(kept.sum())]", ("tests/store/test_repair.py",),
     ),
     "waiting: a reader sleeps without a look behind its bell": Bug(
-        "store/waiting.py", "                if has_come():\n                    return True\n", "",
+        "store/read/waiting.py", "                if has_come():\n                    return True\n", "",
         ("tests/store/test_waiting.py::test_message_that_comes_between_the_look_and_the_sleep_is_not_missed",),
         hangs=True,
     ),
     "waiting: one reader of a queue is woken, the others are not": Bug(
-        "store/waiting.py", "for bell in self._bells[name]:", "for bell in list(self._bells[name])[:1]:",
+        "store/read/waiting.py", "for bell in self._bells[name]:", "for bell in list(self._bells[name])[:1]:",
         ("tests/store/test_waiting.py::test_all_readers_of_a_queue_are_woken",), hangs=True,
     ),
 }  # fmt: skip
 
 UPKEEP: dict[str, Bug] = {
     "retention: young messages go with the old ones": Bug(
-        "store/upkeep.py", "self._clock_ms() - self._config.retention_ms",
+        "store/log/upkeep.py", "self._clock_ms() - self._config.retention_ms",
         "self._clock_ms() + self._config.retention_ms",
         ("tests/store/test_retention.py",),
     ),
     "retention: a removed segment is used again under its readers": Bug(
-        "store/upkeep.py",
+        "store/log/upkeep.py",
         "weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False",
         "self._unused(lane, retired, segment.header.capacity_bytes)",
         ("tests/store/test_retention.py::test_scan_beside_retention_ends_well_or_with_an_error_of_ours",
          "tests/store/test_retention.py::test_readers_beside_retention_get_right_messages_or_out_of_range"),
     ),
     "retention: the lane with the youngest messages goes first": Bug(
-        "store/upkeep.py", "self._remove_oldest(min(lanes,", "self._remove_oldest(max(lanes,",
+        "store/log/upkeep.py", "self._remove_oldest(min(lanes,", "self._remove_oldest(max(lanes,",
         ("tests/store/test_retention.py::test_oldest_segment_of_all_lanes_goes_first",),
     ),
     "footers: a damaged table is taken for whole": Bug(
-        "store/footer.py", "if checksum64(self._bytes[at : at + size]) != self._sums[index]:", "if False:",
+        "store/format/footer.py", "if checksum64(self._bytes[at : at + size]) != self._sums[index]:", "if False:",
         ("tests/store/test_footer.py",),
     ),
     "footers: the next offset leaves out the last message": Bug(
-        "store/footer.py", "return self.first + self.counts", "return self.first + self.counts - (self.counts > 0)",
+        "store/format/footer.py", "return self.first + self.counts", "return self.first + self.counts - (self.counts > 0)",
         ("tests/store/test_footer.py",),
     ),
 }  # fmt: skip
 
 RECOVERY: dict[str, Bug] = {
     "recovery: damage before durable frames is taken for the log's end": Bug(
-        "store/segment_scan.py", "return any(mark_of(frame) > place for frame in frames) or", "return False and",
+        "store/recovery/segment_scan.py", "return any(mark_of(frame) > place for frame in frames) or", "return False and",
         ("tests/store/test_recovery.py::test_zeroed_block_before_valid_frames_is_reported",
          "tests/store/test_recovery.py::test_flipped_header_bit_before_valid_frames_is_reported"),
     ),
     "recovery: a torn message is taken for a whole one": Bug(
-        "store/segment_scan.py", "            self._add(found, found.whole)\n            self.is_torn = True\n",
+        "store/recovery/segment_scan.py", "            self._add(found, found.whole)\n            self.is_torn = True\n",
         "            self._add(found, kept)\n            self.is_torn = True\n",
         ("tests/store/test_recovery.py::test_torn_tail_behind_sealed_segments_is_ignored",
          "tests/store/test_recovery.py::test_flipped_bit_in_the_last_frame_is_ignored_in_a_store_that_was_not_closed"),
     ),
     "repair: what was given up is not copied": Bug(
-        "store/repair.py", "target.write([source.read(at, min(COPY_BYTES, position + size - at))], at - position)",
+        "store/recovery/repair.py", "target.write([source.read(at, min(COPY_BYTES, position + size - at))], at - position)",
         "pass",
         ("tests/store/test_repair.py",),
     ),
     "repair: later losses are not counted": Bug(
-        "store/tally.py", "            self._repair.note_missing(path, more)\n", "            pass\n",
+        "store/recovery/tally.py", "            self._repair.note_missing(path, more)\n", "            pass\n",
         ("tests/store/test_repair.py::test_segments_missing_before_a_closed_one_are_told_of",),
     ),
     "repair: a queue's later messages move up into the place of lost ones": Bug(
-        "store/segment_scan.py", "        self.columns.next_entry = resumed.first_entry\n", "",
+        "store/recovery/segment_scan.py", "        self.columns.next_entry = resumed.first_entry\n", "",
         ("tests/store/test_repair.py",),
     ),
 }  # fmt: skip
 
 APPENDING: dict[str, Bug] = {
     "back-pressure: what waits is not counted": Bug(
-        "store/queue.py", "        self.used_bytes += cost\n", "", ("tests/store/test_publish_buffer.py",),
+        "store/log/queue.py", "        self.used_bytes += cost\n", "", ("tests/store/test_publish_buffer.py",),
     ),
     "back-pressure: nobody is told that there is room again": Bug(
-        "store/queue.py", "        if self._line:\n            self._let_in()\n", "",
+        "store/log/queue.py", "        if self._line:\n            self._let_in()\n", "",
         ("tests/store/test_publish_buffer.py::test_append_at_the_cap_goes_on_as_soon_as_there_is_room",),
         hangs=True,
     ),
     "interrupts: an interrupted producer keeps the others of its batch asleep": Bug(
-        "store/request.py",
+        "store/log/request.py",
         "        self.abandoned = True\n        if self.chain is not None:\n            pass_on(self.chain)\n",
         "        self.abandoned = True\n",
         ("tests/store/test_concurrency.py::test_interrupted_producer_does_not_stall_the_others",), hangs=True,
     ),
     "appending: a message overtakes those that were handed over before": Bug(
-        "store/queue.py", "        self._items.append(request)\n",
+        "store/log/queue.py", "        self._items.append(request)\n",
         "        self._items.insert(0 if len(self._items) > 3 else len(self._items), request)\n",
         ("tests/store/test_queue.py::test_requests_of_one_thread_keep_their_order",),
     ),
     "durability: a lane that has gone quiet leaves no mark": Bug(
-        "store/running.py", "self.queues[lane.index].put(Mark(), wait=False)", "pass",
+        "store/api/running.py", "self.queues[lane.index].put(Mark(), wait=False)", "pass",
         ("tests/store/test_marks.py::test_mark_without_room_does_not_fail_the_flush_beside_it",),
     ),
     "appending: an awaited append waits ten times too long": Bug(
-        "store/appender.py", "timeout_s = self.config.append_timeout_ms / 1000",
+        "store/api/appender.py", "timeout_s = self.config.append_timeout_ms / 1000",
         "timeout_s = self.config.append_timeout_ms / 100", ("tests/store/test_publish_buffer.py",),
     ),
     "memory: each lane has the whole publish buffer": Bug(
-        "store/store.py", "self._caches.publish_buffer_bytes // lanes", "self._caches.publish_buffer_bytes",
+        "store/api/store.py", "self._caches.publish_buffer_bytes // lanes", "self._caches.publish_buffer_bytes",
         ("tests/store/test_publish_buffer.py",),
     ),
 }  # fmt: skip

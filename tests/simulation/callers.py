@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from store import MessageStore, OffsetOutOfRange, StorePoisoned, StoreUnreadable
-from store.request import Barrier, Group, Ticket
-from store.testing import SimulatedDisk
+from stratalog.store import MessageStore, OffsetOutOfRange, StorePoisoned, StoreUnreadable
+from stratalog.store.log.request import Barrier, Group, Ticket
+from stratalog.store.testing import SimulatedDisk
 
 from .check import BrokenPromise
 from .engine import contents_of, lanes_of, lowest_segment

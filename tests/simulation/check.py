@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from store import StoreError
-from store.format import lane_name
-from store.recovery import Found, LaneRecovery
-from store.testing import SimulatedDisk
+from stratalog.store import StoreError
+from stratalog.store.format.layout import lane_name
+from stratalog.store.recovery.lane_recovery import Found, LaneRecovery
+from stratalog.store.testing import SimulatedDisk
 
 from .engine import home
 from .ledger import Bounds, Ledger, Queue

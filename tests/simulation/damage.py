@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
-from store.format import SEGMENT_SUFFIX
-from store.testing import BLOCK_BYTES, SimulatedDisk
+from stratalog.store.format.layout import SEGMENT_SUFFIX
+from stratalog.store.testing import BLOCK_BYTES, SimulatedDisk
 
 from .engine import home
 

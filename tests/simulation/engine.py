@@ -23,15 +23,16 @@ from typing import Any
 from unittest import mock
 from weakref import WeakSet
 
-from store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreUnusable, opened
-from store.disk import Disk
-from store.flusher import Flusher
-from store.folder import LOCK_FILE, FolderLock, enter_folder
-from store.footer import pack_names
-from store.lane import Lane
-from store.queue import RequestQueue
-from store.reader import Reader
-from store.write import Write
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreUnusable
+from stratalog.store.device import open_files as opened
+from stratalog.store.device.disk import Disk
+from stratalog.store.log.flusher import Flusher
+from stratalog.store.device.folder import LOCK_FILE, FolderLock, enter_folder
+from stratalog.store.format.footer import pack_names
+from stratalog.store.log.lane import Lane
+from stratalog.store.log.queue import RequestQueue
+from stratalog.store.read.reader import Reader
+from stratalog.store.log.write import Write
 
 from .interrupts import Interrupter
 
@@ -130,12 +131,12 @@ def deterministic() -> Iterator[None]:
     """Without threads while the block lasts."""
     with ExitStack() as stack:
         stack.enter_context(apart())
-        stack.enter_context(mock.patch("store.footer.pack_names", _pack_once))
-        stack.enter_context(mock.patch("store.scanner.ThreadPoolExecutor", _Inline))
-        stack.enter_context(mock.patch("store.background.Background.start", lambda thread: None))
-        stack.enter_context(mock.patch("store.sealing._pause", lambda: None))
-        stack.enter_context(mock.patch("store.store.enter_folder", _enter))
-        stack.enter_context(mock.patch("store.running.FolderLock", _DiskLock))
+        stack.enter_context(mock.patch("stratalog.store.format.footer.pack_names", _pack_once))
+        stack.enter_context(mock.patch("stratalog.store.segment.scanner.ThreadPoolExecutor", _Inline))
+        stack.enter_context(mock.patch("stratalog.store.device.background.Background.start", lambda thread: None))
+        stack.enter_context(mock.patch("stratalog.store.segment.sealing._pause", lambda: None))
+        stack.enter_context(mock.patch("stratalog.store.api.store.enter_folder", _enter))
+        stack.enter_context(mock.patch("stratalog.store.api.running.FolderLock", _DiskLock))
         yield
 
 
@@ -160,12 +161,12 @@ def open_store(
     """Open a store whose times and new names come from the run. `path` is None for `home()`."""
     with ExitStack() as stack:
         if real_lock:
-            stack.enter_context(mock.patch("store.store.enter_folder", enter_folder))
-            stack.enter_context(mock.patch("store.running.FolderLock", FolderLock))
-        stack.enter_context(mock.patch("store.store._now_ms", clock))
-        stack.enter_context(mock.patch("store.folder.secrets.token_bytes", chance.randbytes))
+            stack.enter_context(mock.patch("stratalog.store.api.store.enter_folder", enter_folder))
+            stack.enter_context(mock.patch("stratalog.store.api.running.FolderLock", FolderLock))
+        stack.enter_context(mock.patch("stratalog.store.api.store._now_ms", clock))
+        stack.enter_context(mock.patch("stratalog.store.device.folder.secrets.token_bytes", chance.randbytes))
         if config.cache is not None:
-            stack.enter_context(mock.patch("store.store.MessageStore._ring_bytes", lambda store, lanes: SMALL_RING))
+            stack.enter_context(mock.patch("stratalog.store.api.store.MessageStore._ring_bytes", lambda store, lanes: SMALL_RING))
         store = MessageStore.open(home() if path is None else path, config, disk=disk, repair=repair)
     if config.cache is not None:
         _look_past_the_ring(store._reader)

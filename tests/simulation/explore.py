@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from store import StoreError
-from store.format import RETIRED_PREFIX
-from store.testing import MANNERS, Fault, Kind, Manner, Operation, SimulatedDisk
+from stratalog.store import StoreError
+from stratalog.store.format.layout import RETIRED_PREFIX
+from stratalog.store.testing import MANNERS, Fault, Kind, Manner, Operation, SimulatedDisk
 
 from .check import BrokenPromise
 from .damage import harm

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import track
 
-from store import MessageStore, StoreCorrupt
-from store.footer import HEADER_BYTES
-from store.format import (
+from stratalog.store import MessageStore, StoreCorrupt
+from stratalog.store.format.footer import HEADER_BYTES
+from stratalog.store.format.layout import (
     BLOCK_BYTES,
     DATA_START,
     FRAME_HEADER_BYTES,
@@ -28,8 +28,8 @@ from store.format import (
     SegmentHeader,
     align_up,
 )
-from store.scanner import ChunkReader, FrameScanner
-from store.testing import SimulatedDisk
+from stratalog.store.segment.scanner import ChunkReader, FrameScanner
+from stratalog.store.testing import SimulatedDisk
 
 from .engine import abandon, deterministic, home, open_store
 from .kept import CONFIG, FIRST_MS, NAMES, differences, expected, load

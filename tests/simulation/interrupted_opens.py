@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from store import MessageStore, StoreError
-from store.testing import SimulatedDisk
+from stratalog.store import MessageStore, StoreError
+from stratalog.store.testing import SimulatedDisk
 
 from .check import BrokenPromise, Checker
 from .engine import abandon, apart

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from store import MessageStore, StoreConfig
-from store.testing import SimulatedDisk
+from stratalog.store import MessageStore, StoreConfig
+from stratalog.store.testing import SimulatedDisk
 
 from .engine import close_store, deterministic, home, open_store, settle, upkeep_step
 from .shape import KIB

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from store import StoreFull
-from store.request import Group, Ticket
-from store.testing import History
-from store.testing.history import Send
+from stratalog.store import StoreFull
+from stratalog.store.log.request import Group, Ticket
+from stratalog.store.testing import History
+from stratalog.store.testing.history import Send
 
 Queue = tuple[str, int]
 Bounds = dict[Queue, tuple[int, int]]

@@ -11,21 +11,21 @@ from unittest import mock
 
 import numpy as np
 
-from store import MessageStore
-from store.disk import Buffer, Disk, LogFile
-from store.folder import FolderLock
-from store.footer import FooterData
-from store.format import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
-from store.frame import decode_at
-from store.lane import Lane
-from store.repair import Repair as RepairNotes
-from store.scanner import FrameScanner, Scanned
-from store.sealed import SealedSegment, write_footer
-from store.segment import Segment
-from store.spares import Spares
-from store.testing import Fault, SimulatedDisk
-from store.upkeep import Upkeep
-from store.write import View, Write
+from stratalog.store import MessageStore
+from stratalog.store.device.disk import Buffer, Disk, LogFile
+from stratalog.store.device.folder import FolderLock
+from stratalog.store.format.footer import FooterData
+from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
+from stratalog.store.format.frame import decode_at
+from stratalog.store.log.lane import Lane
+from stratalog.store.recovery.repair import Repair as RepairNotes
+from stratalog.store.segment.scanner import FrameScanner, Scanned
+from stratalog.store.segment.sealed import SealedSegment, write_footer
+from stratalog.store.segment.segment import Segment
+from stratalog.store.log.spares import Spares
+from stratalog.store.testing import Fault, SimulatedDisk
+from stratalog.store.log.upkeep import Upkeep
+from stratalog.store.log.write import View, Write
 
 from .explore import Effort
 from .shape import KIB, Part, Settings, Shape
@@ -66,7 +66,7 @@ def acknowledge_before_the_force() -> Iterator[None]:
 @contextmanager
 def skip_a_checksum() -> Iterator[None]:
     """Recovery takes every message of a frame whose head is whole, whatever its bytes are."""
-    with mock.patch("store.scanner.whole_messages", lambda frame, payload: frame.header.count):
+    with mock.patch("stratalog.store.segment.scanner.whole_messages", lambda frame, payload: frame.header.count):
         yield
 
 
@@ -179,7 +179,7 @@ def close_without_waiting() -> Iterator[None]:
 @contextmanager
 def follow_the_working_directory() -> Iterator[None]:
     """The path of a store is kept as it was given."""
-    with mock.patch("store.store.fixed_path", Path, create=True):
+    with mock.patch("stratalog.store.api.store.fixed_path", Path, create=True):
         yield
 
 
@@ -207,7 +207,7 @@ def renumber_in_a_repair() -> Iterator[None]:
         begins = np.concatenate([[0], kept.cumsum()]).astype(np.uint32)
         return write_footer(disk, segment, replace(data, entries=data.entries[kept], start=begins[data.start]), *rest)
 
-    with mock.patch("store.recovery.write_footer", close_up):
+    with mock.patch("stratalog.store.recovery.lane_recovery.write_footer", close_up):
         yield
 
 

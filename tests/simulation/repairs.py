@@ -6,10 +6,10 @@ import random
 from collections import defaultdict
 from typing import Any
 
-from store import StoreError
-from store.format import lane_name
-from store.recovery import Found, Loss
-from store.testing import Operation, SimulatedDisk
+from stratalog.store import StoreError
+from stratalog.store.format.layout import lane_name
+from stratalog.store.recovery.lane_recovery import Found, Loss
+from stratalog.store.testing import Operation, SimulatedDisk
 
 from .check import BrokenPromise, Checker
 from .ledger import Bounds, Queue

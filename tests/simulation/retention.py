@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store import MessageStore
-from store.format import SEGMENT_SUFFIX, segment_name
-from store.testing import Operation, SimulatedDisk
+from stratalog.store import MessageStore
+from stratalog.store.format.layout import SEGMENT_SUFFIX, segment_name
+from stratalog.store.testing import Operation, SimulatedDisk
 
 from .check import BrokenPromise
 from .damage import lane_of

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from store import CacheConfig, StoreConfig
-from store.config import Alignment, Durability
+from stratalog.store import CacheConfig, StoreConfig
+from stratalog.store.config import Alignment, Durability
 
 KIB = 1 << 10
 SMALL_CACHE = CacheConfig(heap_bytes=32 * KIB, off_heap_bytes=64 * KIB, block_bytes=4 * KIB, edge_bytes=16 * KIB)

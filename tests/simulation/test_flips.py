@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import StoreError
-from store.format import BLOCK_BYTES
-from store.testing import SimulatedDisk
+from stratalog.store import StoreError
+from stratalog.store.format.layout import BLOCK_BYTES
+from stratalog.store.testing import SimulatedDisk
 
 from .engine import abandon, deterministic, open_store
 from .flips import flip_everything, scan

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore
-from store.testing import History
+from stratalog.store import MessageStore
+from stratalog.store.testing import History
 
 T = "t", 0
 

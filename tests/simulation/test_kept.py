@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, verify_folder
+from stratalog.store import MessageStore, verify_folder
 
 from .kept import CONFIG, NAMES, differences, expected, unpack
 

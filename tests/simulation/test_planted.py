@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from store import StoreError
+from stratalog.store import StoreError
 
 from .check import BrokenPromise
 from .explore import explore

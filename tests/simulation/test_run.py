@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from store.testing import Operation
+from stratalog.store.testing import Operation
 from tests.store.helpers import ROOT
 
 from .damage import HARMS

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from store import MessageStore, StoreError
-from store.format import lane_name
-from store.testing import Fault, Operation, SimulatedDisk
+from stratalog.store import MessageStore, StoreError
+from stratalog.store.format.layout import lane_name
+from stratalog.store.testing import Fault, Operation, SimulatedDisk
 
 from .callers import Callers, lowest_segments
 from .check import BrokenPromise, Checker

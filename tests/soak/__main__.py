@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from perf.machine.folders import run_folder
-from perf.report.figures import console, messages_console, write_json
+from stratalog.perf.machine.folders import run_folder
+from stratalog.perf.report.figures import console, messages_console, write_json
 
 from . import run
 

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StoreFull, StorePoisoned
-from store.format import checksum64
-from store.testing import Fault
+from stratalog.store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StoreFull, StorePoisoned
+from stratalog.store.format.layout import checksum64
+from stratalog.store.testing import Fault
 
 from .disk import FaultyDisk
 

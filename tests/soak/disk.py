@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from store.disk import Buffer, OsDisk, OsFile
-from store.testing import Fault, Kind
+from stratalog.store.device.disk import Buffer, OsDisk, OsFile
+from stratalog.store.testing import Fault, Kind
 
 
 class FaultyDisk(OsDisk):

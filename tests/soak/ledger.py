@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store import MessageStore, StoreConfig, verify_folder
+from stratalog.store import MessageStore, StoreConfig, verify_folder
 
 from .child import QUEUE_COUNT, TOPIC, seed_of
 

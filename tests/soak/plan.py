@@ -6,7 +6,7 @@ import errno
 import random
 from typing import Any
 
-from store.testing import Kind
+from stratalog.store.testing import Kind
 
 from .child import Plan
 

@@ -25,10 +25,10 @@ from typing import IO, Any
 
 from rich.console import Console
 
-from perf.machine.folders import sub_folder
-from perf.report import figures as report
-from perf.report.figures import Figures
-from store import StoreError
+from stratalog.perf.machine.folders import sub_folder
+from stratalog.perf.report import figures as report
+from stratalog.perf.report.figures import Figures
+from stratalog.store import StoreError
 
 from .child import Plan
 from .ledger import Ledger, Violation

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, StoreConfig
+from stratalog.store import MessageStore, StoreConfig
 from tests.seeds import draw_seed
 
 from . import run as soak

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store.upkeep import Upkeep
+from stratalog.store.log.upkeep import Upkeep
 
 
 @pytest.fixture

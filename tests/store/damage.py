@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import MessageStore, StoreConfig, StoreCorrupt, inspect_folder, verify_folder
-from store.format import BLOCK_BYTES, DATA_START, START_FILE
-from store.repair import Loss
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, inspect_folder, verify_folder
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, START_FILE
+from stratalog.store.recovery.repair import Loss
 
 from .helpers import Queue, contents, flip_bit, overwrite, put_snapshot, scanned, seal_of, take_snapshot
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from store.disk import Buffer, OsDisk, OsFile
+from stratalog.store.device.disk import Buffer, OsDisk, OsFile
 
 
 class GatedDisk(OsDisk):

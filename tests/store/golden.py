@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from store.footer import FooterData
-from store.format import (
+from stratalog.store.format.footer import FooterData
+from stratalog.store.format.layout import (
     CLOSED,
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
@@ -24,8 +24,8 @@ from store.format import (
     StoreHeader,
     checksum64,
 )
-from store.frame import Definition, encode_columns
-from store.request import Extras
+from stratalog.store.format.frame import Definition, encode_columns
+from stratalog.store.log.request import Extras
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 STORE_ID = bytes(range(16))

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from store import MessageStore, StoreConfig
-from store.disk import OsFile
-from store.format import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
-from store.frame import Frame
-from store.scanner import ChunkReader, FrameScanner
+from stratalog.store import MessageStore, StoreConfig
+from stratalog.store.device.disk import OsFile
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
+from stratalog.store.format.frame import Frame
+from stratalog.store.segment.scanner import ChunkReader, FrameScanner
 
 KIB = 1 << 10
 PATIENCE_S = 100.0  # until something counts as hanging; no test waits so long on any machine that is alive

@@ -23,10 +23,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig
-from store.config import Alignment, Durability
-from store.format import checksum64, lane_name
-from store.streams import lane_of
+from stratalog.store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig
+from stratalog.store.config import Alignment, Durability
+from stratalog.store.format.layout import checksum64, lane_name
+from stratalog.store.log.streams import lane_of
 
 from ..seeds import draw_seed
 

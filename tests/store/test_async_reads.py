@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from store import (
+from stratalog.store import (
     InvalidMessage,
     InvalidTopic,
     MessageStore,
@@ -19,9 +19,9 @@ from store import (
     StorePoisoned,
     StoreUnreadable,
 )
-from store.async_reads import LOOP_BYTES, Where, where
-from store.disk import OsDisk, OsFile
-from store.waiting import LoopBell
+from stratalog.store.read.async_reads import LOOP_BYTES, Where, where
+from stratalog.store.device.disk import OsDisk, OsFile
+from stratalog.store.read.waiting import LoopBell
 
 from .disks import FailingDisk
 from .helpers import PATIENCE_S, handed_over, run_child, start, tiny, until
@@ -348,7 +348,7 @@ def test_no_message_is_slept_through(tmp_path: Path) -> None:
 
 FORKED = """
 import asyncio, os, signal, sys
-from store import MessageStore, StoreClosed
+from stratalog import MessageStore, StoreClosed
 store = MessageStore.open(sys.argv[1])
 async def main():
     waiting = asyncio.create_task(store.read_async("t", 0, wait_ms=3_600_000))

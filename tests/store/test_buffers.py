@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from store.buffers import KEPT_BYTES, LEAST_BYTES, BufferPool
+from stratalog.store.device.buffers import KEPT_BYTES, LEAST_BYTES, BufferPool
 
 
 def lent(pool: BufferPool, content: bytes) -> memoryview:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cache import ActiveCursors, BlockCache, Hit, MessageCache
-from store import CacheConfig, InvalidConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt, StoreUnusable
-from store.caches import RECENT_BYTES, Caches
-from store.ring import Ring
+from stratalog.cache import ActiveCursors, BlockCache, Hit, MessageCache
+from stratalog.store import CacheConfig, InvalidConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt, StoreUnusable
+from stratalog.store.read.caches import RECENT_BYTES, Caches
+from stratalog.store.device.ring import Ring
 
 from ..seeds import draw_seed
 from .helpers import (

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, StoreClosed, StoreConfig
-from store.request import answer_all
-from store.segment import Segment
+from stratalog.store import MessageStore, StoreClosed, StoreConfig
+from stratalog.store.log.request import answer_all
+from stratalog.store.segment.segment import Segment
 
 from .disks import GatedDisk
 from .helpers import crash_copy, run_child, seal_of, segment_path, start, tiny, until
@@ -93,7 +93,7 @@ def test_coroutines_in_the_line_at_the_cap_are_told_after_an_interrupted_close(
     loop = start(lambda: asyncio.run(produce()))
     assert lined_up.wait(60)
     with monkeypatch.context() as patched:
-        patched.setattr("store.running.answer_all", interrupted_after(lambda requests, error: None))
+        patched.setattr("stratalog.store.api.running.answer_all", interrupted_after(lambda requests, error: None))
         with pytest.raises(Interrupted):
             stalled.close()
     disk.gate.set()
@@ -144,7 +144,7 @@ def test_flush_that_an_interrupted_close_has_told_is_not_told_twice(
         until(lambda: any(request.count == 0 and request._waiters for request in list(queue._line)))
         (barrier,) = [request for request in queue._line if request.count == 0]
         with monkeypatch.context() as patched:
-            patched.setattr("store.running.answer_all", interrupted_after(answer_all))
+            patched.setattr("stratalog.store.api.running.answer_all", interrupted_after(answer_all))
             with pytest.raises(Interrupted):
                 stalled.close()
         flushing.join()
@@ -160,8 +160,8 @@ def test_flush_that_an_interrupted_close_has_told_is_not_told_twice(
 
 FORK_WHILE = """
 import os, signal, sys, threading
-from store import MessageStore
-from store.running import Running
+from stratalog import MessageStore
+from stratalog.store.api.running import Running
 path, where = sys.argv[1:]
 inside, go = threading.Event(), threading.Event()
 def held_up(*given):
@@ -205,7 +205,7 @@ def test_child_forked_while_another_thread_opens_or_closes_does_not_keep_the_fol
 
 TICKET_IN_CHILD = """
 import os, signal, sys, threading
-from store import MessageStore, StoreClosed
+from stratalog import MessageStore, StoreClosed
 import store.flusher, store.under_way
 path, where = sys.argv[1:]
 store_ = MessageStore.open(path)

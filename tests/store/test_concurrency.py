@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, PublishBufferFull, StoreError
-from store.queue import WRITES_IN_FLIGHT
-from store.streams import Stream
+from stratalog.store import MessageStore, PublishBufferFull, StoreError
+from stratalog.store.log.queue import WRITES_IN_FLIGHT
+from stratalog.store.log.streams import Stream
 
 from ..seeds import draw_seed
 from .disks import GatedDisk, OneSlowDisk
@@ -248,7 +248,7 @@ def test_interrupts_at_random_moments_stall_nobody_and_mix_nothing_up(tmp_path: 
 SIGNALLED = """
 import os, signal, sys, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored: in a script's background, by nohup
-from store import MessageStore, StoreConfig
+from stratalog import MessageStore, StoreConfig
 from tests.store.disks import GatedDisk
 from tests.store.helpers import handed_over, until
 disk = GatedDisk()

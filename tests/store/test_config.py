@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from store import CacheConfig, InvalidConfig, MessageStore, StoreConfig
+from stratalog.store import CacheConfig, InvalidConfig, MessageStore, StoreConfig
 
 BAD: list[tuple[str, Any]] = [
     ("lanes", 0), ("lanes", 65), ("lanes", True), ("lanes", 1.0), ("lanes", "1"),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
-from store.format import CLOSED
-from store.upkeep import Upkeep
+from stratalog.store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
+from stratalog.store.format.layout import CLOSED
+from stratalog.store.log.upkeep import Upkeep
 
 from ..seeds import draw_seed
 from .damage import KINDS, Sample, check_refusals_agree, check_repair, flip_footer, take_sample

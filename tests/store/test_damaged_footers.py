@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from store import MessageStore, OffsetOutOfRange, StoreCorrupt
-from store.footer import HEADER_BYTES
-from store.sealed import SealedSegment
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
+from stratalog.store.format.footer import HEADER_BYTES
+from stratalog.store.segment.sealed import SealedSegment
 from tests.seeds import draw_seed
 
 from .helpers import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreError, StorePoisoned, Ticket
-from store.streams import lane_of
+from stratalog.store import MessageStore, StoreError, StorePoisoned, Ticket
+from stratalog.store.log.streams import lane_of
 
 from .disks import FailingDisk, RecordingDisk
 from .helpers import PATIENCE_S, contents, crash_copy, start, tiny, until

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import store as package
-from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt, StoreError, StorePoisoned
-from store.errors import again
+from stratalog import store as package
+from stratalog.store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt, StoreError, StorePoisoned
+from stratalog.store.errors import again
 
 from .helpers import tiny
 

@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from cache import MessageCache
-from store.feed import LaneFeed
-from store.feeder import Feeder
-from store.lane import Lane
-from store.offsets import NextOffsets
-from store.ring import Ring
-from store.segment import Segment
-from store.table import OpenTable, entry_rows
-from store.write import OpenSegment
+from stratalog.cache import MessageCache
+from stratalog.store.read.feed import LaneFeed
+from stratalog.store.read.feeder import Feeder
+from stratalog.store.log.lane import Lane
+from stratalog.store.log.offsets import NextOffsets
+from stratalog.store.device.ring import Ring
+from stratalog.store.segment.segment import Segment
+from stratalog.store.segment.open_table import OpenTable, entry_rows
+from stratalog.store.log.write import OpenSegment
 
 SIZE = 100
 

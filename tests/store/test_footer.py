@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from store.disk import OsFile
-from store.errors import StoreCorrupt
-from store.footer import HEADER_BYTES, Footer, FooterData
-from store.format import LOST_ENTRY, SEALED, SealRecord, checksum64
+from stratalog.store.device.disk import OsFile
+from stratalog.store.errors import StoreCorrupt
+from stratalog.store.format.footer import HEADER_BYTES, Footer, FooterData
+from stratalog.store.format.layout import LOST_ENTRY, SEALED, SealRecord, checksum64
 
 from . import golden
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import xxhash
 
-from store.format import (
+from stratalog.store.format.layout import (
     BLOCK_BYTES,
     CLOSED,
     DATA_START,
@@ -24,7 +24,7 @@ from store.format import (
     read_frame_header,
     segment_name,
 )
-from store.frame import decode_at
+from stratalog.store.format.frame import decode_at
 
 from . import golden
 from .helpers import run_child

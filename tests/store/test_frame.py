@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.format import (
+from stratalog.store.format.layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
     HAS_KEYS,
@@ -22,9 +22,9 @@ from store.format import (
     FrameHeader,
     checksum64,
 )
-from store.frame import FEW_BLOBS, Definition, column_bytes_bound, decode_at, encode_columns, optional_at
-from store.request import Extras
-from store.scanner import good_messages, whole_messages
+from stratalog.store.format.frame import FEW_BLOBS, Definition, column_bytes_bound, decode_at, encode_columns, optional_at
+from stratalog.store.log.request import Extras
+from stratalog.store.segment.scanner import good_messages, whole_messages
 
 from . import golden
 

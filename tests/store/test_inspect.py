@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, StoreConfig, StoreCorrupt, StoreLocked, StoreUnusable
-from store.format import BLOCK_BYTES, DATA_START, SealRecord, align_up
-from store.inspect import inspect_folder
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreLocked, StoreUnusable
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, align_up
+from stratalog.store.verify.inspect import inspect_folder
 
 from .helpers import crash_copy, without_marks
 

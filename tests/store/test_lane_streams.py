@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from store import StoreCorrupt
-from store.disk import OsDisk
-from store.lane_streams import MOST_UNNAMED, LaneStreams
-from store.repair import Repair
+from stratalog.store import StoreCorrupt
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.recovery.lane_streams import MOST_UNNAMED, LaneStreams
+from stratalog.store.recovery.repair import Repair
 
 
 def streams(tmp_path: Path) -> LaneStreams:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from store import (
+from stratalog.store import (
     InvalidMessage,
     InvalidTopic,
     MessageStore,
@@ -20,7 +20,7 @@ from store import (
     StoreError,
     Ticket,
 )
-from store.request import NOBODY
+from stratalog.store.log.request import NOBODY
 
 from .helpers import start, tiny, until
 

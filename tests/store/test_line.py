@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, PublishBufferFull, StoreClosed, StoreError
-from store.queue import Place, RequestQueue, Sizer
-from store.request import NOBODY, Barrier, Ticket
+from stratalog.store import MessageStore, PublishBufferFull, StoreClosed, StoreError
+from stratalog.store.log.queue import Place, RequestQueue, Sizer
+from stratalog.store.log.request import NOBODY, Barrier, Ticket
 from tests.seeds import draw_seed
 
 from .disks import GatedDisk
@@ -24,7 +24,7 @@ from .interrupts import Interrupted, interrupt_at, places
 CAP = 4096
 KILO = bytes(1000)
 AN_HOUR_MS = 3_600_000  # longer than a test may take: a producer is woken, or the test fails
-APPENDING = ("store/queue.py", "store/appender.py", "store/request.py")
+APPENDING = ("store/log/queue.py", "store/api/appender.py", "store/log/request.py")
 
 
 class Stage:

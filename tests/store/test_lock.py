@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from store import (
+from stratalog.store import (
     InvalidConfig,
     MessageStore,
     StoreConfig,
@@ -24,15 +24,15 @@ from store import (
     inspect_folder,
     verify_folder,
 )
-from store.disk import OsDisk, OsFile
-from store.folder import FolderLock
-from store.format import DATA_START
+from stratalog.store.device.disk import OsDisk, OsFile
+from stratalog.store.device.folder import FolderLock
+from stratalog.store.format.layout import DATA_START
 
 from .helpers import ROOT, crash_copy, flip_bit, memory_folder, run_child, segment_path, tiny
 
 OPEN = """
 import sys
-from store import MessageStore, StoreError
+from stratalog import MessageStore, StoreError
 try:
     MessageStore.open(sys.argv[1]).close()
     print("opened")
@@ -41,7 +41,7 @@ except StoreError as error:
 """
 HOLD = """
 import sys
-from store import MessageStore
+from stratalog import MessageStore
 store = MessageStore.open(sys.argv[1])
 store.append("t", 0, b"x")
 print("open", flush=True)
@@ -228,7 +228,7 @@ def test_link_in_a_circle_is_refused(tmp_path: Path) -> None:
 
 OPEN_AS_NOBODY = """
 import os, sys
-from store import MessageStore, StoreError
+from stratalog import MessageStore, StoreError
 os.chdir(sys.argv[1])
 if os.geteuid() == 0:  # who may write everywhere
     os.chown("free", 65534, 65534)
@@ -357,11 +357,11 @@ def test_folder_on_a_full_disk_can_be_opened_and_a_failed_open_leaves_no_lock(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("store.folder.os.pwrite", refused)  # the note of who has it
+        patched.setattr("stratalog.store.device.folder.os.pwrite", refused)  # the note of who has it
         MessageStore.open(tmp_path).close()
     descriptors = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patched:
-        patched.setattr("store.folder.fcntl.flock", refused)
+        patched.setattr("stratalog.store.device.folder.fcntl.flock", refused)
         with pytest.raises(StoreUnusable, match="No space"):
             MessageStore.open(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == descriptors

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, StoreFull
-from store.config import Durability
+from stratalog.store import MessageStore, StoreFull
+from stratalog.store.config import Durability
 
 from .disks import GatedDisk
 from .helpers import frames_of, segment_path, small, start, until

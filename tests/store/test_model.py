@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from store import CacheConfig, Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket
-from store.streams import lane_of
+from stratalog.store import CacheConfig, Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket
+from stratalog.store.log.streams import lane_of
 
 from .disks import StillDisk
 from .helpers import PATIENCE_S, Queue, crash_copy, has_settled, memory_folder, scanned, start, tiny, until

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreCorrupt, verify_folder
-from store.inspect import inspect_folder
+from stratalog.store import MessageStore, StoreCorrupt, verify_folder
+from stratalog.store.verify.inspect import inspect_folder
 
 from .helpers import contents, crash_copy, frames_of, memory_folder, scanned, segment_path, segment_paths, tiny
 

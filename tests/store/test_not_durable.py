@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store import MessageStore
+from stratalog.store import MessageStore
 
 from .disks import GatedDisk
 from .helpers import scanned, small

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import store.appender
-from store import InvalidMessage, InvalidTopic, MessageStore, MessageTooLarge, StoreClosed, StoreConfig, StoreError
+from stratalog.store.api import appender
+from stratalog.store import InvalidMessage, InvalidTopic, MessageStore, MessageTooLarge, StoreClosed, StoreConfig, StoreError
 
 from .disks import GatedDisk
 from .helpers import contents, crash_copy, tiny

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.offsets import FIRST_STREAMS, NextOffsets
+from stratalog.store.log.offsets import FIRST_STREAMS, NextOffsets
 
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=30), max_size=8))

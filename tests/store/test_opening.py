@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, StoreFull, StoreUnusable, verify_folder
-from store.background import Background, Bell
-from store.disk import Buffer, OsDisk, OsFile
-from store.folder import FolderLock
-from store.format import RETIRED_PREFIX
-from store.ring import Ring
-from store.testing import SimulatedDisk
+from stratalog.store import MessageStore, StoreFull, StoreUnusable, verify_folder
+from stratalog.store.device.background import Background, Bell
+from stratalog.store.device.disk import Buffer, OsDisk, OsFile
+from stratalog.store.device.folder import FolderLock
+from stratalog.store.format.layout import RETIRED_PREFIX
+from stratalog.store.device.ring import Ring
+from stratalog.store.testing import SimulatedDisk
 
 from .disks import GatedDisk
 from .helpers import KIB, handed_over, run_child, segment_paths, small, start, tiny, until
@@ -188,7 +188,7 @@ def test_interrupted_start_of_a_thread_does_not_keep_its_join_waiting(
         raise Interrupted
 
     with monkeypatch.context() as patched:
-        patched.setattr("store.background.start_new_thread", interrupted)
+        patched.setattr("stratalog.store.device.background.start_new_thread", interrupted)
         with pytest.raises(Interrupted):
             thread.start()
     assert when == "before" or inside.wait(60)
@@ -271,7 +271,7 @@ def test_drop_whose_finalizer_is_interrupted_is_ended_by_the_next_open(
 
 AT_EXIT = """
 import sys, threading, time
-from store import MessageStore
+from stratalog import MessageStore
 path, how = sys.argv[1:]
 store = MessageStore.open(path)
 def later():
@@ -401,7 +401,7 @@ def test_bytes_in_flight_are_not_overwritten_whatever_the_interpreter_leaves_out
     [
         (lambda patch: patch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False), "free-threaded"),
         (lambda patch: patch.setattr(sys, "byteorder", "big"), "big-endian"),
-        (lambda patch: patch.setattr("store.system.OPEN_FILES", Path("/none")), "mount /proc"),
+        (lambda patch: patch.setattr("stratalog.store.device.system.OPEN_FILES", Path("/none")), "mount /proc"),
     ],
 )
 def test_system_that_the_store_cannot_run_on_is_refused(
@@ -415,7 +415,7 @@ def test_system_that_the_store_cannot_run_on_is_refused(
 
 REFUSE = """
 import ctypes, errno, struct, sys
-from store import MessageStore, StoreConfig
+from stratalog import MessageStore, StoreConfig
 path, code = sys.argv[1], int(sys.argv[2])
 libc = ctypes.CDLL(None, use_errno=True)
 step = lambda what, yes, no, value: struct.pack("HBBI", what, yes, no, value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store import (
+from stratalog.store import (
     CacheConfig,
     MessageStore,
     StorePoisoned,

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from store import StoreCorrupt
-from store.placement import ANY, NO_OFFSET, WINDOW, Bounds, Placed, place
+from stratalog.store import StoreCorrupt
+from stratalog.store.recovery.placement import ANY, NO_OFFSET, WINDOW, Bounds, Placed, place
 
 from ..seeds import draw_seed
 

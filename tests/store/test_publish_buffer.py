@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, PublishBufferFull
+from stratalog.store import MessageStore, PublishBufferFull
 
 from .disks import GatedDisk
 from .helpers import PATIENCE_S, small, start, tiny, until

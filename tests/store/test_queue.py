@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, PublishBufferFull, StoreClosed, StoreFull, Ticket
-from store.request import Barrier
+from stratalog.store import MessageStore, PublishBufferFull, StoreClosed, StoreFull, Ticket
+from stratalog.store.log.request import Barrier
 
 from .disks import GatedDisk
 from .helpers import PATIENCE_S, start, tiny, until

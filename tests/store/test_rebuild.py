@@ -11,12 +11,12 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.disk import OsDisk
-from store.footer import FooterData, by_stream
-from store.format import LOST_ENTRY
-from store.placement import Bounds
-from store.rebuild import ScanColumns, index_by_footer, index_columns
-from store.repair import Repair
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.format.footer import FooterData, by_stream
+from stratalog.store.format.layout import LOST_ENTRY
+from stratalog.store.recovery.placement import Bounds
+from stratalog.store.recovery.reindex import ScanColumns, index_by_footer, index_columns
+from stratalog.store.recovery.repair import Repair
 
 
 class Columns(NamedTuple):

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, StoreConfig, StoreCorrupt, StoreError, verify_folder
-from store.footer import HEADER_BYTES
-from store.format import BLOCK_BYTES, CLOSED, DATA_START, FRAME_HEADER_BYTES, SEALED, align_up
-from store.frame import Frame
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreError, verify_folder
+from stratalog.store.format.footer import HEADER_BYTES
+from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START, FRAME_HEADER_BYTES, SEALED, align_up
+from stratalog.store.format.frame import Frame
 
 from ..seeds import draw_seed
 from .helpers import (

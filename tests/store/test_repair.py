@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreCorrupt, StoreError, verify_folder
-from store.disk import Buffer, OsDisk, OsFile
-from store.footer import HEADER_BYTES
-from store.format import BLOCK_BYTES, CLOSED, DATA_START
-from store.frame import Frame
-from store.repair import Loss
+from stratalog.store import MessageStore, StoreCorrupt, StoreError, verify_folder
+from stratalog.store.device.disk import Buffer, OsDisk, OsFile
+from stratalog.store.format.footer import HEADER_BYTES
+from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
+from stratalog.store.format.frame import Frame
+from stratalog.store.recovery.repair import Loss
 
 from ..seeds import draw_seed
 from .helpers import (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, verify_folder
-from store.format import BLOCK_BYTES, CLOSED, DATA_START
-from store.repair import Loss
+from stratalog.store import MessageStore, verify_folder
+from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
+from stratalog.store.recovery.repair import Loss
 
 from .helpers import (
     contents,

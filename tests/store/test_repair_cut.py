@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, verify_folder
-from store.format import BLOCK_BYTES
-from store.repair import Loss
+from stratalog.store import MessageStore, verify_folder
+from stratalog.store.format.layout import BLOCK_BYTES
+from stratalog.store.recovery.repair import Loss
 
 from .helpers import crash_copy, flip_bit, full_frames, memory_folder, overwrite, segment_path, segment_paths, tiny
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from cache import MessageCache
-from store import CacheConfig, MessageStore, OffsetOutOfRange, StoreError
-from store.disk import OsDisk
-from store.format import RETIRED_PREFIX
-from store.spares import Spares
-from store.streams import lane_of
+from stratalog.cache import MessageCache
+from stratalog.store import CacheConfig, MessageStore, OffsetOutOfRange, StoreError
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.format.layout import RETIRED_PREFIX
+from stratalog.store.log.spares import Spares
+from stratalog.store.log.streams import lane_of
 
 from .helpers import (
     contents,

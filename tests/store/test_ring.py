@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.ring import Ring
+from stratalog.store.device.ring import Ring
 
 SIZE = 8192
 parts_of_a_write = st.lists(st.binary(max_size=3000), min_size=1, max_size=6)

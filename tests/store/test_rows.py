@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.rows import FEW_TO_SORT as FEW
-from store.rows import Numbers, Rows
+from stratalog.store.segment.postings import FEW_TO_SORT as FEW
+from stratalog.store.segment.postings import Numbers, Rows
 
 FIRSTS = np.array([100, 200], np.int64)
 

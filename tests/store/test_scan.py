@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore
+from stratalog.store import MessageStore
 from tests.seeds import draw_seed
 
 from .helpers import KIB, has_settled, segment_paths, start, tiny, until

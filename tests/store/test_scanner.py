@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import scanner as scanner_module
-from store.disk import OsDisk, OsFile
-from store.format import DATA_START, FRAME_MAGIC
-from store.scanner import ChunkBuffers, ChunkReader, FrameScanner, find_magic, open_sequential
+from stratalog.store.segment import scanner as scanner_module
+from stratalog.store.device.disk import OsDisk, OsFile
+from stratalog.store.format.layout import DATA_START, FRAME_MAGIC
+from stratalog.store.segment.scanner import ChunkBuffers, ChunkReader, FrameScanner, find_magic, open_sequential
 
 from . import golden
 

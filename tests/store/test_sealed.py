@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from store import MessageStore, StoreCorrupt, StoreError, opened
-from store import sealed as sealed_module
-from store.disk import OsFile
-from store.footer import Footer, FooterData
-from store.format import BLOCK_BYTES, LOST_ENTRY
-from store.frame import Frame, OptionalColumns, _Optional
-from store.held import Held, Item
-from store.ring import Ring
-from store.sealed import LONG_RUN, Index, SealedSegment
+from stratalog.store import MessageStore, StoreCorrupt, StoreError
+from stratalog.store.device import open_files as opened
+from stratalog.store.segment import sealed as sealed_module
+from stratalog.store.device.disk import OsFile
+from stratalog.store.format.footer import Footer, FooterData
+from stratalog.store.format.layout import BLOCK_BYTES, LOST_ENTRY
+from stratalog.store.format.frame import Frame, OptionalColumns, _Optional
+from stratalog.store.segment.held import Held, Item
+from stratalog.store.device.ring import Ring
+from stratalog.store.segment.sealed import LONG_RUN, Index, SealedSegment
 
 from .helpers import KIB, full_frames, overwrite, scanned, seal_of, segment_path, small, start, tiny, until
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import MessageStore
-from store.footer import FooterData, by_stream, pack_names
-from store.format import WIDE_NUMBERS
-from store.lane import Lane
-from store.offsets import NextOffsets
-from store.sealing import STEP_STREAMS, StreamNames, let_go, make_footer, rows_of
-from store.streams import Stream
-from store.table import OpenTable, entry_rows
+from stratalog.store import MessageStore
+from stratalog.store.format.footer import FooterData, by_stream, pack_names
+from stratalog.store.format.layout import WIDE_NUMBERS
+from stratalog.store.log.lane import Lane
+from stratalog.store.log.offsets import NextOffsets
+from stratalog.store.segment.sealing import STEP_STREAMS, StreamNames, let_go, make_footer, rows_of
+from stratalog.store.log.streams import Stream
+from stratalog.store.segment.open_table import OpenTable, entry_rows
 
 from .helpers import contents, small, tiny, until
 

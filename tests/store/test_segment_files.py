@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, StoreCorrupt
-from store.format import BLOCK_BYTES
-from store.segment_files import LaneFiles
+from stratalog.store import MessageStore, StoreCorrupt
+from stratalog.store.format.layout import BLOCK_BYTES
+from stratalog.store.recovery.lane_files import LaneFiles
 
 from .helpers import KIB, crash_copy, overwrite, segment_paths, small
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from store import (
+from stratalog.store import (
     InvalidMessage,
     InvalidTopic,
     Message,

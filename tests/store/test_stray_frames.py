@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
-from store.format import BLOCK_BYTES
+from stratalog.store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
+from stratalog.store.format.layout import BLOCK_BYTES
 
 from .helpers import frames_of, overwrite, scanned, seal_of, segment_path, take_snapshot, tiny
 from .test_recovery import long_story

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from store.errors import InvalidTopic
-from store.streams import check_name, lane_of
+from stratalog.store.errors import InvalidTopic
+from stratalog.store.log.streams import check_name, lane_of
 
 GOOD_TOPICS = ["a", "x" * 255, "ü" * 127, "../../etc/passwd", "/", "..", ".", "a b", "a\\b", "日本", "CON", "%00"]
 BAD_TOPICS = [

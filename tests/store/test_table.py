@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from store.table import OpenTable, entry_rows
+from stratalog.store.segment.open_table import OpenTable, entry_rows
 
 
 class Book:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from store import MessageStore, StoreConfig, StoreLocked, StoreUnusable
-from store.disk import OsDisk
-from store.footer import HEADER_BYTES, Footer, FooterData
-from store.format import (
+from stratalog.store import MessageStore, StoreConfig, StoreLocked, StoreUnusable
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.format.footer import HEADER_BYTES, Footer, FooterData
+from stratalog.store.format.layout import (
     BLOCK_BYTES,
     DATA_START,
     FRAME_MAGIC,
@@ -26,9 +26,9 @@ from store.format import (
     align_up,
     read_frame_header,
 )
-from store.frame import decode_at
-from store.lane_start import write_start
-from store.verify import VerifyReport, verify_folder
+from stratalog.store.format.frame import decode_at
+from stratalog.store.device.lane_start import write_start
+from stratalog.store.verify.folder import VerifyReport, verify_folder
 
 from .helpers import crash_copy, without_marks
 

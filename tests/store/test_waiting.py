@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from store import MessageStore, OffsetOutOfRange, StoreClosed, StorePoisoned
-from store import fetcher as fetcher_module
-from store import waiting as waiting_module
-from store.table import OpenTable
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreClosed, StorePoisoned
+from stratalog.store.api import fetcher as fetcher_module
+from stratalog.store.read import waiting as waiting_module
+from stratalog.store.segment.open_table import OpenTable
 
 from .disks import FailingDisk, GatedDisk
 from .helpers import PATIENCE_S, Worker, start, tiny, until

@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from perf.commands.app import EXPERIMENTS, app, command_of
-from perf.commands.options import asked, made
-from perf.experiments.batch import Batch
-from perf.experiments.experiment import Experiment, repeats, setting
-from perf.report.figures import Figures
-from perf.report.progress import Run
+from stratalog.perf.commands.app import EXPERIMENTS, app, command_of
+from stratalog.perf.commands.options import asked, made
+from stratalog.perf.experiments.batch import Batch
+from stratalog.perf.experiments.experiment import Experiment, repeats, setting
+from stratalog.perf.report.figures import Figures
+from stratalog.perf.report.progress import Run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

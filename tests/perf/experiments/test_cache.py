@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perf.experiments import cache_capacity
-from perf.report import layers
-from perf.report.layers import Mark
-from perf.workload.memory import CONTEST_DRAM_PART, CONTEST_PMEM_PART, RING_PART_OF_DRAM, Memory
-from store import MessageStore, StoreConfig
+from stratalog.perf.experiments import cache_capacity
+from stratalog.perf.report import layers
+from stratalog.perf.report.layers import Mark
+from stratalog.perf.workload.memory import CONTEST_DRAM_PART, CONTEST_PMEM_PART, RING_PART_OF_DRAM, Memory
+from stratalog.store import MessageStore, StoreConfig
 from tests.perf.short import figures_of
 
 MIB = 1 << 20

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perf.workload.checker import WrongResult
-from store import Message, MessageBatch, MessageStore
+from stratalog.perf.workload.checker import WrongResult
+from stratalog.store import Message, MessageBatch, MessageStore
 from tests.perf.short import error_of, figures_of
 
 COMMANDS = ["alignment", "prewrite", "lanes", "recovery", "batch", "reads", "memory", "tail_catchup"]

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from perf.experiments.amplification import amplification, footer_bytes
-from perf.experiments.experiment import by_turns, medians
-from perf.experiments.hotcold_run import Options, references, with_ratios
-from perf.references.rawfile import round_up
-from perf.report.figures import Figures
-from perf.report.progress import Run
-from perf.workload.phases import Drive
-from store import MessageStore, StoreConfig
+from stratalog.perf.experiments.amplification import amplification, footer_bytes
+from stratalog.perf.experiments.experiment import by_turns, medians
+from stratalog.perf.experiments.hotcold_run import Options, references, with_ratios
+from stratalog.perf.references.rawfile import round_up
+from stratalog.perf.report.figures import Figures
+from stratalog.perf.report.progress import Run
+from stratalog.perf.workload.phases import Drive
+from stratalog.store import MessageStore, StoreConfig
 from tests.perf.references.recorder import Recorder
 
 

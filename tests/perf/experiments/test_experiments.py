@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from perf.commands.app import app
-from perf.experiments import hotcold_run
-from perf.workload.checker import Counts
-from perf.workload.phases import ReadSide
+from stratalog.perf.commands.app import app
+from stratalog.perf.experiments import hotcold_run
+from stratalog.perf.workload.checker import Counts
+from stratalog.perf.workload.phases import ReadSide
 from tests.perf.short import figures_of
 
 HOTCOLD_KEYS = {

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from perf.machine.threads import on_cpus, run_together
+from stratalog.perf.machine.threads import on_cpus, run_together
 
 
 def test_error_of_a_thread_reaches_the_caller() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.references.peers import KEY, Lmdb, PeerMissing, RocksDb, load
+from stratalog.perf.references.peers import KEY, Lmdb, PeerMissing, RocksDb, load
 
 
 def test_missing_peer_says_what_to_install() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perf.references.device import Seconds, raw_device
-from perf.references.no_engine import NoEngineRate, tasks_without_engine, threads_without_engine
-from perf.references.rawfile import RWF_DSYNC, Preparation, round_up
-from perf.workload.contest import Sizes
+from stratalog.perf.references.device import Seconds, raw_device
+from stratalog.perf.references.no_engine import NoEngineRate, tasks_without_engine, threads_without_engine
+from stratalog.perf.references.rawfile import RWF_DSYNC, Preparation, round_up
+from stratalog.perf.workload.contest import Sizes
 
 from .recorder import Questions, Recorder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.references.rawfile import RWF_DSYNC, Preparation, RawFile, read_sequential, round_up
+from stratalog.perf.references.rawfile import RWF_DSYNC, Preparation, RawFile, read_sequential, round_up
 
 from .recorder import Recorder
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from perf.machine.folders import human_bytes
-from perf.report.figures import median_of, write_json
-from perf.report.tables import figure
+from stratalog.perf.machine.folders import human_bytes
+from stratalog.perf.report.figures import median_of, write_json
+from stratalog.perf.report.tables import figure
 
 
 def test_medians_go_leaf_by_leaf_and_broken_promises_are_summed() -> None:

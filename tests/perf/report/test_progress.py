@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from perf.experiments import hotcold_run
-from perf.experiments.hotcold import HotCold
-from perf.report import progress
-from perf.report.progress import Count, Run, watched
+from stratalog.perf.experiments import hotcold_run
+from stratalog.perf.experiments.hotcold import HotCold
+from stratalog.perf.report import progress
+from stratalog.perf.report.progress import Count, Run, watched
 
 
 def terminal() -> tuple[Console, io.StringIO]:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from perf.experiments.alignment import SHOWN as ALIGNMENT_NAMES
-from perf.experiments.alignment import Alignment
-from perf.experiments.hotcold import REFERENCE_NAMES, RUN_NAMES, HotCold
-from perf.experiments.hotcold_run import COUNT_NAMES
-from perf.experiments.lanes import SHOWN as LANES_NAMES
-from perf.experiments.lanes import Lanes
-from perf.experiments.recovery import Recovery
-from perf.report import figures as report
-from perf.report.figures import Figures
-from perf.report.tables import figure
+from stratalog.perf.experiments.alignment import SHOWN as ALIGNMENT_NAMES
+from stratalog.perf.experiments.alignment import Alignment
+from stratalog.perf.experiments.hotcold import REFERENCE_NAMES, RUN_NAMES, HotCold
+from stratalog.perf.experiments.hotcold_run import COUNT_NAMES
+from stratalog.perf.experiments.lanes import SHOWN as LANES_NAMES
+from stratalog.perf.experiments.lanes import Lanes
+from stratalog.perf.experiments.recovery import Recovery
+from stratalog.perf.report import figures as report
+from stratalog.perf.report.figures import Figures
+from stratalog.perf.report.tables import figure
 
 Show = Callable[[Figures, Console], None]
 ROWS = 12

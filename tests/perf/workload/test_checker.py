@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from perf.workload.checker import Counts, QueueReader
-from perf.workload.contest import Content, QueueAddress
-from store import OffsetOutOfRange
+from stratalog.perf.workload.checker import Counts, QueueReader
+from stratalog.perf.workload.contest import Content, QueueAddress
+from stratalog.store import OffsetOutOfRange
 
 QUEUE = 1
 MESSAGES = 50

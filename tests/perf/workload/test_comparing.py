@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from perf.workload.checker import WrongResult
-from perf.workload.comparing import check_batches, check_folder, check_payloads, check_store
-from perf.workload.contest import Sizes, Workload
-from perf.workload.filling import fill
-from store import MessageStore, StoreConfig
+from stratalog.perf.workload.checker import WrongResult
+from stratalog.perf.workload.comparing import check_batches, check_folder, check_payloads, check_store
+from stratalog.perf.workload.contest import Sizes, Workload
+from stratalog.perf.workload.filling import fill
+from stratalog.store import MessageStore, StoreConfig
 
 SMALL = StoreConfig(lanes=2, segment_bytes=64 << 10, max_message_bytes=16_384, max_frame_bytes=16_384, recent_bytes=0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf.workload.contest import HEADER_BYTES, Content, Sizes, Workload, parse_bytes, queue_counts, running_serials
+from stratalog.perf.workload.contest import HEADER_BYTES, Content, Sizes, Workload, parse_bytes, queue_counts, running_serials
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The public face: opening, appending, reading, closing."""

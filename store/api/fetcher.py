@@ -1,0 +1,231 @@
+"""The reading half of the public face."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ..read.async_reads import AsyncReads, Wanted
+from .base import OpenStore
+from .checks import LONGEST_WAIT_MS, check_counts
+from ..config import StoreConfig
+from ..errors import OffsetOutOfRange, StoreUnreadable
+from ..read.message import Message, MessageBatch
+from ..read.reader import Reader
+from ..read.scan import LaneSnapshot
+from ..log.streams import Stream, check_name
+from ..read.waiting import WaitingReaders
+
+
+class Fetcher(OpenStore):
+    """Gives messages out."""
+
+    def __init__(self, path: Path, config: StoreConfig) -> None:
+        super().__init__(path, config)
+        self._reader = Reader()
+        self._waiting = WaitingReaders(self._streams)
+        self._async_reads = AsyncReads(self._waiting)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int = 0,
+        max_messages: int = 32,
+        max_bytes: int = 1 << 20,
+        wait_ms: int = 0,
+    ) -> list[Message]:
+        """Durable messages from `offset` on, in offset order; each checksum is verified.
+
+        Args:
+            offset: of the first message wanted; the queue's next offset gives an empty list.
+            max_messages: at most so many.
+            max_bytes: stops before this many bytes of data, but gives at least one message.
+            wait_ms: how long to wait for a message if there is none, also in a queue that was never used.
+
+        Raises:
+            OffsetOutOfRange: the offset is before the queue's first or after its next one.
+            StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
+                in front of it.
+            StoreUnreadable: the system refused a read.
+            InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
+        """
+        stream = self._readable(topic, queue_id)
+        plain = type(offset) is type(max_messages) is type(max_bytes) is type(wait_ms) is int
+        if not plain or min(offset, max_messages, max_bytes, wait_ms) < 0:
+            offset, max_messages, max_bytes, wait_ms = check_counts(
+                offset=offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+            )
+        deadline = time.monotonic() + min(wait_ms, LONGEST_WAIT_MS) / 1000
+        try:
+            while True:
+                seen = offset
+                if stream is not None:
+                    if wait_ms:  # a look at the footers that only a sleeper needs, and in front of the read
+                        seen = max(offset, self._reader.bounds(stream)[1])
+                    found = self._reader.read(stream, offset, max_messages, max_bytes)
+                    if found:
+                        return found
+                self._check_not_past(topic, queue_id, stream, offset)
+                if not wait_ms or not max_messages or not self._wait_for_message(topic, queue_id, seen, deadline):
+                    return []
+                stream = self._readable(topic, queue_id)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    async def read_async(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int = 0,
+        max_messages: int = 32,
+        max_bytes: int = 1 << 20,
+        wait_ms: int = 0,
+    ) -> list[Message]:
+        """`read` for coroutines: it never stops the event loop, and a coroutine that waits needs no thread.
+
+        What is in the ring of recent frames is read at once, up to 1 MiB; everything else by a few threads of the
+        store's own. A coroutine that is cancelled waits no longer.
+
+        Args and errors: as for `read`.
+        """
+        self._check_open()
+        name = check_name(topic, queue_id)
+        offset, max_messages, max_bytes, wait_ms = check_counts(
+            offset=offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+        )
+        wanted = Wanted(*name, offset, max_messages, max_bytes)
+        return await self._async_reads.read(self, wanted, min(wait_ms, LONGEST_WAIT_MS) / 1000)
+
+    def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
+        """{0: data, 1: data, ..}: up to `fetch_num` messages from `offset` on (R1, the contest's call).
+
+        Empty behind the queue's end, however far: other than `read`, which raises OffsetOutOfRange there.
+
+        Raises:
+            OffsetOutOfRange: the offset is before the queue's first.
+            StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
+                in front of it.
+            StoreUnreadable: the system refused a read.
+            InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
+        """
+        stream = None
+        if type(offset) is type(fetch_num) is type(queue_id) is int and type(topic) is str and not self._closed:
+            stream = self._streams.get(topic, queue_id)
+        if stream is None or offset < 0 or fetch_num < 0:
+            stream = self._readable(topic, queue_id)
+            offset, fetch_num = check_counts(offset=offset, fetch_num=fetch_num)
+        try:
+            return self._reader.get_range(stream, offset, fetch_num) if stream is not None else {}
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def read_batch(
+        self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 4096, max_bytes: int = 64 << 20
+    ) -> MessageBatch:
+        """The same messages as `read` gives, as columns over one buffer: for who reads in bulk. It does not wait.
+
+        Args:
+            offset: of the first message wanted; the queue's next offset gives an empty batch.
+            max_messages: at most so many.
+            max_bytes: stops before this many bytes of data, but gives at least one message.
+
+        Raises:
+            OffsetOutOfRange: the offset is before the queue's first or after its next one.
+            StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
+                in front of it.
+            StoreUnreadable: the system refused a read.
+            InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
+        """
+        stream = self._readable(topic, queue_id)
+        plain = type(offset) is type(max_messages) is type(max_bytes) is int
+        if not plain or min(offset, max_messages, max_bytes) < 0:
+            offset, max_messages, max_bytes = check_counts(
+                offset=offset, max_messages=max_messages, max_bytes=max_bytes
+            )
+        try:
+            if stream is not None:
+                batch = self._reader.read_batch(stream, offset, max_messages, max_bytes)
+            else:
+                batch = _empty_batch(*check_name(topic, queue_id))
+            if not len(batch):
+                self._check_not_past(topic, queue_id, stream, offset)
+            return batch
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def scan(self) -> Iterator[MessageBatch]:
+        """Everything that is durable when it is called, in log order (lane by lane), a batch a frame.
+
+        What it gives is a prefix of each lane's log, without holes, whatever is appended, sealed or removed meanwhile.
+        The files of segments that retention removes are kept until the scan has passed them, or is dropped.
+
+        Raises, where the scan comes to it:
+            StoreCorrupt: a frame or a message is damaged on the device.
+            StoreUnreadable: the system refused a read.
+        """
+        self._check_open()
+        return self._scan([LaneSnapshot(lane) for lane in self._lanes])
+
+    def _scan(self, snapshots: list[LaneSnapshot]) -> Iterator[MessageBatch]:
+        for snapshot in snapshots:
+            batches = snapshot.batches()
+            while True:
+                self._check_open()
+                try:
+                    batch = next(batches, None)
+                except OSError as error:
+                    raise self._unreadable(error) from error
+                if batch is None:
+                    break
+                yield batch
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """(first, next): the queue holds the offsets first .. next - 1; (0, 0) if it was never used.
+
+        Damage is no error here: `first` is the first offset that can still be found. It is behind the messages of an
+        oldest segment of which the footer and frames, or the footers around it, are damaged as well.
+
+        Raises:
+            InvalidTopic: there can be no such queue.
+            StoreUnreadable: the system refused a read.
+        """
+        stream = self._readable(topic, queue_id)
+        try:
+            return self._reader.bounds(stream) if stream is not None else (0, 0)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _readable(self, topic: str, queue_id: int) -> Stream | None:
+        self._check_open()
+        stream = self._found(topic, queue_id)
+        return stream if stream is not None else self._streams.get(*check_name(topic, queue_id))
+
+    def _unreadable(self, error: OSError) -> StoreUnreadable:
+        # Here and no deeper: recovery and sealing want to know what the system said.
+        return StoreUnreadable(f"{self.path}: a read was refused: {error}. Nothing is lost by that; read again.")
+
+    def _check_not_past(self, topic: str, queue_id: int, stream: Stream | None, offset: int) -> None:
+        first, next_offset = self._reader.bounds(stream) if stream is not None else (0, 0)
+        if offset > next_offset:
+            raise OffsetOutOfRange(topic, queue_id, offset, first, next_offset)
+
+    def _wait_for_message(self, topic: str, queue_id: int, offset: int, deadline: float) -> bool:
+        """Sleep until the queue has a message at `offset`; False when the time is up."""
+
+        def has_come() -> bool:
+            stream = self._readable(topic, queue_id)
+            return stream is not None and self._reader.bounds(stream)[1] > offset
+
+        return self._waiting.wait(check_name(topic, queue_id), deadline, has_come)
+
+
+def _empty_batch(topic: str, queue_id: int) -> MessageBatch:
+    nothing = np.empty(0, np.int64)
+    return MessageBatch(
+        memoryview(b""), nothing, nothing, nothing, nothing, np.empty(0, np.uint32), [(topic, queue_id)]
+    )
+

@@ -1,0 +1,228 @@
+"""What runs for an open store, and how it ends: by `close`, by an opening that fails, or because nobody holds it.
+
+The threads of a store know this object and never the store itself, but for a weak reference. So a store that its
+program lets go of without `close` is noticed at once, and so is one whose `open` was interrupted just before the
+program had it. Its finalizer has this object end; should an interrupt hit the finalizer, the background does it at
+its next look, or the next opening of the folder.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..read.async_reads import AsyncReads
+from .base import OpenStore
+from ..read.caches import Caches
+from ..errors import StoreClosed, StoreError
+from ..read.feeder import Feeder
+from ..log.flusher import Flusher
+from ..device.folder import FolderLock
+from ..format.layout import CLOSED, SealRecord
+from ..log.lane import Lane
+from ..log.queue import RequestQueue
+from ..log.request import Barrier, Mark, Ticket, answer_all
+from ..log.upkeep import Upkeep, gone
+from ..read.waiting import WaitingReaders
+from ..log.write import FullSegment, Shown
+
+RESUME_BELOW_BYTES = 16 << 20
+
+
+class Running:
+    """The lock, lanes, threads and caches of one store.
+
+    Invariants:
+        * whatever holds a lock, a descriptor, memory or a thread is here before it takes it, so `end` finds it;
+        * `end` may be interrupted anywhere and called again, by any thread: the lock goes last;
+        * once `ended` is set nothing of the folder is touched any more: it may be somebody else's.
+    """
+
+    def __init__(
+        self,
+        holder: OpenStore,
+        waiting: WaitingReaders,
+        async_reads: AsyncReads,
+        lanes: list[Lane],
+        queues: list[RequestQueue],
+    ) -> None:
+        self.holder = weakref.ref(holder)
+        self.path = path = holder.path
+        self.lock = FolderLock(path)
+        self.lanes = lanes
+        self.queues = queues
+        self.flushers: list[Flusher] = []
+        self.waiting = waiting
+        self.async_reads = async_reads
+        self.caches: Caches | None = None
+        self.upkeep: Upkeep | None = None
+        self.feeder: Feeder | None = None
+        self.poison: StoreError | None = None
+        self.opened = False  # all of it: until then `end` leaves no notes
+        self.ended = False
+        self.why_closed = f"the store {path} was closed; open it again"
+        self._ending = threading.RLock()
+        self._noted = False
+        self._dropped = False
+        self._pid = os.getpid()
+        _RUNNING.append(self)
+
+    @property
+    def is_over(self) -> bool:
+        """True if there is nothing left to end, or it is another process's."""
+        return (self.ended and not self.lock.held) or os.getpid() != self._pid
+
+    # -- what the threads call ------------------------------------------------------------------------
+
+    def arrived(self, lane: Lane, shown: Sequence[Shown]) -> None:
+        """Messages became durable."""
+        self.waiting.tell(lane, shown)
+        if self.feeder is not None:
+            self.feeder.look()
+
+    def poisoned(self, error: StoreError) -> None:
+        """One lane failed: none takes anything any more."""
+        self.poison = error
+        self.waiting.wake_all()  # for what the step that failed has shown before
+        sound = [queue for lane, queue in zip(self.lanes, self.queues, strict=True) if lane.poison is None]
+        answer_all([request for queue in sound for request in queue.refuse(error)], error)
+
+    def lost(self, error: OSError) -> None:
+        """The folder was taken from under the store: no lane may acknowledge anything any more."""
+        for flusher in self.flushers:
+            flusher.fail(error)
+
+    def force_lazily(self) -> None:
+        """Ask every lane to force what it has written since the last time; used by durability "os"."""
+        for queue, lane in zip(self.queues, self.lanes, strict=True):
+            if lane.segment is not None and lane.tail > lane.under_way.forced:
+                with contextlib.suppress(StoreError):
+                    queue.put(Barrier(), wait=False)
+
+    def mark(self, lane: Lane) -> None:
+        """Have a lane note on disk how far it is durable."""
+        with contextlib.suppress(StoreError):
+            self.queues[lane.index].put(Mark(), wait=False)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Make everything durable that was handed over, end the threads, let go of files and memory, then the lock."""
+        with self._ending:
+            try:
+                if not self.ended:
+                    self._end()
+            finally:
+                if self.ended:
+                    self.lock.release()
+                    with contextlib.suppress(ValueError):
+                        _RUNNING.remove(self)
+
+    def _end(self) -> None:
+        closed = StoreClosed(self.why_closed)
+        for queue in self.queues:
+            # When this comes again after an interrupt, some were told already.
+            answer_all([one for one in queue.close(closed) if not one.done()], closed)
+        for flusher in self.flushers:
+            flusher.join()
+        self.waiting.wake_all()
+        self.async_reads.close()
+        if self.upkeep is not None:
+            if self.opened and not self._noted:
+                self.upkeep.close()
+            else:
+                self.upkeep.stop()
+        try:
+            if self.opened and not self._noted:
+                self._note_ends()
+        finally:
+            self._noted = True
+            if self.feeder is not None:
+                self.feeder.close()
+            for lane in self.lanes:
+                lane.close()
+            if self.caches is not None:
+                self.caches.close()
+                self.caches.held.clear()
+            self.ended = True
+
+    def _note_ends(self) -> None:
+        """Note on disk where each lane's log ends. Without its note a lane is recovered by a scan: nothing is lost."""
+        if not self.lock.is_in_place():
+            return
+        for lane in self.lanes:
+            if self.poison is None:
+                with contextlib.suppress(OSError, StoreError):
+                    self._finish_lane(lane)
+
+    def _finish_lane(self, lane: Lane) -> None:
+        """A small open segment gets a note of where it ends; a large one is sealed."""
+        segment = lane.segment
+        if segment is None or segment.base is None or lane.view.open == ():
+            return
+        opened = lane.view.open[-1]
+        data_end = lane.tail - segment.base
+        if len(lane.view.open) > 1 or lane.durable < lane.tail:
+            return  # earlier ones could not be sealed: recovery scans them, and this one with them
+        if data_end < RESUME_BELOW_BYTES:
+            entries, streams = opened.table.entries, len(lane.streams)
+            segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, entries, 0, 0, streams))
+        elif self.upkeep is not None:
+            self.upkeep.seal_now(lane, FullSegment(segment, opened.table, data_end, lane.chain))
+
+    def after_fork(self) -> None:
+        """In a forked child: this copy has no threads, and its files are its parent's. It counts as ended."""
+        self.why_closed = f"the store {self.path} was opened before a fork; open it in the process that uses it"
+        self.ended = True
+        self.lock.release()
+        self._ending = threading.RLock()  # a lost thread may hold it
+        self.waiting.after_fork()
+        self.async_reads.after_fork()
+        error = StoreClosed(self.why_closed)
+        for lane, queue in zip(self.lanes, self.queues, strict=True):
+            waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
+            # Of the others nobody is here: their threads and loops stayed with the parent.
+            answer_all([one for one in waiting.values() if type(one) is Ticket and not one.done()], error)
+
+    # -- a store that nobody holds --------------------------------------------------------------------
+
+    @property
+    def is_dropped(self) -> bool:
+        """True if the store is no more, and has not ended all this."""
+        return self.holder() is None and not self.is_over
+
+    def goes_on(self) -> bool:
+        """What the background asks now and then; False if there is nothing left to look after."""
+        if self.is_dropped:
+            self.drop()
+        elif not self.lock.is_in_place():
+            self.lost(gone(self.path))
+            return False
+        return True
+
+    def drop(self) -> None:
+        """End soon, in a thread of its own: the caller may be inside any lock, since it is a finalizer."""
+        if not self._dropped:
+            self._dropped = True
+            with contextlib.suppress(RuntimeError):  # no thread can be had; the next opening of the folder ends it
+                _thread.start_new_thread(self.end, ())
+
+
+_RUNNING: list[Running] = []  # those that are not over
+
+
+def end_dropped(path: Path | None = None) -> None:
+    """Wait for the end of the stores in a folder (in any, if None) that nobody holds any more."""
+    for running in list(_RUNNING):
+        if running.is_dropped and (path is None or running.path == path):
+            running.end()
+
+
+os.register_at_fork(after_in_child=_RUNNING.clear)
+atexit.register(end_dropped)

@@ -1,0 +1,39 @@
+"""The figures of lanes and segments, for `stats()`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..log.lane import Lane
+from ..log.upkeep import Upkeep
+
+
+def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
+    """What the lanes did and what their segments and tables take: bytes and counts."""
+    log: dict[str, Any] = dict.fromkeys(vars(lanes[0].counters), 0)
+    for lane in lanes:
+        for name, value in vars(lane.counters).items():
+            log[name] += value
+    segments = [lane.segment for lane in lanes if lane.segment is not None]
+    log["direct_io"] = upkeep.direct and all(segment.direct for segment in segments)
+    log["prewritten_bytes"] = upkeep.prewritten_bytes
+    log["recycled_segments"] = upkeep.recycled_segments
+    log["removed_segments"] = upkeep.removed_segments
+    views = [lane.view for lane in lanes]
+    tables = [opened.table for view in views for opened in view.open]
+    sealed = [segment for view in views for segment in view.sealed]
+    held = lanes[0].held
+    return {
+        "lanes": len(lanes),
+        "log": log,
+        "last_background_error": upkeep.last_error,
+        "segments": {"open": len(tables), "sealed": len(sealed), "spare": upkeep.spare_count()},
+        "queue_tables": {
+            "open_bytes": sum(table.nbytes() for table in tables),
+            "open_messages": sum(table.visible for table in tables),
+            "sealed_bytes": held.frames.used_bytes + held.footers.used_bytes,
+            "sealed_messages": sum(segment.record.entries for segment in sealed),
+        },
+        "recent_bytes": sum(lane.ring.size_bytes for lane in lanes),
+    }

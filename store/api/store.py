@@ -1,0 +1,293 @@
+"""The public face: open a folder, append, read."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .appender import Appender
+from ..read.cached_reader import CachedReader
+from ..read.caches import Caches
+from ..config import StoreConfig
+from ..device.disk import Disk, OsDisk, takes_direct
+from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
+from ..read.feeder import Feeder
+from .fetcher import Fetcher
+from .stats import lane_figures
+from ..log.flusher import Flusher
+from ..device.folder import QUARANTINE, STORE_FILE, create_store, enter_folder, fixed_path, read_header
+from ..device.forks import forget, watch
+from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, StoreHeader, align_up, lane_name
+from ..log.lane import Lane
+from ..log.offsets import NextOffsets
+from ..log.queue import RequestQueue, Sizer
+from ..recovery.lane_recovery import Found, LaneRecovery, Loss
+from ..device.ring import Ring
+from .running import Running, end_dropped
+from ..log.streams import Stream
+from ..log.upkeep import Upkeep
+
+OVERLAP_BYTES = 1 << 20
+RING_FRAMES = 4
+COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
+
+
+class MessageStore(Appender, Fetcher):
+    """An embedded, durable message store in a folder.
+
+    Any number of threads and event loops of one process may use one store object. Every method may raise
+    `StoreClosed` after `close`, and the appending ones `StorePoisoned` after a write or force has failed.
+    """
+
+    def __init__(
+        self, path: Path, config: StoreConfig | None = None, disk: Disk | None = None, *, repair: bool = False
+    ) -> None:
+        """Use `MessageStore.open`."""
+        if config is None or disk is None:
+            raise TypeError("a store is opened with MessageStore.open(path, config), not made by MessageStore(..)")
+        began = time.perf_counter()
+        super().__init__(path, config)
+        self._disk = disk
+        self._feeder: Feeder | None = None
+        self._running = running = Running(
+            self, self._waiting, self._async_reads, self._lanes, self._queues
+        )
+        self._flushers = running.flushers
+        self.losses: list[Loss] = []
+        self._scanned_bytes = 0
+        self._scan_ms = 0.0
+        end_dropped(path)
+        try:
+            try:
+                enter_folder(disk, path, running.lock)
+                self._caches = running.caches = Caches(config)
+                self._open(repair)
+                self._open_ms = (time.perf_counter() - began) * 1000
+                watch(self)
+                running.opened = True
+            except OSError as error:
+                raise StoreUnusable(f"{path} cannot be used as a store: {error.strerror or error}") from error
+        except BaseException:  # it failed, or was interrupted
+            running.end()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        config: StoreConfig | None = None,
+        *,
+        repair: bool = False,
+        disk: Disk | None = None,
+    ) -> MessageStore:
+        """Open the store in a folder; create it if the folder is new or empty; recover it if need be.
+
+        Args:
+            path: the folder. Where it leads is found out once, now: links and the working directory may change.
+            config: settings; see `StoreConfig`.
+            repair: set damaged ranges aside (into the folder `quarantine`) and go on without them, in place
+                of raising `StoreCorrupt`. What was lost is in `losses` and in `stats()["recovery"]`.
+            disk: the file system to use; for tests.
+
+        Raises:
+            StoreLocked: another process, or another object of this one, has it open.
+            StoreCorrupt: durable bytes are damaged or missing; the error names file and position.
+            StoreUnusable: the folder cannot be a store, or a cache cannot have its memory.
+            StoreFull: there is no space for the first segment.
+            InvalidConfig: the config is no StoreConfig (whose values were checked when it was made), or the store
+                has another number of lanes than it says.
+        """
+        if not isinstance(path, str | Path):
+            raise StoreUnusable(f"the path of a store is a str or a Path, not {type(path).__name__}")
+        if config is not None and not isinstance(config, StoreConfig):
+            raise InvalidConfig(f"config is a StoreConfig, not {type(config).__name__}")
+        return cls(fixed_path(path), config or StoreConfig(), disk or OsDisk(), repair=repair)
+
+    # -- opening and closing --------------------------------------------------------------------------
+
+    def _open(self, repair: bool) -> None:
+        disk, config = self._disk, self.config
+        header = self._header()
+        if config.lanes != header.lanes:  # a copy, not `replace`: a subclass may be made of other arguments
+            self.config = config = copy.copy(config)
+            object.__setattr__(config, "lanes", header.lanes)
+        direct = config.direct_io is not False and config.durability == "force"
+        if direct and not takes_direct(disk, self.path / STORE_FILE):
+            if config.direct_io:
+                raise StoreUnusable(
+                    f"the file system of {self.path} takes no O_DIRECT, which direct_io=True insists on; leave that "
+                    f"setting out (writes are then forced through the page cache), or choose another folder"
+                )
+            direct = False
+        running = self._running
+        self._upkeep = running.upkeep = Upkeep(
+            disk, self.path, config, header.store_id, _now_ms, running.force_lazily, running.mark,
+            self._caches.forget_removed, running.lock.is_in_place, running.goes_on, direct=direct,
+        )  # fmt: skip
+        for index in range(header.lanes):
+            folder = self.path / lane_name(index)
+            if not folder.is_dir():
+                if not repair:
+                    raise StoreCorrupt("a lane's folder is missing", folder, 0)
+                disk.make_folder(folder)
+                self.losses.append(Loss(str(folder), 0, 0, None, None, offsets_may_repeat=True))
+            disk.force_folder(folder)  # a name that a killed process has given may not be durable yet
+            found = LaneRecovery(
+                disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
+            ).run()
+            self._add_lane(index, folder, found, header.lanes)
+        self._upkeep.start(self._lanes)
+        self._start_caches()
+        for flusher in self._flushers:
+            flusher.start()
+
+    def _header(self) -> StoreHeader:
+        """Which store this is; a new one if it is none yet. Raises InvalidConfig, StoreCorrupt."""
+        disk, lanes = self._disk, self.config.lanes
+        header = read_header(disk, self.path) or create_store(disk, self.path, lanes or 1)
+        if lanes not in (None, header.lanes):
+            raise InvalidConfig(
+                f"the store in {self.path} has {header.lanes} lanes for good, and the config says {lanes}; leave "
+                f"`lanes` out, or make a new store with that number"
+            )
+        disk.force_folder(self.path)
+        return header
+
+    def _start_caches(self) -> None:
+        caches = self._caches
+        caches.lanes = len(self._lanes)
+        if caches.messages is not None or caches.reads is not None:
+            self._reader = CachedReader(caches)
+        if caches.messages is not None and (caches.messages.blocks.capacity_bytes or caches.messages.edges):
+            # Where a threshold chooses, what is read from the device lies far apart in the log.
+            self._upkeep.reads_alone = alone = not caches.messages.config.evicts
+            for lane in self._lanes:
+                held = [sealed.segment for sealed in lane.view.sealed] + [opened.segment for opened in lane.view.open]
+                for segment in held:
+                    segment.reads_alone = alone
+            self._feeder = self._running.feeder = Feeder(caches.messages, self._lanes, caches.give_up)
+            self._feeder.start()
+
+    def _add_lane(self, index: int, folder: Path, found: Found, lanes: int) -> None:
+        config, upkeep, running = self.config, self._upkeep, self._running
+        ring = Ring(self._ring_bytes(lanes))
+        lane = Lane(
+            index, folder, self._disk, config, _now_ms, ring, upkeep.next_segment, upkeep.look, upkeep.segment_full
+        )
+        cap = max(self._caches.publish_buffer_bytes // lanes, 4096)
+        threads = 2 if config.durability == "force" else 1
+        sizer = Sizer(OVERLAP_BYTES)
+        queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads)
+        for number, (topic, queue_id) in enumerate(found.streams):
+            stream = Stream(topic, queue_id, lane, queue, number)
+            lane.streams.append(stream)
+            self._streams.add(stream)
+        lane.offsets = NextOffsets(found.next_offsets)
+        for sequence, capacity in found.segments:
+            upkeep.found_segment(index, sequence, capacity)
+        for sequence, size in found.spares:
+            upkeep.found_spare(index, sequence, size)
+        lane.messages_before = found.messages
+        lane.held = self._caches.held
+        lane.adopt(found.sealed, found.resumable, found.last_chain)
+        self.losses += found.losses
+        self._scanned_bytes += found.scanned_bytes
+        self._scan_ms += found.scan_ms
+        self._lanes.append(lane)
+        self._queues.append(queue)
+        self._flushers.append(Flusher(lane, queue, threads, running.poisoned, running.arrived))
+
+    def _ring_bytes(self, lanes: int) -> int:
+        config = self.config
+        overhead = COLUMN_BYTES_A_MESSAGE * MAX_FRAME_MESSAGES + 64 * BLOCK_BYTES
+        largest = config.max_frame_bytes + config.max_message_bytes + overhead
+        return align_up(max(self._caches.recent_bytes // lanes, RING_FRAMES * largest))
+
+    def close(self) -> None:
+        """Make everything durable, note where the log ends, and let the folder go. Twice is fine.
+
+        If it is interrupted, call it again: it goes on where it was, unless the folder was let go already.
+        """
+        with self._naming:
+            self._closed = True
+        self._running.end()
+        self._reader.buffers.clear()
+        forget(self)
+
+    def __del__(self) -> None:
+        """End a store that nobody holds any more, or the rest of an opening or closing that was interrupted."""
+        running: Running | None = getattr(self, "_running", None)  # none, if not even the settings were right
+        if running is not None and not running.is_over:
+            was_open = running.opened and not self._closed
+            running.drop()
+            if was_open:
+                self._warn()
+
+    def _at_exit(self) -> None:
+        """The interpreter ends: what was handed over is written, as long as there are threads to do it."""
+        was_open = not self._closed
+        self.close()
+        if was_open:
+            self._warn()
+
+    def _warn(self) -> None:
+        text = f"the store {self.path} was never closed; call close(), or open it in a `with` statement"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+
+    def _after_fork(self) -> None:
+        """In a forked child: see `Running.after_fork`."""
+        self._closed = True
+        self._running.after_fork()
+        self._why_closed = self._running.why_closed
+        self._naming = threading.Lock()  # a lost thread may hold it
+
+    @property
+    def _poison(self) -> StoreError | None:
+        return self._running.poison
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "poisoned" if self._poison is not None else "open"
+        return f"<MessageStore {str(self.path)!r}, {state}>"
+
+    def __enter__(self) -> MessageStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def stats(self) -> dict[str, Any]:
+        """What the store has and did since it was opened, as a plain nested dict (bytes, counts, ms)."""
+        return {
+            "path": str(self.path),
+            "durability": self.config.durability,
+            "alignment": self.config.alignment,
+            "poisoned": str(self._poison) if self._poison is not None else None,
+            "streams": len(self._streams),
+            **lane_figures(self._lanes, self._upkeep),
+            "reads": dict(vars(self._reader.counters)),
+            "cache": {
+                **self._caches.stats(),
+                "missed_messages": 0 if self._feeder is None else self._feeder.missed_messages,
+            },
+            "publish_buffer": {
+                "used_bytes": sum(queue.used_bytes for queue in self._queues),
+                "cap_bytes": sum(queue.cap_bytes for queue in self._queues),
+            },
+            "recovery": {
+                "open_ms": round(self._open_ms, 3),
+                "scan_ms": round(self._scan_ms, 3),
+                "scanned_bytes": self._scanned_bytes,
+                "losses": [loss._asdict() for loss in self.losses],
+            },
+        }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,206 @@
+"""The folder of a store: who may open it, and which store it is."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .descriptor import Descriptor, open_descriptor
+from .disk import Disk
+from ..errors import StoreCorrupt, StoreLocked, StoreUnusable
+from ..format.layout import BLOCK_BYTES, START_FILE, LaneStart, StoreHeader, lane_name
+from .lane_start import write_start
+from .system import check_system
+
+STORE_FILE = "STORE"
+LOCK_FILE = "LOCK"
+QUARANTINE = "quarantine"
+_OURS = frozenset({STORE_FILE, STORE_FILE + ".new", LOCK_FILE, QUARANTINE})
+
+
+def fixed_path(path: str | Path) -> Path:
+    """The path as it leads now: absolute, and through no link. Raises StoreUnusable.
+
+    All files are opened by paths below it, so a change of the working directory or of a link changes nothing for them.
+    """
+    try:
+        fixed = Path(os.path.realpath(path))
+    except (OSError, ValueError) as error:
+        raise StoreUnusable(f"{str(path)!r} cannot be used as a store: {error}") from error
+    return path if isinstance(path, Path) and path == fixed else fixed
+
+
+class FolderLock:
+    """The lock of a folder, from `take` to `release`. It ends with the process, however that ends.
+
+    It is made before it is taken, so whoever ends an opening has it, at whatever moment that was interrupted. Where it
+    is dropped, it is released.
+    """
+
+    _owner: Descriptor | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pid = os.getpid()
+
+    def take(self, *, only_look: bool = False) -> None:
+        """Lock the folder. Raises StoreLocked or OSError.
+
+        To look at a folder one need not be allowed to write the file: to be locked it only has to be open. The
+        process's number is then not noted in it.
+        """
+        path = self._folder / LOCK_FILE
+        try:
+            self._owner = open_descriptor(path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            if not only_look or error.errno not in (errno.EROFS, errno.EACCES) or not path.exists():
+                raise
+            self._owner = open_descriptor(path, os.O_RDONLY)
+        number = self._owner.fileno()
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(number, 64, 0).decode(errors="replace").strip() or "unknown"
+            self._owner.close()
+            raise StoreLocked(
+                f"{self._folder} is open already (by process {holder}); one process and one store object at a time. "
+                f"Close that one first."
+            ) from None
+        except OSError:
+            self._owner.close()
+            raise
+        with suppress(OSError):  # a note for who finds it locked, which a full or read-only disk need not take
+            os.ftruncate(number, 0)
+            os.pwrite(number, f"{self._pid}\n".encode(), 0)
+
+    @property
+    def held(self) -> bool:
+        """True from `take` to `release`."""
+        return self._owner is not None and not self._owner.closed
+
+    def is_in_place(self) -> bool:
+        """True if the folder's path still leads to the folder that is locked, and the lock is one for others."""
+        owner = self._owner
+        if owner is None or owner.closed:
+            return False
+        mine = os.fstat(owner.fileno())
+        try:
+            there = os.stat(self._folder / LOCK_FILE)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+    def release(self) -> None:
+        """Let others open the folder. When it was interrupted, call it again.
+
+        The lock itself is given back, and not only our descriptor: a child that was forked meanwhile has a copy of it.
+        In such a child it is the parent's, and only the copy goes.
+        """
+        owner = self._owner
+        if owner is not None and not owner.closed:
+            try:
+                if os.getpid() == self._pid:
+                    fcntl.flock(owner.fileno(), fcntl.LOCK_UN)
+            finally:
+                owner.close()
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def enter_folder(disk: Disk, folder: Path, lock: FolderLock, *, create: bool = True) -> None:
+    """Make the folder if need be, and take its lock. Without `create`, the folder is only looked at.
+
+    Raises StoreUnusable if it cannot be a store's folder, StoreLocked if it is open. The lock may be taken all the
+    same: the caller releases it.
+    """
+    check_system()
+    try:
+        if not folder.exists():
+            if not create:
+                raise StoreUnusable(f"{folder} does not exist")
+            disk.make_folder(folder)
+        if not folder.is_dir():
+            raise StoreUnusable(f"{folder} is not a folder; give the path of a folder")
+        # Whoever has the lock may be making the store just now: then its names are not judged by halves.
+        if (folder / LOCK_FILE).exists():
+            lock.take(only_look=not create)
+        _check_names(disk, folder, create=create)
+        if not lock.held:
+            lock.take(only_look=not create)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StoreUnusable(f"{folder} cannot be used as a store: {reason}") from error
+
+
+@contextmanager
+def looking_at(disk: Disk, folder: Path) -> Iterator[None]:
+    """Hold the lock of a closed store's folder while it is looked at. Raises StoreUnusable, StoreLocked."""
+    lock = FolderLock(folder)
+    try:
+        enter_folder(disk, folder, lock, create=False)
+        yield
+    finally:
+        lock.release()
+
+
+def _check_names(disk: Disk, folder: Path, *, create: bool) -> None:
+    """Raises StoreUnusable if this is neither a store nor a folder to make one of."""
+    names = disk.list(folder)
+    if STORE_FILE in names:
+        return
+    if not create:
+        raise StoreUnusable(f"{folder} is no store: it has no {STORE_FILE} file; give the folder of a store")
+    foreign = [name for name in names if name not in _OURS and not _is_empty_lane(disk, folder / name)]
+    if foreign:
+        raise StoreUnusable(
+            f"{folder} is no store and is not empty (it has {', '.join(foreign[:3])}); give an empty or a new folder"
+        )
+
+
+def _is_empty_lane(disk: Disk, path: Path) -> bool:
+    """True for what an interrupted creation leaves behind."""
+    return path.name.startswith("lane-") and path.is_dir() and disk.list(path) in ([], [START_FILE])
+
+
+def read_header(disk: Disk, folder: Path) -> StoreHeader | None:
+    """Which store this is; None in a new folder. Raises StoreCorrupt."""
+    if STORE_FILE not in disk.list(folder):
+        return None
+    file = disk.open(folder / STORE_FILE)
+    try:
+        header = StoreHeader.unpack(file.read(0, BLOCK_BYTES))
+    finally:
+        file.close()
+    if header is None:
+        raise StoreCorrupt(
+            "the store's header is damaged or of a newer version",
+            folder / STORE_FILE,
+            0,
+            "Restore this one file from a copy of the store, or use the version of stratalog that wrote it.",
+        )
+    return header
+
+
+def create_store(disk: Disk, folder: Path, lanes: int) -> StoreHeader:
+    """Make a new store of the folder. The name of its header comes last: with it there is a store."""
+    disk.make_folder(folder)  # it may be there, and its name not yet be durable
+    header = StoreHeader(secrets.token_bytes(16), lanes)
+    for lane in range(lanes):
+        disk.make_folder(folder / lane_name(lane))
+        write_start(disk, folder / lane_name(lane), LaneStart(lane, header.store_id))
+    fresh = folder / (STORE_FILE + ".new")
+    file = disk.open(fresh, create=True)
+    try:
+        file.write([header.pack()], 0)
+        file.force()
+    finally:
+        file.close()
+    disk.rename(fresh, folder / STORE_FILE)
+    disk.force_folder(folder)
+    return header

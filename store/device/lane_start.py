@@ -1,0 +1,66 @@
+"""The START file of a lane: where its log begins. Retention moves it, and so does a repair of lost first segments."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import NamedTuple
+
+from .disk import Disk, LogFile
+from ..format.layout import BLOCK_BYTES, START_FILE, LaneStart
+
+_COPIES = (0, BLOCK_BYTES)
+
+
+class FoundStart(NamedTuple):
+    """What a START file says, None if it has no whole copy; and whether both copies are whole and say the same."""
+
+    start: LaneStart | None
+    is_whole: bool
+
+
+def read_start(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> FoundStart:
+    """The start of a lane's log as its folder tells. `store_id` None takes that of any store.
+
+    The log's start only ever moves forward, so the larger of two copies is the newer one.
+    """
+    if START_FILE not in disk.list(folder):
+        return FoundStart(None, False)
+    file = disk.open(folder / START_FILE)
+    try:
+        blocks = [_block(file, at) for at in _COPIES]
+    finally:
+        file.close()
+    copies = [LaneStart.unpack(block) for block in blocks]
+    ours = [one for one in copies if one is not None and one.lane == lane and store_id in (None, one.store_id)]
+    newest = max(ours, key=lambda one: one.sequence, default=None)
+    return FoundStart(newest, newest is not None and blocks == [newest.pack()] * len(_COPIES))
+
+
+def _block(file: LogFile, position: int) -> bytes:
+    """A block, nothing where the device refuses to read it: the other copy may be whole."""
+    try:
+        return file.read(position, BLOCK_BYTES)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return b""
+
+
+def write_start(disk: Disk, folder: Path, start: LaneStart) -> None:
+    """Note durably where a lane's log begins.
+
+    Invariant: one copy is forced before the other is written, so one of the two is whole whenever a crash comes.
+    Whoever removes a segment calls this first: what START says was removed may still be there after a crash, and what
+    it says is there was never removed.
+    """
+    is_new = START_FILE not in disk.list(folder)
+    file = disk.open(folder / START_FILE, create=True)
+    try:
+        for at in _COPIES:
+            file.write([start.pack()], at)
+            file.force()
+    finally:
+        file.close()
+    if is_new:
+        disk.force_folder(folder)

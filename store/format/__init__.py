@@ -1,0 +1,1 @@
+"""How the store's bytes lie on disk: layout, frames, footers."""

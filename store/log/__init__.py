@@ -1,0 +1,1 @@
+"""Appending: requests, batches, lanes, flushers, and what goes on in the background."""

@@ -1,0 +1,83 @@
+"""What to do with the last, partly filled block of a write: fill it, or hold it back (R4 to R6).
+
+*Pad*: fill the block with zeros. Costs its empty bytes on the device, and nobody waits.
+*Trim*: write the whole blocks, keep the rest as the head of the next write. Costs no byte, but the
+messages that end in the rest wait for one more write.
+
+The adaptive rule compares the two in the one currency they share, a producer's time; ARCHITECTURE.md
+derives it ("When to pad and when to trim") and has the figures.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from ..config import Alignment
+from ..format.layout import align_down, align_up
+
+# The share of the producers' rate that not writing padding may cost.
+MOST_LOST_BY_HOLDING = 1 / 12
+
+
+class Tail(NamedTuple):
+    """The choice that a write is faced with.
+
+    Attributes:
+        held: requests that would stay waiting if the rest were held back.
+        answered: requests that the write would answer all the same.
+        empty_bytes: what padding would add.
+        whole_bytes: the whole blocks that are ready to be written.
+        follows: more messages wait already, or producers are known to be on their way.
+        active: requests that are under way at once, as the sizer sees them.
+    """
+
+    held: int
+    answered: int
+    empty_bytes: int
+    whole_bytes: int
+    follows: bool
+    active: int = 0
+
+
+class Unissued:
+    """The frames that are not wholly in a write yet, by where their requests end (lane positions, ascending)."""
+
+    def __init__(self) -> None:
+        self._frames: list[list[int]] = []
+
+    def add(self, ends: list[int]) -> None:
+        """A frame was built; one end a request (a group is answered as a whole)."""
+        self._frames.append(ends)
+
+    def issue(self, high: int) -> None:
+        """A write up to `high` was planned."""
+        self._frames = [ends for ends in self._frames if ends[-1] > high]
+
+    def tail(self, tail: int, issued: int, *, follows: bool, active: int) -> Tail:
+        """The choice that a write of [issued, tail) is faced with."""
+        boundary = align_down(tail)
+        total = sum(map(len, self._frames))
+        whole, earlier = self._up_to(boundary), self._up_to(issued)
+        return Tail(total - whole, whole - earlier, align_up(tail) - tail, boundary - issued, follows, active)
+
+    def _up_to(self, position: int) -> int:
+        return sum([bisect_right(ends, position) for ends in self._frames])
+
+
+def should_pad(policy: Alignment, tail: Tail) -> bool:
+    """True to fill the last block, False to hold it back. Never holds when nothing would push it out."""
+    if tail.empty_bytes == 0:
+        return True  # nothing to decide: the write ends on a boundary
+    if policy == "pad":
+        return True
+    if not tail.follows:
+        return True
+    if policy == "trim":
+        return False
+    if tail.answered == 0:
+        return True
+    # A producer's round takes about active / batch writes and its own; a held one waits for one write more.
+    batch = tail.held + tail.answered
+    rounds = max(tail.active, batch) / batch + 1
+    return tail.held / batch / rounds > MOST_LOST_BY_HOLDING

@@ -1,0 +1,144 @@
+"""The threads of a lane: two flushers that take turns, hand over hand.
+
+Each takes a batch, builds it, and stays with its write until it is answered; nothing is handed from thread
+to thread. While one's write is with the device, the other builds and writes the next if there is enough.
+Building is serialised by one lock, and completion goes in log order by the lane's own rule.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ..device.background import Background
+from ..errors import StoreError, StoreFull
+from .lane import Lane
+from .queue import Batch, RequestQueue
+from .request import Ticket, answer_all
+from .write import Shown, Write
+
+HOLD_S = 0.0005
+
+
+class Flusher:
+    """Drives a lane until its queue is closed and empty.
+
+    `start` has threads do it; a simulation takes the same steps one by one: `next_writes`, `perform`, `fail`.
+
+    `on_poison` is called with the lane's error when a write or force has failed, `on_durable` with the
+    messages that became durable, whenever some did.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        queue: RequestQueue,
+        threads: int,
+        on_poison: Callable[[StoreError], None],
+        on_durable: Callable[[Lane, Sequence[Shown]], None],
+    ) -> None:
+        self.lane = lane
+        self.queue = queue
+        self._on_poison = on_poison
+        self._on_durable = on_durable
+        self._building = threading.Lock()
+        self.ended = False
+        self._threads = [Background(self._run) for _ in range(threads)]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """Wait for the threads; the queue must be closed. Again is fine."""
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        late = False  # nothing came to push a held tail out
+        try:
+            while not self.ended:
+                with self._building:
+                    writes = self.next_writes(late)
+                if writes:
+                    late = False
+                    self.perform(writes)
+                else:
+                    held = self.lane.tail > self.lane.issued
+                    late = not self.queue.wait(HOLD_S if held else None)
+            self._heed_poison()
+        except BaseException as error:  # of the device, or a bug, or no memory: nothing may build on it
+            self.fail(error)
+
+    def next_writes(self, late: bool) -> list[Write]:
+        """Take a batch if one is ready, build it, plan it. The building lock is held."""
+        lane, queue = self.lane, self.queue
+        self._heed_poison()
+        if self.ended:
+            return []
+        batch = queue.take()
+        if batch.requests:
+            self._build(batch)
+        elif not late and not batch.closing:
+            return []
+        self.ended = self.ended or batch.closing
+        active = queue.sizer.active
+        return lane.plan(follows=not late and active > 1, barrier=batch.barrier, active=int(active))
+
+    def _build(self, batch: Batch) -> None:
+        untold = batch.requests
+        try:
+            try:
+                answered = self.lane.build(untold)
+            except StoreFull as error:
+                # A barrier does not fail with them: what came before it is durable soon, or has its own error.
+                untold = [request for request in batch.requests if not request.count]
+                self._refuse([request for request in batch.requests if request.count], batch.cost_bytes, error)
+                answered = self.lane.build(untold) if untold else 0
+            if answered:
+                self.queue.release(0, answered)
+        except BaseException as error:
+            # Nobody else knows these requests yet: tell them before the lane is given up.
+            self.fail(error, untold)
+            raise
+        finally:
+            self.queue.taken = ()
+
+    def _refuse(self, messages: Sequence[Ticket], cost: int, error: StoreFull) -> None:
+        answer_all(messages, error)
+        self.queue.release(cost, len(messages))
+
+    def perform(self, writes: Sequence[Write]) -> None:
+        """Do the writes, and answer what became durable by them. Raises OSError."""
+        for write in writes:
+            self.queue.write_begins()
+            write.perform()
+            done = self.lane.complete(write)
+            self.queue.write_ends(done.cost_bytes, done.requests, done.writes)
+            if done.shown:
+                self._on_durable(self.lane, done.shown)
+        self._heed_poison()
+
+    def _heed_poison(self) -> None:
+        """End if another thread's write failed; what this one was building meanwhile fails as well."""
+        if self.lane.poison is not None:
+            self.fail(self.lane.poison)
+
+    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> None:
+        """A step has raised: poison the lane, tell the store, and then all whose requests fail by it.
+
+        In this order: who was told that the store is poisoned finds that nothing takes a message any more.
+        """
+        self.ended = True
+        failed = self.lane.fail(error, building)
+        poison = self.lane.poison
+        assert poison is not None
+        refused = self.queue.refuse(poison)
+        try:
+            self._on_poison(poison)
+        finally:
+            try:
+                answer_all(failed, poison)
+            finally:  # an answer that raises must not keep the others from being told
+                answer_all(refused, poison)

@@ -1,0 +1,370 @@
+"""A lane: one append log as a plain state machine (R1, R3 to R8). No threads, no clock of its own.
+
+    build(requests)   requests become a frame in the ring; offsets are given
+    plan(follows)     the writes to do next, padded or trimmed to whole blocks
+    Write.perform()   the device does it: may run beside the next build
+    complete(write)   what is now durable becomes visible and is answered, in log order
+
+`flusher` drives it with threads, a test may drive it step by step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .alignment import Unissued, should_pad
+from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
+from ..config import StoreConfig
+from ..device.disk import Disk
+from ..errors import StoreFull, StorePoisoned
+from ..format.layout import (
+    DATA_START,
+    FRAME_HEADER_BYTES,
+    HAS_PAYLOAD_CHECKSUM,
+    UNKNOWN,
+    WIDE_NUMBERS,
+    FrameHeader,
+    SegmentHeader,
+    align_down,
+    align_up,
+    checksum64,
+)
+from ..format.frame import Columns, Definition, column_bytes_bound, encode_columns
+from ..segment.held import HeldMemory
+from .offsets import NextOffsets
+from .request import Mark, Ticket, answer_all
+from ..device.ring import Ring
+from ..segment.segment import Segment
+from .streams import NOT_DEFINED, Stream
+from ..segment.open_table import OpenTable, entry_rows
+from .in_flight import UnderWay
+from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Write
+
+if TYPE_CHECKING:
+    from ..segment.sealed import SealedSegment
+
+WHOLE_CHECKSUM_BELOW_BYTES = 2048
+PROGRESS_BYTES = 4 << 20
+
+
+class Lane:
+    """See the module's text.
+
+    Invariants:
+        * durable <= issued <= tail rounded up, and durable and issued are block boundaries;
+        * no block is written twice (R4): each write begins where the one before ended;
+        * a request is answered only when `durable` has passed its last byte (R5), and frames become
+          durable in log order, whichever of two overlapping writes comes back first;
+        * after a failed write or force `poison` is set for good, and nothing is answered as durable.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        folder: Path,
+        disk: Disk,
+        config: StoreConfig,
+        clock_ms: Callable[[], int],
+        ring: Ring,
+        next_segment: Callable[[Lane, int], Segment],
+        on_progress: Callable[[], None],
+        on_full: Callable[[Lane, FullSegment], None],
+    ) -> None:
+        self.index = index
+        self.folder = folder
+        self.disk = disk
+        self.config = config
+        self.ring = ring
+        self.streams: list[Stream] = []  # by number
+        self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
+        self.view = View((), ())
+        self.held = HeldMemory()  # of readers; a store has one for all of its lanes
+        self._viewing = threading.Lock()
+        self.counters = Counters()
+        self._lazy = config.durability == "os"  # answers do not wait for forces
+        self._clock_ms = clock_ms
+        self._next_segment = next_segment
+        self._on_progress = on_progress
+        self._report_at = 0  # the tail at which upkeep looks again
+        self._on_full = on_full
+        self.on_segment: Callable[[OpenSegment], object] | None = None  # a new one takes frames from now on
+        self.segment: Segment | None = None
+        self.table = OpenTable()
+        self.tail = 0
+        self.issued = 0
+        self.chain = 0
+        self.messages_before = 0  # of the log, before the first segment that this opening begins
+        self.marked = (0, 0)  # the mark of the newest frame: what it vouches for (see `UnderWay.forced_mark`)
+        self._planned: list[Write] = []
+        self._unissued = Unissued()
+        self.under_way = UnderWay(self.counters)
+
+    # -- building -------------------------------------------------------------------------------------
+
+    def build(self, requests: Sequence[Ticket]) -> int:
+        """Make one frame of the requests' messages, in their order. Gives offsets and entry numbers.
+
+        Returns how many requests were answered at once: barriers of a lane that nothing was ever written to.
+        Raises StoreFull when no segment could be had; then nothing has changed.
+        """
+        plain = PLAIN.issuperset(map(type, requests))
+        streams, datas, sizes = columns_of(requests, plain)
+        if not streams:
+            return self._add_barriers(requests)
+        given = [request.extras for request in requests if request.extras is not None]
+        extras = extras_of(requests) if given else None
+        numbers = [stream.number for stream in streams]
+        fresh = numbers.count(NOT_DEFINED)
+        payload_bytes = sum(sizes)
+        self._make_room(column_bytes_bound(len(streams), given, fresh) + payload_bytes)
+
+        defined: list[Definition] = []
+        if fresh:
+            defined = self._define(streams)
+            numbers = [stream.number for stream in streams]
+        first_entry = self.table.entries
+        offsets = self.offsets.give(numbers)
+        columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
+        payload, *ends = self._put_frame(columns, datas, sizes, payload_bytes)
+        hand_out(requests, offsets, plain)
+        self._unissued.add(ends if plain else last_ends(requests, ends))
+        cost = payload_bytes + sum([extra.size_bytes for extra in given])
+        simple = payload if plain and not given else None
+        self.under_way.add_frame(Pending(requests, ends, self.tail, first_entry, self.table, cost, simple))
+        self.counters.messages += len(streams)
+        self.counters.payload_bytes += payload_bytes
+        return 0
+
+    def build_mark(self) -> None:
+        """An empty frame that vouches for all that is durable."""
+        self._make_room(FRAME_HEADER_BYTES)
+        self._put_frame(encode_columns([], [], [], array("q"), None, []), [], [], 0)
+
+    def _define(self, streams: Sequence[Stream]) -> list[Definition]:
+        defined = []
+        for stream in streams:
+            if stream.number == NOT_DEFINED:
+                stream.number = len(self.streams)
+                self.streams.append(stream)
+                defined.append(Definition(stream.number, stream.topic, stream.queue_id))
+        self.offsets.grow(len(self.streams))
+        return defined
+
+    def _put_frame(
+        self, columns: Columns, datas: Sequence[bytes], sizes: Sequence[int], payload_bytes: int
+    ) -> list[int]:
+        """Copy the frame into the ring and its columns into the table; where the payloads begin, and each ends."""
+        assert self.segment is not None and self.segment.base is not None
+        base, start, count = self.segment.base, self.tail, len(datas)
+        payload = start + FRAME_HEADER_BYTES + len(columns.packed)
+        end = payload + payload_bytes
+        self._reserve(align_up(end))
+        flags, whole = columns.flags, 0
+        if count and payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
+            datas = [b"".join(datas)]  # a copy more, and a call less for each message
+            flags |= HAS_PAYLOAD_CHECKSUM
+            whole = checksum64(datas[0])
+        header = FrameHeader(
+            flags, self.index, payload - start, count, payload_bytes, self.table.entries,
+            self.segment.sequence, start - base, self._clock_ms(), *self.under_way.forced_mark, self.chain, whole,
+        )  # fmt: skip
+        head, self.chain = header.seal(columns.packed)
+        self.ring.fill(start, [head, *datas], end - start)
+        self.marked = self.under_way.forced_mark
+        starts = accumulate(sizes[:-1], initial=payload - base) if count else ()
+        rows = entry_rows(starts, columns.lengths, columns.checksums)
+        numbers = columns.packed[: (4 if flags & WIDE_NUMBERS else 2) * count]
+        self.table.add_frame(start - base, header.time_ms, flags, numbers, rows)
+        self.tail = end
+        self.counters.frames += 1
+        if end > self._report_at:
+            self._report_at = end + PROGRESS_BYTES
+            self._on_progress()
+        return list(accumulate(sizes, initial=payload))
+
+    def _reserve(self, end: int) -> None:
+        """Make room in the ring up to a lane position. Raises RuntimeError where bytes in flight would be lost."""
+        if end - self.ring.size_bytes > self.durable:
+            raise RuntimeError("the ring is too small for the writes in flight")
+        self.ring.reserve(end)
+
+    def wants_mark(self) -> bool:
+        """True if the lane is quiet and its newest frames are vouched for by no mark on disk."""
+        # Marks are compared, not positions: a mark's own block is vouched for by nobody, and needs it not.
+        idle = self.durable == self.tail and self.under_way.is_idle
+        return self.segment is not None and idle and self.marked != self.under_way.forced_mark
+
+    def _add_barriers(self, requests: Sequence[Ticket]) -> int:
+        if self.segment is None:
+            answer_all(requests)  # nothing was ever written: nothing to wait for
+            return len(requests)
+        if any(type(request) is Mark for request in requests) and self.wants_mark():
+            with contextlib.suppress(StoreFull):  # no room for it: what the others wait for is durable all the same
+                self.build_mark()
+        self.under_way.add_frame(Pending(requests, [], self.tail, self.table.entries, self.table, 0, None))
+        return 0
+
+    # -- segments -------------------------------------------------------------------------------------
+
+    def _make_room(self, frame_bytes: int) -> None:
+        segment = self.segment
+        if segment is not None and segment.base is not None:
+            fits = align_up(self.tail - segment.base + frame_bytes) <= segment.header.capacity_bytes
+            if fits:
+                return
+        following = self._next_segment(self, DATA_START + align_up(frame_bytes))
+        if segment is not None:
+            self._finish(segment)
+        self.begin(following)
+
+    def _finish(self, segment: Segment) -> None:
+        """Plan the last write of a segment: its tail is padded, the next one begins on a boundary."""
+        assert segment.base is not None
+        data_end = self.tail - segment.base
+        # Forced also where answers are not: so at most one segment is ever waiting for its force.
+        write = self._plan_up_to(segment, align_up(self.tail), force=True)
+        write.full = FullSegment(segment, self.table, data_end, self.chain)
+        self._planned.append(write)
+
+    def begin(self, segment: Segment) -> None:
+        """Go on in a fresh segment. Its header goes to disk with the first frames: no force of its own."""
+        segment.base = self.tail
+        self._reserve(self.tail + DATA_START)
+        header = segment.header.pack()
+        self.ring.fill(self.tail, [header, bytes(DATA_START - len(header))], DATA_START)
+        self.chain = segment.header.chain
+        self.segment = segment
+        self.table = OpenTable(self.offsets.column())
+        self.tail += DATA_START
+        opened = OpenSegment(segment, self.table)
+        tell = self.on_segment
+        if tell is not None:
+            tell(opened)
+        with self._viewing:
+            self.view = View(self.view.sealed, (*self.view.open, opened))
+
+    def replace_open(self, sealed: SealedSegment) -> None:
+        """Show readers a segment by its footer from now on, no longer by its open table.
+
+        Invariant: segments are sealed in log order. A later footer begins where the one before ends, and a seal
+        record vouches for all segments before it.
+        """
+        sealed.join(self)
+        with self._viewing:
+            if not self.view.open or self.view.open[0].segment is not sealed.segment:
+                raise RuntimeError(f"{sealed.segment.path} is sealed before an older segment of its lane")
+            rest = tuple(opened for opened in self.view.open if opened.segment is not sealed.segment)
+            self.view = View((*self.view.sealed, sealed), rest)
+
+    def forget_oldest(self) -> SealedSegment:
+        """Take the oldest sealed segment from the readers' view."""
+        with self._viewing:
+            oldest, *rest = self.view.sealed
+            self.view = View(tuple(rest), self.view.open)
+        oldest.segment.removed = True
+        return oldest
+
+    def adopt(
+        self, sealed: Sequence[SealedSegment], resumable: tuple[OpenSegment, int, int] | None, chain: int
+    ) -> None:
+        """Take over what recovery found. Appends begin in a segment of their own, or in the resumable one."""
+        for one in sealed:
+            one.join(self)
+        self.view = View(tuple(sealed), ())
+        self.chain = chain
+        if resumable is not None:
+            opened, _, _ = resumable
+            opened.segment.write_seal(None)  # from now on the log's end is unknown again
+            self._resume(*resumable)
+
+    def _resume(self, opened: OpenSegment, data_end: int, chain: int) -> None:
+        """Go on in a segment that was cleanly closed, on the block behind its end."""
+        segment, self.table = opened
+        segment.base = 0
+        segment.open_log()  # now, while its path leads to it for certain
+        self.segment, self.chain = segment, chain
+        self.tail = self.issued = self.ring.low = align_up(data_end)
+        self.marked = (segment.sequence, data_end)
+        self.under_way.resume(self.tail, self.marked)
+        self.view = View(self.view.sealed, (opened,))
+
+    def close(self) -> None:
+        """Close all files and give the ring back."""
+        for sealed in self.view.sealed:
+            sealed.close()
+        for opened in self.view.open:
+            opened.segment.close()
+        self.ring.close()
+
+    def next_header(self, sequence: int, capacity_bytes: int, store_id: bytes) -> SegmentHeader:
+        """The header of the segment that follows."""
+        messages = self.messages_before if self.segment is None else self.segment.header.messages_before
+        if self.segment is not None and messages != UNKNOWN:
+            messages += self.table.entries
+        return SegmentHeader(
+            self.index, store_id, sequence, capacity_bytes, self._clock_ms(), self.chain, messages, len(self.streams)
+        )
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def plan(self, *, follows: bool, barrier: bool = False, active: int = 0) -> list[Write]:
+        """The writes that are due now, to be performed in order; none if everything is held back."""
+        if self.segment is not None and self.tail > self.issued:
+            pad = barrier or should_pad(
+                self.config.alignment, self._unissued.tail(self.tail, self.issued, follows=follows, active=active)
+            )
+            high = align_up(self.tail) if pad else align_down(self.tail)
+            if high > self.issued:
+                self._planned.append(self._plan_up_to(self.segment, high, force=barrier, looks=barrier))
+        elif barrier and self.segment is not None:
+            at = self.issued
+            self._planned.append(Write(self.segment, [], at, at, force=True, earlier=self._lazy, looks=True))
+        planned, self._planned = self._planned, []
+        self.under_way.add_writes(planned)
+        return planned
+
+    def _plan_up_to(self, segment: Segment, high: int, *, force: bool, looks: bool = False) -> Write:
+        """A write of everything that is not yet issued, up to the boundary `high`, padded if beyond it."""
+        if high > self.tail:
+            self._reserve(high)
+            self.ring.zero(self.tail, high)
+            self.counters.padding_bytes += high - self.tail
+            self.tail = high
+        force = force or not self._lazy
+        parts = self.ring.parts(self.issued, high)
+        write = Write(segment, parts, self.issued, high, force=force, earlier=self._lazy, looks=looks)
+        self.counters.written_bytes += high - self.issued
+        self.counters.writes += 1
+        self.counters.forces += force
+        self.issued = high
+        self._unissued.issue(high)
+        return write
+
+    # -- completing -----------------------------------------------------------------------------------
+
+    def complete(self, write: Write) -> Done:
+        """Account for a write that succeeded; answer what became durable by it, in log order."""
+        done = self.under_way.complete(write)
+        for segment in done.full:
+            self._on_full(self, segment)
+        return done
+
+    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> list[Ticket]:
+        """Poison the lane; the requests to be told so: see `UnderWay.fail`."""
+        return self.under_way.fail(error, building)
+
+    @property
+    def durable(self) -> int:
+        """The lane position up to which the log is durable."""
+        return self.under_way.durable
+
+    @property
+    def poison(self) -> StorePoisoned | None:
+        """The error of the lane, once a write or force has failed."""
+        return self.under_way.poison

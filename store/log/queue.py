@@ -1,0 +1,383 @@
+"""The request queue of a lane, capped in bytes, and the sizer that says when a batch is ready (R1, R2, R19)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..errors import PublishBufferFull, StoreError, again
+from ..format.layout import MAX_FRAME_MESSAGES
+from .request import Ticket, cost_bytes
+
+WRITES_IN_FLIGHT = 2
+
+
+class Batch(NamedTuple):
+    """What the builder takes: requests, what they count for, and what else it must know."""
+
+    requests: list[Ticket]
+    cost_bytes: int
+    barrier: bool  # a flush, or the end: nothing may be held back
+    closing: bool  # nothing will come any more
+
+
+class Sizer:
+    """When is a batch ready, and will another follow? (R2)
+
+    With no write in flight there is nothing to wait for: a batch is ready as soon as there is a message, so
+    the last slow producers never stall. While a write is in flight, messages gather; they become a second
+    write beside the first only when they are worth one. So the size of a batch follows from how many
+    producers come back in the time of one write, whatever the number of threads.
+
+    `active` is a slowly falling maximum of the requests under way at once: the producers really active.
+    """
+
+    def __init__(self, overlap_bytes: int) -> None:
+        self.overlap_bytes = overlap_bytes
+        self.active = 1.0
+
+    def observe(self, under_way: int) -> None:
+        """Note how many requests are accepted and not answered, at the moment a batch is taken."""
+        self.active = max(under_way, self.active * 0.98, 1.0)
+
+    def ready(self, requests: int, size_bytes: int, writes_in_flight: int) -> bool:
+        """May the builder take what is queued?"""
+        return requests > 0 and (writes_in_flight == 0 or size_bytes >= self.overlap_bytes)
+
+
+class Place:
+    """A request's place in the line at the cap.
+
+    `bell`: the producer's thread sleeps on it; None for a coroutine's request and for a barrier, which are answered.
+    `error`: why the line was dissolved, if it was.
+    """
+
+    __slots__ = ("bell", "error")
+
+    def __init__(self, bell: threading.Lock | None) -> None:
+        self.bell = bell
+        self.error: StoreError | None = None
+
+    def ring(self) -> None:
+        """Wake the producer to look. Under the queue's lock; twice is fine."""
+        if self.bell is not None and self.bell.locked():  # nobody else lets go of it, so it stays locked until we do
+            self.bell.release()
+
+
+class RequestQueue:
+    """Requests on their way to a lane.
+
+    Invariants:
+        * `used_bytes` is the cost of all requests that were accepted and not yet released, and is over
+          the cap only by a single request that is larger than the cap itself; what of it is not queued any
+          more is `_taken_bytes`;
+        * one line for all at the cap, first come, first served: while a request waits there, every later one
+          joins behind it, also one that would fit, a coroutine's, or a flush. So a large message is not starved by
+          small ones, and the wait is bounded by what stands before it;
+        * requests are accepted and leave in the order in which they were put, of whatever kind they are: the
+          appends of one thread to one queue get offsets in the order of the calls. A request that leaves the line
+          (its time is up, it was cancelled or interrupted) changes nothing in the order of the others;
+        * while the line is not empty, `used_bytes` is not 0: a `release` is to come, and lets the first ones in;
+        * a request is in the line, or accepted, or neither: never two of these, wherever its thread is interrupted;
+        * whenever a batch is ready, a builder is looking, or one has been woken to look.
+
+    Interrupts (KeyboardInterrupt, or what a signal's handler raises): the interpreter takes them behind calls, at the
+    beginning of a function and at the end of a loop's turn, and nowhere else. So the last step of every change is a
+    row of statements without a call, or with one at its end; `with` lets a lock go wherever an interrupt comes. Nothing
+    waits on a `Condition`: its wait is not safe against interrupts. A sleeper has a lock of its own instead, its bell.
+    """
+
+    def __init__(
+        self,
+        cap_bytes: int,
+        frame_bytes: int,
+        timeout_ms: int,
+        sizer: Sizer,
+        builders: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.cap_bytes = cap_bytes
+        self.used_bytes = 0
+        self.sizer = sizer
+        self._frame_bytes = frame_bytes
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._items: deque[Ticket] = deque()
+        self._line: OrderedDict[Ticket, Place] = OrderedDict()  # at the cap; leaving it costs the same at any place
+        self._taken_bytes = 0
+        self._more = 0  # queued messages beyond one a request: groups have more, barriers none
+        self._under_way = 0
+        self._barriers = 0
+        self._in_flight = 0  # writes with the device, or behind one that is: not accounted for in log order
+        self._closing = False
+        self._refuses = False
+        self._refusal: StoreError | None = None
+        self._lock = threading.Lock()
+        self.taken: Sequence[Ticket] = ()  # what a builder took and the lane may not have yet
+        self._left: dict[Ticket, None] = {}  # of the line, when the queue was closed
+        self._sleepers: list[threading.Lock] = []
+        self._looking = builders  # those who are awake and not with the device
+
+    # -- producers ------------------------------------------------------------------------------------
+
+    def put(self, request: Ticket, *, wait: bool = True) -> bool:
+        """Accept a request. At the cap it joins the line: wait there; or, if `wait` is False, return False at once.
+
+        A barrier never waits here. What was lined up and is not waited for is accepted later, or `close` returns it.
+
+        An interrupt is raised: the request is then out of the line, or was accepted.
+
+        Raises:
+            PublishBufferFull: its turn did not come within the time-out.
+            StoreError: the queue refuses (closed or poisoned).
+        """
+        cost = request.size_bytes
+        if request.extras is not None:
+            cost += request.extras.size_bytes
+        with self._lock:
+            if self._refusal is None and not self._line and self.used_bytes + cost <= self.cap_bytes:
+                self._accept(request, cost)
+                return True
+        return self._line_up(request, cost, wait and request.count > 0)
+
+    def _line_up(self, request: Ticket, cost: int, wait: bool) -> bool:
+        place = Place(None)
+        if wait:
+            place.bell = threading.Lock()
+            place.bell.acquire()
+        try:
+            with self._lock:
+                if self._refusal is not None:
+                    raise again(self._refusal)
+                if not self._line and (self._has_room(cost) or not request.count):
+                    self._accept(request, cost)
+                    return True
+                self._line[request] = place
+            if place.bell is None:
+                return False
+            self._wait_in_line(request, place, place.bell)
+        except BaseException:
+            self.withdraw(request)  # interrupted: nobody is left to ask for it
+            raise
+        return True
+
+    def _has_room(self, cost: int) -> bool:
+        return self.used_bytes + cost <= self.cap_bytes or not self.used_bytes
+
+    def _wait_in_line(self, request: Ticket, place: Place, bell: threading.Lock) -> None:
+        """Sleep until the request is accepted; raises where it is not."""
+        deadline = self._clock() + self._timeout_ms / 1000
+        while True:
+            bell.acquire(timeout=max(deadline - self._clock(), 0.0))
+            with self._lock:
+                if request not in self._line:
+                    break
+                if self._refusal is not None:  # a close was interrupted
+                    del self._line[request]
+                    raise again(self._refusal)
+                if self._clock() >= deadline:
+                    raise self._take_out(request)
+        if place.error is not None:
+            raise again(place.error)
+
+    def _accept(self, request: Ticket, cost: int, lined_up: bool = False) -> None:
+        # First the builder is woken, who then waits for our lock: an interrupt finds it looking and nothing queued, or
+        # all done. Woken for nothing it goes back to sleep.
+        if self._sleepers and not self._looking:
+            queued = self.used_bytes - self._taken_bytes + cost
+            if not self._in_flight or queued >= self.sizer.overlap_bytes or not request.count:
+                self._wake_builder()
+        # From here on there is one call, the last: no interrupt and no other thread can come in between.
+        if lined_up:
+            del self._line[request]
+        self.used_bytes += cost
+        if request.count != 1:
+            self._more += request.count - 1
+            self._barriers += request.count == 0
+        self._items.append(request)
+
+    def _let_in(self) -> None:
+        """Accept those at the front of the line for whom there is room now."""
+        while self._line and self._refusal is None:
+            request = next(iter(self._line))
+            cost = cost_bytes(request)
+            if request.count and not self._has_room(cost):
+                break
+            self._line[request].ring()  # first, so that an interrupt leaves none asleep; it needs our lock to go on
+            self._accept(request, cost, lined_up=True)
+
+    def release(self, cost: int, requests: int) -> None:
+        """Give back the cost of requests that were answered."""
+        with self._lock:
+            self._release(cost, requests)
+
+    def _release(self, cost: int, requests: int) -> None:
+        self.used_bytes -= cost
+        self._taken_bytes -= cost
+        self._under_way -= requests
+        if self._line:
+            self._let_in()
+
+    def refuse(self, error: StoreError) -> list[Ticket]:
+        """Accept nothing more and let the builders end; the requests that were not taken yet, but for those whose
+        threads wait in `put` and raise the error there."""
+        left: dict[Ticket, None] = {}
+        with self._lock:
+            self._refusal = error
+            left.update(dict.fromkeys(self._items))
+            self._items.clear()
+            self.used_bytes = self._taken_bytes
+            self._more = self._barriers = 0
+            self._dissolve_line(error, left)
+            self._refuses = True
+            self._close()
+        return list(left)
+
+    def _dissolve_line(self, error: StoreError, left: dict[Ticket, None]) -> None:
+        """Nobody comes in from the line any more: threads are told in `put`, what else stood there is put into `left`.
+
+        If it is interrupted, it goes on where it was when it is called again.
+        """
+        for request, place in list(self._line.items()):
+            place.error = error
+            place.ring()
+            if place.bell is None:
+                left[request] = None
+            del self._line[request]
+
+    def after_fork(self, error: StoreError) -> list[Ticket]:
+        """In a child process: refuse everything. The lock may be held by a thread that is not here."""
+        self._lock = threading.Lock()
+        self._refusal = error
+        return [*self._items, *self._line, *self.taken]
+
+    def close(self, error: StoreError) -> list[Ticket]:
+        """Accept nothing more; builders take what is there, and are then told that it was the last.
+
+        Returns the requests that were still waiting to be accepted, but for those whose threads wait in `put` and
+        raise the error there: the same ones again when it is called again.
+        """
+        with self._lock:
+            self._refusal = self._refusal or error
+            self._dissolve_line(error, self._left)
+            self._close()
+        return list(self._left)
+
+    def withdraw(self, request: Ticket) -> PublishBufferFull | None:
+        """Take a request out of the line at the cap: the error for it, or None if it is not there (any more)."""
+        error = None
+        with self._lock:
+            if request in self._line:
+                error = self._take_out(request)
+        return error
+
+    def _take_out(self, request: Ticket) -> PublishBufferFull:
+        error = self._full()
+        del self._line[request]
+        self._let_in()  # it may have been the one that the others waited for
+        return error
+
+    def _full(self) -> PublishBufferFull:
+        return PublishBufferFull(
+            f"{self.used_bytes} bytes wait to become durable and the cap is {self.cap_bytes}; the device did "
+            f"not make room in {self._timeout_ms} ms. Append slower, or raise publish_buffer_bytes."
+        )
+
+    def _close(self) -> None:
+        self._closing = True
+        while self._sleepers:
+            self._wake_builder()
+
+    def _wake_builder(self) -> None:
+        # The interpreter takes signals after calls alone: an interrupt finds this done, or not begun.
+        sleeper = self._sleepers[-1]
+        del self._sleepers[-1]
+        self._looking += 1
+        sleeper.release()
+
+    # -- builders -------------------------------------------------------------------------------------
+
+    def wait(self, patience_s: float | None) -> bool:
+        """Sleep until a batch is ready; False after `patience_s` (None: no limit) without one."""
+        with self._lock:
+            if self._is_ready():
+                return True
+            sleeper = threading.Lock()
+            sleeper.acquire()
+            self._sleepers.append(sleeper)
+            self._looking -= 1
+        if sleeper.acquire(timeout=-1 if patience_s is None else patience_s):
+            return True
+        with self._lock:
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+                self._looking += 1
+                return False
+        return True  # woken at the last moment
+
+    def _is_ready(self) -> bool:
+        if self._refuses:
+            return True  # to find out, and end
+        if self._in_flight >= WRITES_IN_FLIGHT:
+            return False  # the ring has room for so many: one slow write must not be overtaken for ever
+        if self._barriers or self._closing:
+            return True
+        return self.sizer.ready(len(self._items), self.used_bytes - self._taken_bytes, self._in_flight)
+
+    def take(self) -> Batch:
+        """What is queued, up to a frame's size, if it is ready; an empty batch otherwise."""
+        with self._lock:
+            return self._pop() if self._is_ready() else Batch([], 0, False, False)
+
+    def _pop(self) -> Batch:
+        items = self._items
+        taken: list[Ticket] = []
+        self.taken = taken
+        self.sizer.observe(self._under_way + len(items))
+        size, count = self.used_bytes - self._taken_bytes, len(items) + self._more
+        if size <= self._frame_bytes and count <= MAX_FRAME_MESSAGES:
+            taken.extend(items)
+            items.clear()
+        else:
+            size = count = 0
+            while items and (not taken or size + cost_bytes(items[0]) <= self._frame_bytes):
+                if taken and count + items[0].count > MAX_FRAME_MESSAGES:
+                    break
+                request = items[0]
+                taken.append(request)
+                items.popleft()  # now: a forked child must find each request somewhere
+                size += cost_bytes(request)
+                count += request.count
+        self._taken_bytes += size
+        self._more -= count - len(taken)
+        self._under_way += len(taken)
+        barrier = self._closing
+        if self._barriers:
+            found = sum(request.count == 0 for request in taken)
+            self._barriers -= found
+            barrier = barrier or found > 0
+        return Batch(taken, size, barrier, self._closing and not items)
+
+    def write_begins(self) -> None:
+        """A builder goes to the device; another one must look after the queue meanwhile."""
+        with self._lock:
+            self._in_flight += 1
+            self._looking -= 1
+            if self._sleepers and not self._looking and self._is_ready():
+                self._wake_builder()
+
+    def write_ends(self, cost: int, requests: int, writes: int) -> None:
+        """A builder is back from the device and has answered what became durable by it: `writes` in log order.
+
+        None if an earlier one is still out, several when that one ends. The builder looks at the queue next,
+        so nobody is woken, but at the end. After a failed write this is not called: the queue refuses then.
+        """
+        with self._lock:
+            self._in_flight -= writes
+            self._looking += 1
+            self._release(cost, requests)
+            while self._closing and self._sleepers:
+                self._wake_builder()

@@ -1,0 +1,296 @@
+"""Requests: what producers hand to a lane, and how their answers reach them (R1).
+
+Four kinds share one shape, so that a frame is built from any mix of them: `Ticket` (submit, and the base
+of the next two), `BlockingRequest` (append), `AsyncRequest` (append_async) and `Group` (append_batch, many
+messages in one request).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import numbers
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidMessage, StoreError, again
+from .streams import Stream
+
+NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message
+
+
+class Extras(NamedTuple):
+    """The optional columns of one message."""
+
+    due_ms: int | None
+    key: bytes | None
+    properties: bytes | None  # JSON
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of key and properties."""
+        return len(self.key or b"") + len(self.properties or b"")
+
+
+class Ticket:
+    """The receipt of a submitted message.
+
+    `result` gives the offset once the message is durable. Invariant: `_done` is set before waiters are
+    looked at, and a waiter is listed before `_done` is read again; so no wake-up is missed without a lock.
+
+    This relies on the interpreter lock: two threads see each other's assignments in the order in which they were
+    made; the list of waiters is made by one thread alone, as no other runs between the look at `_waiters` and the
+    assignment (there is no call in between); a list's `append`, `remove` and copy are each one step for the others.
+    """
+
+    __slots__ = ("_done", "_error", "_waiters", "data", "extras", "offset", "size_bytes", "stream")
+    count = 1
+
+    def __init__(self, stream: Stream, data: bytes, size_bytes: int, extras: Extras | None = None) -> None:
+        self.stream = stream
+        self.data = data
+        self.size_bytes = size_bytes
+        self.extras = extras
+        self.offset = -1
+        self._done = False
+        self._error: StoreError | None = None
+        self._waiters: list[threading.Lock] | None = None
+
+    def done(self) -> bool:
+        """True once the message is durable or has failed."""
+        return self._done
+
+    def result(self, timeout: float | None = None) -> int:
+        """The message's offset, when it is durable.
+
+        Args:
+            timeout: seconds to wait; None waits without end, 0 and less only look.
+
+        Raises:
+            TimeoutError: the time is up; the message may still become durable, call again.
+            InvalidMessage: the timeout is no number.
+            StoreError: the message was not stored, or (`StorePoisoned`) may not have been.
+        """
+        if not self._done:
+            self._wait(timeout)
+        if self._error is not None:
+            raise again(self._error)
+        return self.offset
+
+    def __repr__(self) -> str:
+        if type(self) is not Ticket:
+            return object.__repr__(self)
+        name, error = f"{self.stream.topic!r}/{self.stream.queue_id}", self._error
+        outcome = "failed" if error is not None else f"offset {self.offset}" if self._done else "not durable yet"
+        return f"<Ticket of {name}: {outcome}>"
+
+    def _wait(self, timeout: float | None) -> None:
+        patience_s = -1.0 if timeout is None else _seconds(timeout)
+        lock = threading.Lock()
+        lock.acquire()
+        fresh: list[threading.Lock] = []
+        if self._waiters is None:
+            self._waiters = fresh
+        self._waiters.append(lock)
+        if self._done:
+            return
+        if not lock.acquire(timeout=patience_s) and not self._done:
+            self._waiters.remove(lock)
+            raise TimeoutError("the message is not durable yet; it stays queued, ask again")
+
+    def answer(self, error: StoreError | None = None) -> None:
+        """Set the outcome and wake who waits."""
+        self._error = error
+        self._done = True
+        self.data, self.extras = b"", None  # the ring has it now
+        if self._waiters is not None:
+            for lock in self._waiters[:]:
+                lock.release()
+
+
+class BlockingRequest(Ticket):
+    """One message whose producer sleeps on `lock` until it is durable.
+
+    The producers of a batch are woken along a *chain*: the flusher wakes the first, and each wakes the next
+    before it returns to its caller. The flusher is spared the wake-ups, and producers come to the
+    interpreter lock one by one in place of all at once.
+    """
+
+    __slots__ = ("abandoned", "chain", "lock")
+
+    def __init__(self) -> None:
+        """Of one thread, for all its messages: the thread sets stream, data, size_bytes and extras."""
+        self.stream = NOBODY  # as long as it is not in use
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.chain: list[BlockingRequest] | None = None
+        self.abandoned = False
+        self._error = None
+
+    def wait(self) -> int:
+        """Sleep until the answer; the offset."""
+        self.lock.acquire()
+        if self.chain:
+            pass_on(self.chain)
+        self.data, self.extras, self.stream = b"", None, NOBODY  # the ring has it now
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise again(error)
+        return self.offset
+
+    def leave(self) -> None:
+        """The thread was interrupted, and this request is not used again: its turn in the chain is passed on."""
+        self.abandoned = True
+        if self.chain is not None:
+            pass_on(self.chain)
+
+
+def pass_on(chain: list[BlockingRequest]) -> None:
+    """Wake the next producer of a batch; go on behind those who left.
+
+    This relies on the interpreter lock: several threads may pass a chain on at once (each that left does), and each
+    takes another request, as no thread and no signal comes between the look at the last one and its removal. One
+    that leaves sets `abandoned` before it passes on, and is woken before that is read: so the chain does not end at it.
+    """
+    while chain:
+        try:
+            request = chain[-1]
+            del chain[-1]  # no call in between, so neither a signal nor another thread can come
+        except IndexError:
+            return
+        request.lock.release()
+        if not request.abandoned:
+            return
+
+
+class AsyncRequest(Ticket):
+    """One message whose coroutine awaits `future`, answered by one call into the loop a batch."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(
+        self,
+        stream: Stream,
+        data: bytes,
+        size_bytes: int,
+        extras: Extras | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.stream = stream
+        self.data = data
+        self.size_bytes = size_bytes
+        self.extras = extras
+        self.loop = loop
+        self.future: asyncio.Future[int] = loop.create_future()
+
+    def done(self) -> bool:
+        return self.future.done()
+
+
+class Group(Ticket):
+    """Many messages of one `append_batch` call, cut to a frame's size, answered together.
+
+    `offsets` is int64, one a message, valid once answered.
+    """
+
+    __slots__ = ("count", "datas", "offsets", "sizes", "streams")
+
+    def __init__(self, streams: list[Stream], datas: list[bytes], sizes: list[int], size_bytes: int) -> None:
+        super().__init__(streams[0], b"", size_bytes)
+        self.count = len(streams)  # a slot here, a class constant for single messages
+        self.streams = streams
+        self.datas = datas
+        self.sizes = sizes
+        self.offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+    def answer(self, error: StoreError | None = None) -> None:
+        self.datas, self.streams, self.sizes = [], [], []  # the ring has it all now
+        super().answer(error)
+
+
+class Barrier(Ticket):
+    """No message at all: answered when everything handed over before it is durable and forced."""
+
+    __slots__ = ()
+    count = 0
+
+    def __init__(self) -> None:
+        super().__init__(NOBODY, b"", 0)
+
+
+class Mark(Barrier):
+    """A barrier that also has the lane note on disk how far it is durable."""
+
+    __slots__ = ()
+
+
+def _seconds(timeout: float) -> float:
+    """A time-out as a lock takes it. Raises InvalidMessage."""
+    if isinstance(timeout, numbers.Real):
+        seconds = float(min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+        if not math.isnan(seconds):
+            return seconds
+    raise InvalidMessage(f"timeout is a number of seconds or None, not {timeout!r}")
+
+
+def cost_bytes(request: Ticket) -> int:
+    """What a request counts for at the publish buffer's cap."""
+    return request.size_bytes if request.extras is None else request.size_bytes + request.extras.size_bytes
+
+
+def answer_all(requests: Sequence[Ticket], error: StoreError | None = None) -> None:
+    """Answer a batch: one wake-up for all its blocked producers, one call for each event loop."""
+    kinds = set(map(type, requests))
+    if kinds == {BlockingRequest}:
+        _answer_blocked(cast("Sequence[BlockingRequest]", requests), error)
+        return
+    blocked = [request for request in requests if type(request) is BlockingRequest]
+    waiting = [request for request in requests if type(request) is AsyncRequest]
+    if AsyncRequest in kinds:
+        for loop in {request.loop for request in waiting}:
+            _answer_loop(loop, [request for request in waiting if request.loop is loop], error)
+    if len(blocked) + len(waiting) < len(requests):
+        for request in requests:
+            if type(request) is not BlockingRequest and type(request) is not AsyncRequest:
+                request.answer(error)
+    if blocked:
+        _answer_blocked(blocked, error)
+
+
+def _answer_blocked(requests: Sequence[BlockingRequest], error: StoreError | None) -> None:
+    chain = list(reversed(requests))
+    for request in requests:
+        request.chain = chain
+        if error is not None:
+            request._error = error
+    pass_on(chain)
+
+
+def _answer_loop(
+    loop: asyncio.AbstractEventLoop, requests: list[AsyncRequest], error: StoreError | None
+) -> None:
+    try:
+        loop.call_soon_threadsafe(_resolve, requests, error)
+    except Exception:
+        # The loop was closed with appends in flight, or is broken: nobody is left to be told of what is durable now.
+        # Whatever it raises is its own affair; the others of the batch must be told.
+        for request in requests:
+            with contextlib.suppress(Exception):  # nor can its callbacks be called
+                request.future.cancel()
+
+
+def _resolve(requests: list[AsyncRequest], error: StoreError | None) -> None:
+    """Give the futures of a batch their outcomes; runs in their loop."""
+    for request in requests:
+        future = request.future
+        if future.done():
+            continue  # its task was cancelled
+        if error is not None:
+            future.set_exception(again(error))
+        else:
+            future.set_result(request.offset)

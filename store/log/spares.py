@@ -1,0 +1,186 @@
+"""Spares: segments of a lane that stand ready, pre-written (R7)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections import deque
+from pathlib import Path
+
+from ..config import MIB, StoreConfig
+from ..device.disk import Disk
+from ..errors import StoreFull
+from ..format.layout import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
+from .lane import Lane
+from ..segment.segment import Segment, prewrite
+
+FIRST_SEGMENT_BYTES = 4 * MIB
+SEGMENT_GROWTH = 4
+
+
+class Spares:
+    """The spares of one lane. Its builder takes them; the background, or the builder if it has none, makes them.
+
+    Invariants:
+        * a file has the name of a segment only once it is complete: until then it has a name of those that the next
+          opening removes, so whatever interrupts its making leaves no half-made spare;
+        * numbers follow each other without a gap, also on the device: a spare is listed when its name is durable, and
+          the next one is made after that;
+        * while one is ready, taking it waits for no other that is being made.
+    """
+
+    def __init__(
+        self, disk: Disk, folder: Path, config: StoreConfig, recyclable: deque[Path], *, direct: bool
+    ) -> None:
+        """`recyclable`: files of removed segments, to be used again."""
+        self._disk = disk
+        self._folder = folder
+        self._config = config
+        self._recyclable = recyclable
+        self._direct = direct
+        self._ready: deque[tuple[int, int]] = deque()  # (sequence, bytes)
+        self._last = (0, 0)  # of all segments and spares
+        self.making = threading.RLock()
+        self.prewritten_bytes = 0
+        self.recycled_segments = 0
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def found_segment(self, sequence: int, capacity_bytes: int) -> None:
+        """A segment in use, found when the folder was opened."""
+        self._last = max(self._last, (sequence, capacity_bytes))
+
+    def found(self, sequence: int, size_bytes: int) -> None:
+        """A pre-written file that no frame was ever forced to, found when the folder was opened."""
+        self._ready.append((sequence, size_bytes))
+        self._last = max(self._last, (sequence, size_bytes))
+
+    def take(self, lane: Lane, at_least_bytes: int, store_id: bytes) -> Segment:
+        """The lane's next segment, made on the spot if none is ready. One thread at a time.
+
+        Raises StoreFull; FileNotFoundError where the lane's folder or the spare has gone.
+        """
+        if not self._ready:
+            with self.making:
+                if not self._ready:  # else the background was just making it
+                    self.make(self._next_capacity(at_least_bytes))
+        sequence, size = self._ready[0]
+        if size < at_least_bytes:
+            size = self._extend(sequence, size, at_least_bytes)
+        segment = Segment(self._disk, self._folder, lane.next_header(sequence, size, store_id), direct=self._direct)
+        try:
+            segment.open_log()  # now: once there is a frame for it, a refusal would cost more than this append
+        except OSError as error:
+            raise _full(error, size) from error
+        self._ready.popleft()
+        return segment
+
+    def keep_ahead(self) -> None:
+        """Make one if none is ready. Raises StoreFull."""
+        with self.making:
+            if not self._ready:
+                self.make(self._next_capacity())
+
+    def fill_up(self, size_bytes: int) -> None:
+        """Have spares of so many bytes in all. Raises StoreFull; then none that was made is kept."""
+        kept = len(self._ready)
+        try:
+            while sum(size for _, size in self._ready) < size_bytes:
+                self.make(self._config.segment_bytes)
+        except StoreFull:
+            self.give_back(kept)
+            raise
+
+    def give_back(self, kept: int = 0) -> None:
+        """Remove all but the first, the newest first and each durably: a crash in between leaves no gap."""
+        with contextlib.suppress(OSError):
+            while len(self._ready) > kept:
+                self._disk.remove(self._folder / segment_name(self._ready[-1][0]))
+                self._disk.force_folder(self._folder)
+                self._ready.pop()
+
+    def _next_capacity(self, at_least_bytes: int = 0) -> int:
+        """Small stores have small segments: each is four times the one before, up to the full size."""
+        full = self._config.segment_bytes
+        grown = full if self._config.prewrite_bytes else max(FIRST_SEGMENT_BYTES, self._last[1] * SEGMENT_GROWTH)
+        return max(min(full, grown), align_up(at_least_bytes))
+
+    def make(self, capacity_bytes: int) -> None:
+        """Make the next one. Raises StoreFull."""
+        with self.making:
+            sequence = self._last[0] + 1
+            path = self._folder / segment_name(sequence)
+            fresh = path.with_name(RETIRED_PREFIX + path.stem)
+            recycled = self._recycle(capacity_bytes)
+            try:
+                if not recycled:
+                    prewrite(self._disk, fresh, capacity_bytes, direct=self._direct)
+                    self._disk.rename(fresh, path)
+                else:
+                    self._disk.rename(self._recyclable[0], path)
+                    self._recyclable.popleft()
+                self._disk.force_folder(self._folder)
+            except BaseException as error:
+                for name in (fresh, path):
+                    with contextlib.suppress(OSError):
+                        self._disk.remove(name)
+                if isinstance(error, OSError):
+                    raise _full(error, capacity_bytes) from error
+                raise
+            if recycled:
+                self.recycled_segments += 1
+            else:
+                self.prewritten_bytes += capacity_bytes
+            self._last = (sequence, capacity_bytes)
+            self._ready.append((sequence, capacity_bytes))
+
+    def _recycle(self, capacity_bytes: int) -> bool:
+        """Give the next file of a removed segment the size of the spare: its blocks are pre-written already.
+
+        False if there is none. Raises StoreFull; the file is then still there.
+        """
+        if not self._recyclable:
+            return False
+        path = self._recyclable[0]
+        try:
+            file = self._disk.open(path)
+            try:
+                size = file.size()
+                if size > capacity_bytes:
+                    file.truncate(capacity_bytes)
+            finally:
+                file.close()
+            if size < capacity_bytes:
+                prewrite(self._disk, path, capacity_bytes, direct=self._direct, begin=size & -BLOCK_BYTES)
+        except FileNotFoundError:
+            self._recyclable.popleft()  # somebody has removed it
+            return False
+        except OSError as error:
+            raise _full(error, capacity_bytes) from error
+        return True
+
+    def _extend(self, sequence: int, size: int, at_least_bytes: int) -> int:
+        """Make the first one large enough for one message that is larger than it."""
+        wanted = align_up(at_least_bytes)
+        try:
+            prewrite(self._disk, self._folder / segment_name(sequence), wanted, direct=self._direct, begin=size)
+        except OSError as error:
+            raise _full(error, wanted) from error
+        with self.making:
+            self._ready[0] = (sequence, wanted)
+            self._last = max(self._last, (sequence, wanted))
+        return wanted
+
+
+def _full(error: OSError, size: int) -> Exception:
+    """What to raise for an error of the making of a segment."""
+    if isinstance(error, FileNotFoundError):
+        return error  # the folder has gone from under the store: no space would help
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StoreFull(
+            f"no space for another segment of {size} bytes ({error.strerror}). Nothing was written; free some "
+            f"space, or lower segment_bytes, and append again."
+        )
+    return StoreFull(f"another segment of {size} bytes could not be made: {error}. Nothing was written.")

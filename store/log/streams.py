@@ -1,0 +1,92 @@
+"""Streams: one for each (topic, queue), with the rules for their names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InvalidTopic, shown
+from ..format.layout import MAX_QUEUE_ID, MAX_TOPIC_BYTES, checksum64
+
+if TYPE_CHECKING:
+    from .lane import Lane
+    from .queue import RequestQueue
+
+NOT_DEFINED = -1
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+class Stream:
+    """One (topic, queue) of a store.
+
+    Invariants, both kept under the lane's build lock:
+        * a stream lives in one lane for ever, so the order in its queue is the order in that log;
+        * `number` is dense in the lane and given with the first frame that names the stream.
+    """
+
+    __slots__ = ("lane", "number", "queue", "queue_id", "topic")
+
+    def __init__(self, topic: str, queue_id: int, lane: Lane, queue: RequestQueue, number: int = NOT_DEFINED) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.lane = lane
+        self.queue = queue
+        self.number = number
+
+
+class StreamMap:
+    """The streams of a store by name.
+
+    A dict of queues a topic, not one of pairs: a pair is an object that every call makes anew, and with
+    20,000 queues each look-up of one misses the processor's caches twice more. Hot paths index `topics`
+    themselves.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, Stream]] = {}
+
+    def add(self, stream: Stream) -> None:
+        """Add a stream; its name is checked and new."""
+        self.topics.setdefault(stream.topic, {})[stream.queue_id] = stream
+
+    def get(self, topic: str, queue_id: int) -> Stream | None:
+        """The stream of a name, if there is one."""
+        queues = self.topics.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self.topics.values())))
+
+
+def check_name(topic: object, queue_id: object) -> tuple[str, int]:
+    """The pair, if it may name a stream, numpy's integers as int; `InvalidTopic` otherwise.
+
+    A topic is 1 to 255 bytes of UTF-8 without control characters. It never becomes a file name, so `/`
+    and `..` are letters like any other.
+    """
+    if not isinstance(topic, str):
+        raise InvalidTopic(f"a topic is a str, not {type(topic).__name__}")
+    topic = str.__str__(topic)  # of a subclass, which may compare and encode in its own way, the plain name
+    if isinstance(queue_id, bool) or not isinstance(queue_id, int | np.integer):
+        raise InvalidTopic(f"a queue id is an int, not {type(queue_id).__name__}")
+    queue_id = int.__index__(queue_id) if isinstance(queue_id, int) else int(queue_id)  # plain, also of a subclass
+    if not 0 <= queue_id <= MAX_QUEUE_ID:
+        raise InvalidTopic(f"a queue id is from 0 to {MAX_QUEUE_ID}, not {shown(queue_id)}")
+    if not topic:
+        raise InvalidTopic("a topic has at least one character")
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidTopic(f"the topic cannot be written as UTF-8: {error}") from None
+    if size > MAX_TOPIC_BYTES:
+        raise InvalidTopic(f"a topic has at most {MAX_TOPIC_BYTES} bytes of UTF-8, this one has {size}")
+    if _CONTROL.search(topic):
+        raise InvalidTopic(f"a topic has no control characters: {topic!r}")
+    return topic, queue_id
+
+
+def lane_of(topic: str, queue_id: int, lanes: int) -> int:
+    """The lane of a stream: a hash that never changes, so it needs no record."""
+    return checksum64(topic.encode(), seed=queue_id) % lanes if lanes > 1 else 0

@@ -1,0 +1,365 @@
+"""What is done in the background: segments made ahead (R7), full ones sealed, old ones removed, "os" forces.
+
+Two threads for the whole store, woken by what there is to do and otherwise twice a second: one makes spares, which
+may take seconds, and the other does all the rest, so neither waits for the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import sys
+import time
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..device.background import Background, Bell
+from ..config import MIB, StoreConfig
+from ..device.disk import Disk
+from ..errors import StoreCorrupt, StoreFull
+from ..format.footer import Footer
+from ..format.layout import RETIRED_PREFIX, LaneStart, lane_name
+from .lane import Lane
+from ..device.lane_start import write_start
+from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
+from ..segment.segment import Segment
+from .spares import Spares
+from .write import FullSegment
+
+TICK_S = 0.5
+WARM_AHEAD_BYTES = 16 * MIB
+DROP_BYTES = 4 * MIB
+
+
+class Upkeep:
+    """Makes, seals, recycles and removes the segments of all lanes.
+
+    Invariants:
+        * a segment file's name is durable before a lane writes to it;
+        * START says durably that a segment is not the log's any more, before its file is renamed;
+        * the segments of a lane are sealed in the order of its log, whatever became of earlier attempts: a footer
+          begins with the offsets that the one before ends with;
+        * a segment is taken from the readers' view before its file is reused;
+        * the newest sealed segment of a lane is never removed: its footer is the lane's stream table.
+    """
+
+    def __init__(
+        self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock_ms: Callable[[], int],
+        force: Callable[[], None], mark: Callable[[Lane], None], removed: Callable[[Lane], None],
+        is_in_place: Callable[[], bool], goes_on: Callable[[], bool], *, direct: bool,
+    ) -> None:  # fmt: skip
+        """`is_in_place` says whether the folder's path still leads to it, `goes_on` whether there is still a store."""
+        self._disk = disk
+        self._folder = folder
+        self._config = config
+        self._store_id = store_id
+        self._clock_ms = clock_ms
+        self._force = force
+        self._mark = mark
+        self._removed = removed
+        self._is_in_place = is_in_place
+        self._goes_on = goes_on
+        self.direct = direct
+        self._spares: dict[int, Spares] = {}  # by lane
+        self._recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
+        self._retired: deque[tuple[Lane, Path, int]] = deque()
+        self._full: deque[tuple[Lane, FullSegment]] = deque()
+        self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
+        self._names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
+        self._lanes: Sequence[Lane] = ()
+        self._wake = Bell()
+        self._wake_ahead = Bell()
+        self._closing = False
+        self._retires = True
+        self.look()
+        self.reads_alone = False  # of new segments
+        self.removed_segments = 0
+        self.last_error: str | None = None
+        self._thread = Background(self._run)
+        self._ahead = Background(self._run_ahead)
+
+    def start(self, lanes: Sequence[Lane]) -> None:
+        """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""
+        self._lanes = lanes
+        share = self._config.prewrite_bytes // max(1, len(lanes))
+        found = {lane.index: len(self._spares_of(lane.index)) for lane in lanes}
+        try:
+            for lane in lanes:
+                self._spares_of(lane.index).fill_up(share)
+                if share:
+                    lane.ring.warm_up(lane.tail + share)  # the first appends pay for neither disk nor memory
+        except StoreFull:  # where there is no space for all that was asked for, none of it is kept
+            for lane in lanes:
+                self._spares_of(lane.index).give_back(found[lane.index])
+            raise
+        self._thread.start()
+        self._ahead.start()
+
+    def _spares_of(self, lane: int) -> Spares:
+        if lane not in self._spares:
+            folder, files = self._folder / lane_name(lane), self._recyclable[lane]
+            self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
+        return self._spares[lane]
+
+    def found_segment(self, lane: int, sequence: int, capacity_bytes: int) -> None:
+        """A segment in use, found when the folder was opened."""
+        self._spares_of(lane).found_segment(sequence, capacity_bytes)
+
+    def found_spare(self, lane: int, sequence: int, size_bytes: int) -> None:
+        """A pre-written file that no frame was ever forced to, found when the folder was opened."""
+        self._spares_of(lane).found(sequence, size_bytes)
+
+    # -- segments for the lanes -----------------------------------------------------------------------
+
+    def next_segment(self, lane: Lane, at_least_bytes: int) -> Segment:
+        """The lane's next segment, made on the spot if none is ready.
+
+        Raises StoreFull; FileNotFoundError where the store's files are gone: what comes behind would be lost as well.
+        """
+        self._check_in_place(lane)
+        segment = self._spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
+        segment.reads_alone = self.reads_alone
+        self.look()
+        return segment
+
+    def _check_in_place(self, lane: Lane) -> None:
+        """Look whether the folder and the lane's newest segment are where they were. Raises FileNotFoundError."""
+        if not self._is_in_place():
+            raise gone(self._folder)
+        if lane.segment is not None and not lane.segment.log.is_in_place():
+            raise gone(lane.segment.path)
+
+    def segment_full(self, lane: Lane, full: FullSegment) -> None:
+        """All of a segment's frames are forced: seal it soon."""
+        self._full.append((lane, full))
+        self._wake.set()
+
+    def spare_count(self) -> int:
+        """Segments that stand ready."""
+        return sum(map(len, list(self._spares.values())))
+
+    @property
+    def prewritten_bytes(self) -> int:
+        """Bytes of the spares that were written."""
+        return sum(spares.prewritten_bytes for spares in list(self._spares.values()))
+
+    @property
+    def recycled_segments(self) -> int:
+        """Spares that were made of removed segments."""
+        return sum(spares.recycled_segments for spares in list(self._spares.values()))
+
+    # -- the background -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        forced = time.monotonic()
+        interval_s = self._config.flush_interval_ms / 1000
+        lazy = self._config.durability == "os"
+        while not self._closing:
+            self._wake.wait(min(TICK_S, interval_s) if lazy else TICK_S)
+            self._wake.clear()
+            if not self._goes_on():  # what stands at our paths now is not ours to seal or remove
+                return
+            if lazy and time.monotonic() - forced >= interval_s:
+                forced = time.monotonic()
+                self._try(self._force)
+            # Each for itself: on a full disk no spare can be made, and retention is what helps.
+            for task in (self._drop_pages, self._seal_full, self._retire, self._clear_away, self._mark_quiet):
+                self._try(task)
+
+    def _run_ahead(self) -> None:
+        while not self._closing:
+            self._wake_ahead.wait(TICK_S)
+            self._wake_ahead.clear()
+            if self._is_in_place():
+                self._try(self._warm)
+                self._try(self._keep_ahead)
+
+    def _try(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except StoreFull as error:
+            self.last_error = str(error)  # the lane that needs the segment reports it to its producers
+        except Exception as error:  # also a bug, or no memory: without this thread nothing would be sealed any more
+            self.last_error = f"background work failed, and is tried again: {str(error) or type(error).__name__}"
+
+    def _warm(self) -> None:
+        for lane in self._lanes:
+            lane.ring.warm_up(lane.tail + WARM_AHEAD_BYTES)
+
+    def _drop_pages(self) -> None:
+        """Where frames go through the page cache, they leave it once they are forced (R24): the ring has them."""
+        for lane in self._lanes:
+            sequence, position = lane.under_way.forced_mark
+            segment = lane.segment
+            if segment is None or segment.direct or segment.sequence != sequence:
+                continue
+            known, dropped = self._dropped.get(lane.index, (0, 0))
+            begin = dropped if known == sequence else 0
+            if position - begin >= DROP_BYTES:
+                segment.drop_pages(begin, position - begin)
+                self._dropped[lane.index] = (sequence, position)
+
+    def stop(self) -> None:
+        """End the threads, whatever is left to do. Again is fine."""
+        self._closing = True
+        self.look()
+        self._thread.join()
+        self._ahead.join()
+
+    def close(self) -> None:
+        """Seal what is full and end. The lanes must have ended."""
+        self.stop()
+        if not self._is_in_place():
+            return
+        with contextlib.suppress(OSError, StoreCorrupt):
+            self._seal_full()
+            self._clear_away()
+            for lane in self._lanes:
+                for path in self._recyclable[lane.index]:
+                    self._disk.remove(path)
+
+    def _mark_quiet(self) -> None:
+        """Have lanes that have gone quiet note that all they acknowledged is durable."""
+        for lane in self._lanes:
+            if lane.wants_mark():
+                self._mark(lane)
+
+    def _seal_full(self) -> None:
+        """Seal what is full, of each lane in order. Raises the first error, when all lanes had their turn."""
+        failed: dict[int, Exception] = {}
+        while True:
+            due = next((entry for entry in list(self._full) if entry[0].index not in failed), None)
+            if due is None:
+                break
+            lane, full = due
+            try:
+                self.seal_now(lane, full)
+            except Exception as error:
+                failed[lane.index] = error
+                continue
+            self._full.remove(due)
+            rows = rows_of(full.table)
+            del due, full
+            let_go(rows)
+        for first in failed.values():
+            raise first
+
+    def seal_now(self, lane: Lane, full: FullSegment) -> None:
+        """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
+        if not lane.view.open or lane.view.open[0].segment is not full.segment:  # before its footer is written
+            raise RuntimeError(f"{full.segment.path} is sealed before an older segment of its lane")
+        if not full.segment.direct:
+            full.segment.drop_pages(0, full.data_end)
+        before: Footer | Ended | None = None
+        if lane.view.sealed:
+            try:
+                before = lane.view.sealed[-1].footer
+            except StoreCorrupt:  # and its segment cannot tell either: that costs no other segment its footer
+                before = Ended(full.table.first_offsets())
+        lane.replace_open(seal(self._disk, full, lane.streams, self._names[lane.index], before))
+
+    def _keep_ahead(self) -> None:
+        """One spare a lane, once its segment is half full. Raises the first error, when all had their turn."""
+        errors: list[Exception] = []
+        for lane in self._lanes:
+            segment, spares = lane.segment, self._spares_of(lane.index)
+            if segment is None or segment.base is None or len(spares):
+                continue
+            if (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
+                try:
+                    spares.keep_ahead()
+                except Exception as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def look(self) -> None:
+        """A lane has got on: look soon whether it needs anything."""
+        self._wake.set()
+        self._wake_ahead.set()
+
+    # -- retention ------------------------------------------------------------------------------------
+
+    def _retire(self) -> None:
+        """Remove sealed segments by age and by bytes, oldest first (by the newest message in each)."""
+        if not self._retires:
+            return
+        if self._config.retention_ms is not None:
+            limit = self._clock_ms() - self._config.retention_ms
+            for lane in self._lanes:
+                while len(lane.view.sealed) > 1 and _newest_ms(lane) < limit:
+                    self._remove_oldest(lane)
+        if self._config.retention_bytes is not None:
+            while self._held_bytes() > self._config.retention_bytes:
+                lanes = [lane for lane in self._lanes if len(lane.view.sealed) > 1]
+                if not lanes:
+                    return
+                self._remove_oldest(min(lanes, key=_newest_ms))
+
+    def _held_bytes(self) -> int:
+        total = 0
+        for lane in self._lanes:
+            total += sum(sealed.record.footer_position + sealed.record.footer_bytes for sealed in lane.view.sealed)
+            total += sum(opened.segment.header.capacity_bytes for opened in lane.view.open)
+        return total
+
+    def _remove_oldest(self, lane: Lane) -> None:
+        oldest = lane.view.sealed[0]
+        segment = oldest.segment
+        retired = segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
+        following = lane.view.sealed[1].segment
+        start = LaneStart(lane.index, self._store_id, following.sequence, following.header.messages_before)
+        segment.removed = True  # from here on it keeps its file open
+        try:
+            segment.open_data()  # for the readers who found it before, and know only its old name
+            write_start(self._disk, lane.folder, start)  # before the file goes: what is missing else is damage
+            self._disk.rename(segment.path, retired)
+        except OSError:
+            segment.removed = False
+            raise
+        lane.forget_oldest()  # not before: a segment that keeps its name is still there at the next opening
+        self.removed_segments += 1
+        try:
+            self._disk.force_folder(lane.folder)
+        except OSError:
+            self._retires = False  # a later removal could reach the device without this one: a gap
+            raise
+        # Its bytes are touched when the last of those readers has let go, not before; and not while Python ends.
+        weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False
+        self._removed(lane)
+
+    def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
+        """Nobody reads a removed segment any more. Runs in whichever thread was the last."""
+        self._retired.append((lane, path, capacity_bytes))
+
+    def _clear_away(self) -> None:
+        """Keep one file a lane for recycling, remove the other retired ones."""
+        while self._retired:
+            lane, path, capacity_bytes = self._retired[0]
+            if not self._recyclable[lane.index] and capacity_bytes >= self._config.segment_bytes:
+                self._recyclable[lane.index].append(path)
+            else:
+                with contextlib.suppress(FileNotFoundError):  # the last time it was the force that failed
+                    self._disk.remove(path)
+                self._disk.force_folder(lane.folder)
+            self._retired.popleft()  # not before: what fails is tried again
+
+
+def gone(path: Path) -> FileNotFoundError:
+    """The error of a store whose files were taken from under it."""
+    what = "moved, replaced or deleted while the store was open"
+    return FileNotFoundError(errno.ENOENT, what, str(path))
+
+
+def _newest_ms(lane: Lane) -> int:
+    """When the newest message of the lane's oldest sealed segment was written; that segment is not the only one.
+
+    Where damage hides it, the oldest segment counts as being as young as the first one that tells. The newest one
+    counts as young in any case: retention by age then leaves them all.
+    """
+    for sealed in lane.view.sealed:
+        with contextlib.suppress(StoreCorrupt):
+            return int(sealed.footer.time_max_ms)
+    return sys.maxsize

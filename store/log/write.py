@@ -1,0 +1,139 @@
+"""What a lane hands around: segments as readers see them, writes on their way to the device, their outcome."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from .batch import requests_within
+from .request import Ticket, cost_bytes
+from ..segment.segment import Segment
+from ..segment.open_table import OpenTable
+
+if TYPE_CHECKING:
+    from ..segment.sealed import SealedSegment
+
+
+class OpenSegment(NamedTuple):
+    """A segment whose index is in memory."""
+
+    segment: Segment
+    table: OpenTable
+
+
+class View(NamedTuple):
+    """What readers see of a lane, replaced as a whole. Both oldest first."""
+
+    sealed: tuple[SealedSegment, ...]
+    open: tuple[OpenSegment, ...]
+
+
+class FullSegment(NamedTuple):
+    """A segment that will take no more frames, with what its footer and seal record need."""
+
+    segment: Segment
+    table: OpenTable
+    data_end: int
+    chain: int
+
+
+# Entries that readers see from now on, of one frame: the table, the first one, and the one behind the last.
+Shown = tuple[OpenTable, int, int]
+
+
+class Counters:
+    """What a lane did; plain numbers, read without a lock."""
+
+    def __init__(self) -> None:
+        self.written_bytes = 0
+        self.forces = 0
+        self.writes = 0
+        self.frames = 0
+        self.messages = 0
+        self.payload_bytes = 0
+        self.padding_bytes = 0
+        self.held_requests = 0
+
+
+class Write:
+    """One write of whole blocks, and one force. `low` and `high` are lane positions.
+
+    `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
+    `looks`: afterwards it is looked whether the segment's file is still where it was; else what is forced is lost.
+    """
+
+    def __init__(
+        self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool, earlier: bool,
+        looks: bool = False,
+    ) -> None:  # fmt: skip
+        self.segment = segment
+        self.low = low
+        self.high = high
+        self.force = force
+        self.earlier = earlier
+        self.looks = looks
+        self.done = False
+        self.full: FullSegment | None = None
+        self._parts = parts
+
+    def perform(self) -> None:
+        """Write and force. Raises OSError; then nothing may be taken for durable any more."""
+        assert self.segment.base is not None
+        log = self.segment.log
+        if self.high > self.low:
+            log.write(self._parts, self.low - self.segment.base, force=self.force and not self.earlier)
+        if self.force and (self.earlier or self.high == self.low):
+            log.force()
+        if self.looks and not log.is_in_place():
+            raise FileNotFoundError(
+                errno.ENOENT, "moved, replaced or deleted while the store was open", str(self.segment.path)
+            )
+        self._parts = []
+
+
+class Done(NamedTuple):
+    """What a completed write answered, what readers see by it, how many writes are thereby accounted for in log
+    order, and the segments that were filled."""
+
+    requests: int
+    cost_bytes: int
+    shown: list[Shown]
+    writes: int
+    full: list[FullSegment]
+
+
+class Pending(NamedTuple):
+    """A frame that is not wholly durable. Positions are lane positions; `ends` one a message.
+
+    `payload`: where the first payload begins; None if the requests are not one plain message each.
+    """
+
+    requests: Sequence[Ticket]
+    ends: list[int]
+    end: int
+    first_entry: int
+    table: OpenTable
+    cost_bytes: int
+    payload: int | None
+
+    def split(self, whole: int) -> tuple[Sequence[Ticket], int, Pending]:
+        """The requests within the first `whole` messages, what they cost, and the frame without them.
+
+        A group stays whole: its first messages may be visible before it is answered.
+        """
+        if self.payload is not None:
+            requests, messages, cost = self.requests[:whole], whole, self.ends[whole - 1] - self.payload
+        else:
+            requests = self.requests[: requests_within(self.requests, whole)]
+            messages, cost = sum([request.count for request in requests]), sum(map(cost_bytes, requests))
+        rest = Pending(
+            self.requests[len(requests) :],
+            self.ends[messages:],
+            self.end,
+            self.first_entry + messages,
+            self.table,
+            self.cost_bytes - cost,
+            None if self.payload is None else self.ends[whole - 1],
+        )
+        return requests, cost, rest

@@ -1,0 +1,1 @@
+"""Reading: finding, fetching, scanning, waiting, and feeding the message cache."""

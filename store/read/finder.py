@@ -1,0 +1,176 @@
+"""Finding messages by stream and offset, over open tables and footers alike; nothing is fetched here."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from ..errors import OffsetOutOfRange, StoreCorrupt
+from ..log.lane import Lane
+from ..segment.remade import offsets_behind
+from ..segment.run import Run
+from ..log.streams import Stream
+from ..log.write import OpenSegment, View
+
+RUN_MESSAGES = 16384  # a longer run is cut: its places are lists
+
+
+class Finder:
+    """Looks into the views of lanes. Has no state; any number of threads may use it.
+
+    A footer that is damaged, and cannot be made again of its frames, costs what only it can tell: StoreCorrupt is
+    raised for messages that it may have, and for nothing else.
+    """
+
+    def bounds(self, stream: Stream) -> tuple[int, int]:
+        """(first, next): the offsets that can be read are first .. next - 1. Never raises for damage.
+
+        The messages of an oldest segment whose index is lost are not counted: `first` is the first one behind them.
+        """
+        view, number = stream.lane.view, stream.number
+        if number < 0:
+            return 0, 0
+        first = next_offset = None
+        if view.sealed:
+            try:
+                first = view.sealed[0].first_offset(number)
+                begin, count = view.sealed[-1].first_of(number)
+                next_offset = begin + count
+            except StoreCorrupt:
+                first = first_offset(stream.lane, view, number)
+                next_offset = _next_sealed(stream.lane, view, number)
+        for opened in view.open:
+            row = opened.table.row(number)
+            if row is not None:
+                first = row[0] if first is None else first
+                next_offset = row[0] + len(row[1])
+        return first or 0, next_offset or 0
+
+    def runs(self, stream: Stream, offset: int, limit: int) -> Iterator[Run]:
+        """Up to `limit` messages from `offset` on, as of now.
+
+        Raises OffsetOutOfRange below the first, StoreCorrupt at the first message that damage keeps from being found.
+        """
+        view, number = stream.lane.view, stream.number
+        if number < 0 or limit <= 0:
+            return iter(())
+        at = len(view.open)
+        while at:  # the newest first: most reads are of what was just written
+            at -= 1
+            row = view.open[at].table.row(number)
+            if row is not None and row[0] <= offset:
+                return _open_runs(view.open[at:], number, offset, limit)
+        if offset < first_offset(stream.lane, view, number):
+            if view.sealed:
+                _ = view.sealed[0].index  # raises if it is damaged: it may have had this message
+            raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
+        return _all_runs(stream, view, offset, limit)
+
+
+def first_offset(lane: Lane, view: View, number: int) -> int:
+    """The first offset of a stream that can be found in a view, 0 if none."""
+    if not view.sealed:
+        return _first_open(view, number)
+    try:
+        return view.sealed[0].first_offset(number)
+    except StoreCorrupt:
+        return _first_behind(lane, view, 1, number)
+
+
+def _first_behind(lane: Lane, view: View, at: int, number: int) -> int:
+    """The same of the sealed segments from the index `at` on and the open ones; the next offset if they have none."""
+    for segment in view.sealed[at:]:
+        with suppress(StoreCorrupt):
+            return segment.first_offset(number)
+    first = offsets_behind(lane, view)
+    return int(first[number]) if number < len(first) else 0
+
+
+def _next_sealed(lane: Lane, view: View, number: int) -> int:
+    """Where a stream goes on behind the sealed segments, of which there is one."""
+    try:
+        begin, count = view.sealed[-1].first_of(number)
+    except StoreCorrupt:
+        return _first_behind(lane, view, len(view.sealed), number)
+    return begin + count
+
+
+def _first_open(view: View, number: int) -> int:
+    """The stream's first offset in the open segments, 0 if none has messages of it."""
+    for opened in view.open:
+        row = opened.table.row(number)
+        if row is not None:
+            return row[0]
+    return 0
+
+
+def _open_runs(opened: Iterable[OpenSegment], number: int, offset: int, limit: int) -> Iterator[Run]:
+    for segment, table in opened:
+        while limit > 0:
+            asked = min(limit, RUN_MESSAGES)
+            entries = table.find(number, offset, asked)
+            count = len(entries)
+            if count:
+                yield Run(segment, table, range(offset, offset + count), entries, table.places(entries))
+                offset, limit = offset + count, limit - count
+            if count < asked:
+                break
+
+
+def _all_runs(stream: Stream, view: View, offset: int, limit: int) -> Iterator[Run]:
+    """Of the sealed segments, and then of the open ones."""
+    number, lane, sealed = stream.number, stream.lane, view.sealed
+    index = _last_from(lane, view, number, offset)
+    while 0 <= index < len(sealed) and limit > 0:
+        segment = sealed[index]
+        try:
+            first, count = segment.first_of(number)
+        except StoreCorrupt:
+            if offset < _first_behind(lane, view, index + 1, number):
+                raise  # only this footer knew whether it has the message
+            index += 1
+            continue
+        end = first + count
+        if offset < end and count:
+            offset = max(offset, first)  # a repair may have left a gap before this segment
+            asked = min(limit, RUN_MESSAGES, end - offset)
+            run = segment.run(lane.ring, number, offset, asked)
+            offset += asked
+            if run.entries:
+                yield run
+                limit -= len(run.entries)
+            if offset == end:
+                index += 1
+        elif count or index + 1 == len(sealed):
+            index += 1
+        else:  # of many segments that have nothing of this stream
+            index = max(index + 1, _last_from(lane, view, number, offset))
+    if limit > 0:
+        # A repair may have left a gap behind the sealed ones. Between open ones there is none: what looks like
+        # one is not durable yet.
+        yield from _open_runs(view.open, number, max(offset, _first_open(view, number)), limit)
+
+
+def _last_from(lane: Lane, view: View, number: int, offset: int) -> int:
+    """Index of the last sealed segment whose first offset of the stream is at most `offset`; -1 if there is none.
+
+    A segment without messages of the stream has the first offset of the one that follows it, and one that does
+    not know the stream yet says 0: so this is the one that holds the offset, if any does. One whose index is lost
+    counts as one without messages: then the answer is in front of it.
+    """
+    sealed = view.sealed
+    try:
+        return bisect_right(sealed, offset, key=lambda segment: segment.first_offset(number)) - 1
+    except StoreCorrupt:
+        firsts = [_first_behind(lane, view, at, number) for at in range(len(sealed))]
+        return max(bisect_right(firsts, offset) - 1, 0)
+
+
+def can_be_read(lane: Lane, view: View, number: int, offset: int) -> bool:
+    """Whether a stream's first offset is at most `offset`; sealed segments are only asked if they must be."""
+    for opened in reversed(view.open):
+        row = opened.table.row(number)
+        if row is not None and row[0] <= offset:
+            return True
+    return offset >= first_offset(lane, view, number)

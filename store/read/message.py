@@ -1,0 +1,128 @@
+"""What reading gives: single messages, and batches in columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreError
+from ..log.request import Extras
+
+
+class Message(NamedTuple):
+    """One durable message. Times are ms since the epoch; `timestamp_ms` is when it was put into the log."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    data: bytes
+    timestamp_ms: int
+    deliver_at_ms: int | None
+    key: bytes | None
+    properties: Mapping[str, str] | None
+
+
+class MessageBatch:
+    """n messages as columns over one buffer.
+
+    Attributes:
+        buffer: the bytes that the positions point into.
+        positions, lengths: int64 (n): payload i is buffer[positions[i] : positions[i] + lengths[i]].
+        offsets: int64 (n), each message's offset in its queue.
+        times_ms: int64 (n), when it was put into the log.
+        stream_index: uint32 (n), index into `stream_names`.
+        stream_names: (topic, queue id) of each stream that may occur. `topics` and `queue_ids` have those that do,
+            one a message.
+        extras: delivery time, key and properties (as JSON bytes) of each message, or None if none has any.
+    """
+
+    __slots__ = (
+        "buffer", "extras", "lengths", "offsets", "positions", "stream_index", "stream_names", "times_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        positions: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+        times_ms: npt.NDArray[np.int64],
+        stream_index: npt.NDArray[np.uint32],
+        stream_names: Sequence[tuple[str, int]],
+        extras: Sequence[Extras] | None = None,
+    ) -> None:
+        self.buffer = buffer
+        self.positions = positions
+        self.lengths = lengths
+        self.offsets = offsets
+        self.times_ms = times_ms
+        self.stream_index = stream_index
+        self.stream_names = stream_names
+        self.extras = extras
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __repr__(self) -> str:
+        return f"<MessageBatch of {len(self)} messages, {int(self.lengths.sum())} bytes>"
+
+    @property
+    def topics(self) -> list[str]:
+        """(n) each message's topic. Made anew at each call."""
+        names = self.stream_names
+        return [names[index][0] for index in self.stream_index.tolist()]
+
+    @property
+    def queue_ids(self) -> npt.NDArray[np.int32]:
+        """int32 (n), each message's queue id. Made anew at each call."""
+        names = self.stream_names
+        return np.array([names[index][1] for index in self.stream_index.tolist()], np.int32)
+
+    def payload(self, index: int) -> memoryview:
+        """A message's bytes, without a copy."""
+        begin = int(self.positions[index])
+        return self.buffer[begin : begin + int(self.lengths[index])]
+
+    def payloads(self) -> list[memoryview]:
+        """All messages' bytes, without copies."""
+        begins = self.positions.tolist()
+        ends = (self.positions + self.lengths).tolist()
+        buffer = self.buffer
+        return [buffer[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+    def topic(self, index: int) -> str:
+        """A message's topic."""
+        return self.stream_names[int(self.stream_index[index])][0]
+
+    def queue_id(self, index: int) -> int:
+        """A message's queue id."""
+        return self.stream_names[int(self.stream_index[index])][1]
+
+    def message(self, index: int) -> Message:
+        """One message as an object, with its own copy of the bytes."""
+        extra = self.extras[index] if self.extras is not None else None
+        return make_message(
+            *self.stream_names[int(self.stream_index[index])],
+            int(self.offsets[index]), bytes(self.payload(index)), int(self.times_ms[index]), extra,
+        )  # fmt: skip
+
+    def messages(self) -> list[Message]:
+        """All of them as objects: for convenience. Who wants speed takes the columns."""
+        return [self.message(index) for index in range(len(self))]
+
+
+def make_message(
+    topic: str, queue_id: int, offset: int, data: bytes, time_ms: int, extra: Extras | None
+) -> Message:
+    """A Message from its parts. Raises StoreError if its properties are none that `append` takes."""
+    if extra is None:
+        return Message(topic, queue_id, offset, data, time_ms, None, None, None)
+    try:
+        properties = json.loads(extra.properties) if extra.properties is not None else None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"the properties of {topic!r}/{queue_id} at offset {offset} cannot be decoded") from error
+    return Message(topic, queue_id, offset, data, time_ms, extra.due_ms, extra.key, properties)

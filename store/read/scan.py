@@ -1,0 +1,210 @@
+"""Reading the whole store in log order, a batch a frame."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreCorrupt
+from ..format.footer import Footer
+from ..format.layout import (
+    FRAME_HEADER_BYTES,
+    HAS_EXTRAS,
+    HAS_PAYLOAD_CHECKSUM,
+    LOST_ENTRY,
+    checksum64,
+    read_frame_header,
+)
+from ..format.frame import Frame, decode_at
+from ..log.lane import Lane
+from .message import MessageBatch
+from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
+from ..segment.sealed import SealedSegment
+from ..segment.segment import Segment
+from ..log.write import OpenSegment
+
+NO_OFFSET = -1
+
+
+class LaneSnapshot:
+    """What is durable in a lane at one moment: a prefix of its log.
+
+    Segments are held until the scan has passed them. So retention takes nothing away from a scan: what it removes
+    meanwhile keeps its file until then.
+    """
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        view = lane.view
+        # The newest first: a message of a segment is durable after all of the segments before, so where one is seen
+        # of a segment, all of those before it are seen as well.
+        opened = [(one, one.table.visible) for one in reversed(view.open)]
+        self._sources: deque[_Source] = deque([*((one, 0) for one in view.sealed), *reversed(opened)])
+
+    def batches(self) -> Iterator[MessageBatch]:
+        """The messages in log order, a batch a frame. Raises StoreCorrupt. Only once."""
+        sources = self._sources
+        if not sources:
+            return
+        names = _names(self._lane)
+        buffers = ChunkBuffers()
+        ahead: _Part | None = _Part(*sources.popleft(), buffers)
+        try:
+            while ahead is not None:
+                part, ahead = ahead, None
+                try:
+                    if sources:
+                        ahead = _Part(*sources.popleft(), buffers)  # begun now: the device does not wait at the border
+                    names = names if len(names) == len(self._lane.streams) else _names(self._lane)
+                    yield from part.batches(names)
+                finally:
+                    part.close()
+        finally:
+            if ahead is not None:
+                ahead.close()
+
+
+def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
+    """All durable messages of a lane, as of the call, in log order. Raises StoreCorrupt."""
+    return LaneSnapshot(lane).batches()
+
+
+_Source = tuple[SealedSegment | OpenSegment, int]
+
+
+class _Part:
+    """A segment that is being read from front to back; of an open one, the first `visible` messages.
+
+    What is durable of an open one was noted before its file is read: what is written meanwhile may be missing
+    in a chunk that was read too early.
+    """
+
+    def __init__(self, source: SealedSegment | OpenSegment, visible: int, buffers: ChunkBuffers) -> None:
+        self._source = source
+        self._segment = source.segment
+        self._visible = visible
+        self._file = source.segment.open_sequential()
+        self._reader = ChunkReader(self._file, self._file.size(), buffers)
+        self._reader.begin()
+
+    def batches(self, names: list[tuple[str, int]]) -> Iterator[MessageBatch]:
+        """A batch a frame. Raises StoreCorrupt."""
+        source = self._source
+        if isinstance(source, SealedSegment):
+            footer = _checked_footer(source)
+            positions, entries = footer.frame_position.tolist(), footer.frame_entry.tolist()
+            offsets = _sealed_offsets(source, footer)
+        else:
+            positions, entries = source.table.frame_position.tolist(), source.table.frame_entry.tolist()
+            offsets = _open_offsets(source, self._visible)
+        done = 0
+        for position, first in zip(positions, entries, strict=False):
+            if isinstance(source, OpenSegment) and first >= len(offsets):
+                return
+            frame = _frame_at(self._reader, self._segment, position)
+            if frame.header.first_entry != first or not _are_lost(offsets[done:first]):
+                raise StoreCorrupt("the table of frames does not agree with the frames", self._segment.path, position)
+            done = first + frame.header.count
+            part = offsets[first:done]  # fewer than the frame has, where recovery has cut a torn one
+            if len(part):
+                yield _batch(self._reader, self._segment, frame, part, names)
+        if not _are_lost(offsets[done:]):
+            raise StoreCorrupt("the table of frames does not name all frames", self._segment.path, 0)
+
+    def close(self) -> None:
+        """End reading."""
+        self._reader.close()
+        self._file.close()
+
+
+def _names(lane: Lane) -> list[tuple[str, int]]:
+    return [(stream.topic, stream.queue_id) for stream in list(lane.streams)]
+
+
+def _checked_footer(sealed: SealedSegment) -> Footer:
+    """A segment's footer, of which all is checked, or what is made of the frames instead. Raises StoreCorrupt."""
+    index = sealed.index
+    if not index.is_remade:
+        try:
+            index.footer.check_entries()
+        except StoreCorrupt as error:
+            sealed.distrust(error.what)
+            index = sealed.index
+    if index.is_remade and (index.footer.entries == LOST_ENTRY).any():
+        raise sealed.damaged()  # only the damaged footer knows whether a repair gave these messages up
+    return index.footer
+
+
+def _sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int64]:
+    """Offset in its queue of each entry of the segment, NO_OFFSET for lost ones."""
+    offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
+    starts = footer.start.astype(np.int64)
+    values = np.repeat(footer.first - starts[:-1], np.diff(starts)) + np.arange(len(footer.entries))
+    kept = footer.entries != LOST_ENTRY
+    offsets[footer.entries[kept]] = values[kept]
+    return offsets
+
+
+def _are_lost(offsets: npt.NDArray[np.int64]) -> bool:
+    """Nothing is passed over but what a repair gave up."""
+    return not len(offsets) or bool((offsets == NO_OFFSET).all())
+
+
+def _open_offsets(opened: OpenSegment, visible: int) -> npt.NDArray[np.int64]:
+    """The same of an open segment's first `visible` entries."""
+    offsets = np.full(visible, NO_OFFSET, np.int64)
+    for first, row in opened.table.all_rows():
+        entries = np.frombuffer(row[:], np.uint32)
+        shown = entries < visible
+        offsets[entries[shown]] = first + np.flatnonzero(shown)
+    return offsets
+
+
+def _frame_at(reader: ChunkReader, segment: Segment, position: int) -> Frame:
+    header = read_frame_header(reader.view(position, FRAME_HEADER_BYTES), 0)
+    frame = None
+    if header is not None and (header.sequence, header.position) == (segment.sequence, position):
+        frame = decode_at(reader.view(position, header.header_bytes), 0)
+    if frame is None:
+        raise StoreCorrupt("a frame's header is damaged", segment.path, position)
+    return frame
+
+
+def _batch(
+    reader: ChunkReader,
+    segment: Segment,
+    frame: Frame,
+    offsets: npt.NDArray[np.int64],
+    names: list[tuple[str, int]],
+) -> MessageBatch:
+    """The frame's messages that `offsets` covers, lost ones left out, each with its checksum verified."""
+    header = frame.header
+    payload = reader.view(frame.payload_start, header.payload_bytes)
+    count = len(offsets)
+    kept = offsets != NO_OFFSET
+    whole = (
+        count == header.count
+        and header.flags & HAS_PAYLOAD_CHECKSUM
+        and len(payload) == header.payload_bytes
+        and checksum64(payload) == header.payload_checksum
+    )
+    if not whole:
+        bad = np.flatnonzero(kept & ~good_messages(frame, payload)[:count])
+        if len(bad):
+            at = int(frame.starts()[bad[0]])
+            raise StoreCorrupt("a message's bytes do not match their checksum", segment.path, at)
+    lengths = frame.lengths[:count].astype(np.int64)
+    positions = lengths.cumsum() - lengths
+    times = np.full(count, header.time_ms, np.int64)
+    numbers = frame.numbers[:count]
+    if int(numbers.max()) >= len(names):
+        raise StoreCorrupt("a frame's stream was never defined", segment.path, header.position)
+    extras = frame.extras()[:count] if header.flags & HAS_EXTRAS else None
+    if not kept.all():
+        positions, lengths, offsets = positions[kept], lengths[kept], offsets[kept]
+        times, numbers = times[kept], numbers[kept]
+        extras = [extra for extra, keep in zip(extras, kept, strict=True) if keep] if extras else None
+    return MessageBatch(payload, positions, lengths, offsets, times, numbers, names, extras)

@@ -1,0 +1,332 @@
+"""A lane's files as a crash left them: which segments are in use, which are spares, and what is missing.
+
+A file whose first block is not its own header is a spare, unless something says that it held durable frames:
+then its header is damaged. Whether anything was durable beyond a place is told by seal records and by the
+marks in frames; that question, `vouched`, is what every decision about damage comes down to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..device.disk import Disk
+from ..segment.evidence import (
+    SEGMENT_IS_MISSING,
+    START_IS_LOST,
+    Mark,
+    first_number,
+    is_durable_beyond,
+    is_lost,
+    is_unlinked,
+    mark_of,
+    missing_numbers,
+)
+from ..format.layout import (
+    BLOCK_BYTES,
+    CLOSED,
+    DATA_START,
+    REBUILT_MS,
+    RETIRED_PREFIX,
+    START_FILE,
+    UNKNOWN,
+    UNLINKED,
+    FrameHeader,
+    LaneStart,
+    SealRecord,
+    SegmentHeader,
+    segment_name,
+)
+from ..device.lane_start import read_start, write_start
+from .repair import Repair
+from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
+from ..segment.segment import Segment
+
+_SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
+
+
+class UsedFile(NamedTuple):
+    """A segment in use, by its first two blocks. `record` is None while it is open."""
+
+    sequence: int
+    path: Path
+    header: SegmentHeader
+    record: SealRecord | None
+
+
+class LaneFiles:
+    """The segment files of one lane.
+
+    A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: somebody has put it there.
+
+    `start` is where the log begins. `spares` are the (sequence, bytes) of pre-written files behind the last one in
+    use; they follow each other without a gap.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, lane: int, store_id: bytes, repair: Repair) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._lane = lane
+        self._store_id = store_id
+        self._repair = repair
+        self.start = LaneStart(lane, store_id)
+        self._first_spare: int | None = None
+        self._mark: Mark = (0, 0)  # the highest in frames of files without a header
+        self._ends_at: int | None = None  # the log ends before this segment
+        self._unfit: list[Path] = []  # files behind the log that cannot be spares
+        self._begun: set[int] = set()  # files without a header that hold frames of their own sequence all the same
+        self.foreign: list[int] = []  # numbers of files that are another segment's
+        self.spares: list[tuple[int, int]] = []
+
+    def in_use(self) -> list[UsedFile]:
+        """The segments in use, in order; spares are noted. Raises StoreCorrupt if one is missing."""
+        used: list[UsedFile] = []
+        unknown: list[tuple[int, Path]] = []
+        for sequence, path in self._begin(self._listed()):
+            if self._repair.allowed:
+                self._repair.make_readable(path)
+            header, record = self._read_blocks(sequence, path)
+            if header is None:
+                unknown.append((sequence, path))
+            elif header.stands_wrongly(self._lane, self._store_id, sequence, self.start.sequence):
+                self._repair.on_damage("the file is another segment's", path, 0)
+                self.foreign.append(sequence)
+            elif header.sequence == sequence:
+                used.append(UsedFile(sequence, path, header, record))
+            else:
+                unknown.append((sequence, path))
+        last = used[-1].sequence if used else 0
+        unused: list[tuple[int, Path]] = []
+        looked = [one for one in unknown if one[0] < last or not _is_closed(used)]
+        recorded = [sequence for sequence, path in looked if self._look_into(sequence, path)]
+        for sequence, path in unknown:
+            later = [file for file in used if file.sequence > sequence]
+            if not later and _is_closed(used):
+                unused.append((sequence, path))
+            elif sequence in recorded or self.vouched(later, (sequence, 0)):
+                self._repair.on_damage("a segment's header is damaged", path, 0)
+                used.append(self._rebuild_header(sequence, path))
+                used.sort(key=lambda file: file.sequence)
+                last = used[-1].sequence
+            elif sequence < last:
+                # Its first write, and so its header, was lost in a crash: nothing after it was acknowledged.
+                self._ends_at = sequence
+                used = [file for file in used if file.sequence < sequence]
+                break
+            else:
+                unused.append((sequence, path))
+        unused = [(sequence, path) for sequence, path in unused if sequence > max(self.foreign, default=0)]
+        self._first_spare = unused[0][0] if unused else None
+        self._check_gaps([file.sequence for file in used], [sequence for sequence, _ in unused])
+        self._keep_spares(unused)
+        return used
+
+    def _begin(self, listed: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
+        """Learn from START where the log begins; the files from there on. Those that retention gave up are removed."""
+        numbers, path = [sequence for sequence, _ in listed], self._folder / START_FILE
+        found = read_start(self._disk, self._folder, self._lane, self._store_id)
+        if is_lost(found, numbers):
+            self._repair.on_damage(START_IS_LOST, path, 0)
+            if START_FILE in self._disk.list(self._folder):
+                self._repair.set_aside(path, 0, DATA_START, None)
+            else:
+                self._repair.note_missing(path, None)
+        first = first_number(found, numbers)
+        self.start = found.start or LaneStart(self._lane, self._store_id, first, 0 if first == 1 else UNKNOWN)
+        if not found.is_whole:
+            write_start(self._disk, self._folder, self.start)
+        self._remove([path for sequence, path in listed if sequence < first])
+        return [(sequence, path) for sequence, path in listed if sequence >= first]
+
+    def _listed(self) -> list[tuple[int, Path]]:
+        """(sequence, path) of the segment files; files that retention had retired are removed."""
+        files = []
+        for name in self._disk.list(self._folder):
+            if _SEGMENT_FILE.fullmatch(name):
+                files.append((int(name[:12]), self._folder / name))
+            elif name.startswith(RETIRED_PREFIX):
+                self._disk.remove(self._folder / name)
+        return files
+
+    def _read_blocks(self, sequence: int, path: Path) -> tuple[SegmentHeader | None, SealRecord | None]:
+        """The header in a file, and the seal record if it is this segment's."""
+        file = self._disk.open(path)
+        try:
+            head = file.read(0, DATA_START)
+        finally:
+            file.close()
+        record = SealRecord.unpack(head[BLOCK_BYTES:])
+        header = SegmentHeader.unpack(head[:BLOCK_BYTES])
+        return header, record if record is not None and record.sequence == sequence else None
+
+    @property
+    def ends_before(self) -> int:
+        """The first number behind the segments that are or were in use, as far as the files tell."""
+        first = self.start.sequence
+        known = self._first_spare or max(self.foreign, default=0) + 1
+        return max(known, first + (first > 1))  # retention leaves the newest sealed segment
+
+    def _check_gaps(self, used: list[int], unused: list[int]) -> None:
+        for missing in missing_numbers(self.start.sequence, used, unused):
+            self._repair.on_damage(SEGMENT_IS_MISSING, self._folder / segment_name(missing.start), 0)
+
+    # -- what was durable -----------------------------------------------------------------------------
+
+    def vouched(self, files: Sequence[UsedFile], place: Mark) -> bool:
+        """Does anything say that the lane was durable beyond `place`?
+
+        A seal record or a frame of these segments, or a frame in any file without a header.
+        """
+        frames = (frame for file in files for frame in self._frames(file))
+        return self._mark > place or is_durable_beyond(place, [file.record for file in files], frames)
+
+    def _look_into(self, sequence: int, path: Path) -> bool:
+        """Note what the frames say in a file whose header is not its own. True if it has a seal record of its own."""
+        file = open_sequential(self._disk, path)
+        reader = ChunkReader(file, file.size())
+        try:
+            record = SealRecord.unpack(bytes(reader.view(BLOCK_BYTES, BLOCK_BYTES)))
+            frames = FrameScanner(reader, self._lane, sequence, 0, 0).find_later(0, reader.size_bytes)
+        finally:
+            reader.close()
+            file.close()
+        if frames:
+            self._begun.add(sequence)
+        self._mark = max([self._mark, *map(mark_of, frames)])
+        return record is not None and record.sequence == sequence
+
+    def _frames(self, file: UsedFile) -> list[FrameHeader]:
+        """The headers of all frames of a segment, on the chain or not."""
+        data = open_sequential(self._disk, file.path)
+        reader = ChunkReader(data, data.size())
+        try:
+            scanner = FrameScanner(reader, self._lane, file.sequence, DATA_START, 0)
+            return scanner.find_later(DATA_START, reader.size_bytes)
+        finally:
+            reader.close()
+            data.close()
+
+    # -- changing files -------------------------------------------------------------------------------
+
+    def _keep_spares(self, unused: list[tuple[int, Path]]) -> None:
+        """Keep what can be used; from the first one on that cannot be, none is: there may be no gap."""
+        for index, (sequence, path) in enumerate(unused):
+            if not self._keep_spare(sequence, path):
+                self._unfit = [path for _, path in unused[index:]]
+                return
+
+    def _keep_spare(self, sequence: int, path: Path) -> bool:
+        file = self._disk.open(path)
+        size = file.size() & -BLOCK_BYTES
+        file.close()
+        contiguous = not self.spares or sequence == self.spares[-1][0] + 1
+        # Frames of a lost first write would fit behind a new header that happens to be the same: if the clock stands.
+        kept = size >= DATA_START + BLOCK_BYTES and contiguous and sequence not in self._begun
+        if kept:
+            self.spares.append((sequence, size))
+        return kept
+
+    def settle(self) -> None:
+        """Remove what the log does not have. Not earlier: its frames tell how far segments before it were durable."""
+        if self._ends_at is not None:
+            self.discard(self._ends_at)
+        there = self._disk.list(self._folder)
+        self._remove([path for path in self._unfit if path.name in there])
+
+    def discard(self, first: int) -> None:
+        """Remove the files from a sequence on: nothing in them was acknowledged."""
+        self.spares.clear()
+        self._first_spare = None
+        self._remove([path for sequence, path in self._listed() if sequence >= first])
+
+    def _remove(self, paths: list[Path]) -> None:
+        """Remove the last files of the lane, the last one first: a crash in between must leave no hole."""
+        for path in reversed(paths):
+            self._disk.remove(path)
+            self._disk.force_folder(self._folder)
+
+    def _rebuild_header(self, sequence: int, path: Path) -> UsedFile:
+        """Put a new header before the frames of a segment; the old one is set aside."""
+        self._repair.set_aside(path, 0, BLOCK_BYTES, 0)
+        if sequence == 1:
+            return self._write_header(sequence, path, 0, 0, 0)
+        return self._write_header(sequence, path, UNLINKED, UNKNOWN, 0)
+
+    def linked(self, file: UsedFile, chain: int, messages: int, streams: int) -> UsedFile:
+        """The file; a header that a repair wrote anew is completed, now that all before the segment is known."""
+        if not (self._repair.allowed and is_unlinked(file.header)):
+            return file
+        return self._write_header(file.sequence, file.path, chain, messages, streams)
+
+    def _write_header(self, sequence: int, path: Path, previous_chain: int, messages: int, streams: int) -> UsedFile:
+        file = self._disk.open(path)
+        try:
+            header = self._header(sequence, file.size() & -BLOCK_BYTES, previous_chain, messages, streams)
+            file.write([header.pack()], 0)
+            file.force()
+        finally:
+            file.close()
+        found, record = self._read_blocks(sequence, path)
+        assert found == header
+        return UsedFile(sequence, path, header, record)
+
+    def _header(self, sequence: int, capacity: int, chain: int, messages: int, streams: int) -> SegmentHeader:
+        return SegmentHeader(
+            self._lane, self._store_id, sequence, capacity, REBUILT_MS, chain, messages, streams
+        )  # fmt: skip
+
+    def make_empty(self, sequence: int, previous_chain: int, messages: int, streams: int, lost: int | None) -> Segment:
+        """Put an empty segment in the place of a lost one, and note the loss. It is not sealed yet."""
+        header = self._header(sequence, DATA_START, previous_chain, messages, streams)
+        segment = Segment(self._disk, self._folder, header, direct=False)
+        self.note_lost(sequence, lost)
+        self.spares = [spare for spare in self.spares if spare[0] > sequence]
+        self._unfit = [path for path in self._unfit if path != segment.path]
+        file = self._disk.open(segment.path, create=True)
+        try:
+            if file.size():
+                file.truncate(0)
+                file.force()  # before there is a header: what stood there must not come to be its frames
+            file.write([header.pack(), bytes(BLOCK_BYTES)], 0)
+            file.force()
+        finally:
+            file.close()
+        self._disk.force_folder(self._folder)
+        return segment
+
+    def note_lost(self, sequence: int, lost: int | None) -> None:
+        """Note that a segment is gone; what stands under its name is set aside."""
+        path = self._folder / segment_name(sequence)
+        if path.name in self._disk.list(self._folder):
+            size = self._disk_size(path)
+            self._repair.set_aside(path, 0, size, lost)
+        else:
+            self._repair.note_missing(path, lost)
+
+    def _disk_size(self, path: Path) -> int:
+        file = self._disk.open(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def move_start(self, first: UsedFile, lost: int | None) -> None:
+        """The log begins with this segment: those before it are lost. The first one's loss tells of all."""
+        missing = range(self.start.sequence, first.sequence)
+        for number in missing:
+            self.note_lost(number, lost if number == missing.start or lost is None else 0)
+        self.start = self.start._replace(sequence=first.sequence, messages_before=first.header.messages_before)
+        write_start(self._disk, self._folder, self.start)
+        self._remove([path for sequence, path in self._listed() if sequence < first.sequence])
+
+
+def _is_closed(used: Sequence[UsedFile]) -> bool:
+    """Does the log end in a segment that was cleanly closed?
+
+    Then nothing was begun behind it: who goes on with the segment takes the record back first.
+    """
+    record = used[-1].record if used else None
+    return record is not None and record.state == CLOSED
+

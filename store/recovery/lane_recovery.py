@@ -1,0 +1,370 @@
+"""Recovery of a lane (R10): footers where there are any, a scan of the rest, and nothing silent but what
+nobody acknowledged.
+
+A scan follows the chain of frames. Where it breaks, the log either ends (a torn tail) or is damaged. It is
+damaged if anything later - a frame behind the break, a clean close, a footer - says that the lane was
+durable beyond the break; then `StoreCorrupt` names the place. Otherwise the rest was never acknowledged.
+
+What was recovered is sealed at once, so recovering again changes nothing, and later appends never mix with
+the remains of a crash. Only a small segment that was cleanly closed is gone on with.
+
+This module walks over a lane's segments and decides for each. `segment_files` has the files, `segment_scan`
+the frames of one segment, `lane_streams` the streams, `rebuild` the footers made anew, `repair` the damage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..device.disk import Disk
+from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
+from ..format.footer import FooterData
+from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, LOST_ENTRY, SEALED, align_up, segment_name
+from .lane_streams import FooterNames, LaneStreams
+from .neighbours import ends_ahead
+from .placement import ANY, Bounds
+from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, open_table
+from .repair import Loss, Repair, is_healthy, whole_footer
+from ..segment.scanner import ChunkReader, FrameScanner
+from ..segment.sealed import SealedSegment, write_footer
+from ..segment.segment import Segment
+from .lane_files import LaneFiles, UsedFile
+from .segment_scan import SegmentScan
+from .tally import Tally
+from ..log.write import OpenSegment
+
+
+@dataclass
+class Found:
+    """What recovery found in a lane."""
+
+    sealed: list[SealedSegment] = field(default_factory=list)
+    resumable: tuple[OpenSegment, int, int] | None = None  # with its data end and chain
+    streams: list[tuple[str, int]] = field(default_factory=list)  # by number
+    next_offsets: list[int] = field(default_factory=list)  # by number
+    segments: list[tuple[int, int]] = field(default_factory=list)  # (sequence, capacity) of those in use
+    spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
+    last_chain: int = 0
+    messages: int = 0  # of the log, lost ones included, or UNKNOWN
+    scanned_bytes: int = 0
+    scan_ms: float = 0.0
+    losses: list[Loss] = field(default_factory=list)
+
+
+class LaneRecovery:
+    """Recovers one lane's folder. `run` raises StoreCorrupt unless `repair` is given."""
+
+    def __init__(
+        self, disk: Disk, folder: Path, lane: int, store_id: bytes, quarantine: Path, *, repair: bool, direct: bool
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._direct = direct
+        self._repair = Repair(disk, quarantine, lane, allowed=repair)
+        self._files = LaneFiles(disk, folder, lane, store_id, self._repair)
+        self._streams = LaneStreams(lane, self._repair)
+        self._passed: SealedSegment | None = None  # the newest footer whose streams are not loaded yet
+        self._tally = Tally(self._repair)
+        self._opened: list[Segment] = []
+        self.found = Found()
+
+    def run(self) -> Found:
+        """Recover."""
+        with ExitStack() as undo:
+            undo.callback(self._close_opened)
+            found = self._run()
+            undo.pop_all()
+        return found
+
+    def _close_opened(self) -> None:
+        for segment in self._opened:
+            segment.close()
+
+    def _run(self) -> Found:
+        found = self.found
+        files = self._begin()
+        for index, listed in enumerate(files):
+            if index:
+                self._fill_holes(files[index - 1].sequence + 1, listed.sequence, files[index:])
+            tally = self._tally
+            file = self._files.linked(listed, found.last_chain, tally.next_total, self._known_streams)
+            if index and file.header.previous_chain != found.last_chain and self._ends_before(files[index:]):
+                break
+            tally.reach(file.header.messages_before)
+            tally.streams = max(tally.streams, file.header.streams_before)
+            segment = Segment(self._disk, self._folder, file.header, direct=self._direct)
+            self._opened.append(segment)
+            found.segments.append((file.sequence, file.header.capacity_bytes))
+            if not self._pass(segment, file, files[index + 1 :]):
+                scan = self._recover_segment(segment, file, files[index + 1 :])
+                if scan.is_torn:
+                    break
+        after = found.segments[-1][0] + 1 if found.segments else self._files.start.sequence
+        self._fill_holes(after, self._files.ends_before, ())
+        self._load_streams()
+        self._files.settle()
+        self._finish()
+        return found
+
+    def _begin(self) -> list[UsedFile]:
+        """The segments in use. If the first ones are lost, the log begins behind them."""
+        files, start = self._files.in_use(), self._files.start
+        self._tally.begin(start.messages_before)
+        self._streams.begin_at_zero = start.sequence == 1
+        if files and files[0].sequence > start.sequence:
+            self._repair.on_damage(SEGMENT_IS_MISSING, self._folder / segment_name(start.sequence), 0)
+            lost = self._tally.reach(files[0].header.messages_before)
+            self._files.move_start(files[0], lost)
+            self._tally.lose(lost)
+        return files
+
+    def _finish(self) -> None:
+        found, streams, tally = self.found, self._streams, self._tally
+        if tally.unplaced != 0 or streams.unnamed or len(streams.names) < tally.streams:
+            tally.may_repeat()
+        found.streams, found.next_offsets = streams.names, streams.next_offsets
+        self._repair.tell_all()
+        found.spares, found.losses = self._files.spares, self._repair.losses
+        found.messages = sum(streams.next_offsets) if tally.total is None else tally.total
+
+    @property
+    def _known_streams(self) -> int:
+        return max(len(self._streams.names), self._tally.streams)
+
+    def _pass(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> bool:
+        """Take a sealed segment as it is. False if it is not sealed, or a repair finds damage in it or behind it."""
+        if file.record is None or file.record.state != SEALED:
+            return False
+        sealed = SealedSegment(segment, file.record)
+        if self._repair.allowed and not (is_healthy(sealed) and self._goes_on(file.record.chain, file, later)):
+            return False
+        self._passed = sealed
+        self.found.sealed.append(sealed)
+        self.found.last_chain = file.record.chain
+        self._tally.pass_by(file.record)
+        return True
+
+    def _goes_on(self, chain: int, file: UsedFile, later: Sequence[UsedFile]) -> bool:
+        """Does the next segment continue a segment that ends like this? True if there is none, or it is not known yet.
+
+        One that was never durable goes away.
+        """
+        if not later or later[0].sequence != file.sequence + 1 or is_unlinked(later[0].header):
+            return True
+        return later[0].header.previous_chain == chain or not self._files.vouched(later, (later[0].sequence, 0))
+
+    def _load_streams(self) -> None:
+        """Load the streams of the newest footer passed, if that was not done: one footer in a row is enough."""
+        if self._passed is not None:
+            self._streams.load(self._passed.footer.data())
+            self._passed = None
+            self._tally.is_settled()
+
+    def _ends_before(self, files: Sequence[UsedFile]) -> bool:
+        """These segments do not continue the log. True, and they are removed, if they were never durable.
+
+        Otherwise something before them is missing: StoreCorrupt, or False when repairing: go on with them.
+        """
+        for file in files:
+            if self._files.vouched([file], (files[0].sequence, 0)):
+                self._repair.on_damage("the segment does not continue the one before it", file.path, 0)
+                return False
+        self._files.discard(files[0].sequence)
+        return True
+
+    def _fill_holes(self, first: int, end: int, later: Sequence[UsedFile]) -> None:
+        """Put empty segments in the place of lost ones, so that the numbers have no gap. Repair only.
+
+        If the footer of the first `later` segment tells what they had, that is kept free: all in the first one.
+        """
+        if first >= end:
+            return
+        following = later[0] if later else None
+        self._load_streams()
+        tally = self._tally
+        lost = None if following is None else tally.reach(following.header.messages_before)
+        chain = self._chain_into(later, self.found.last_chain)
+        for sequence in range(first, end):
+            streams = self._known_streams
+            segment = self._files.make_empty(sequence, self.found.last_chain, tally.next_total, streams, lost)
+            tally.lose(lost)
+            bounds = self._bounds(later)
+            data = self._index(ScanColumns(), segment, bounds)
+            self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
+            self.found.segments.append((sequence, DATA_START))
+            self.found.last_chain = chain
+            lost = lost and 0  # the first one's loss tells of all
+
+    def _chain_into(self, later: Sequence[UsedFile], chain: int) -> int:
+        """The chain to end a segment with, so that the next one is found to continue it; `chain` if any will do."""
+        return chain if not later or is_unlinked(later[0].header) else later[0].header.previous_chain
+
+    def _load_before(self, footer: FooterData | None) -> None:
+        """Take over the streams of the first footer that there is, if no frame was seen yet."""
+        if footer is not None and not self._streams.names:
+            self._streams.load_before(footer)
+
+    def _bounds(self, later: Sequence[UsedFile], scan: SegmentScan | None = None) -> Bounds:
+        """What is known of the offsets of the segment at hand, beside what its frames say.
+
+        Args:
+            later: the segments in use behind it.
+            scan: its frames; None for an empty one.
+        """
+        streams, unplaced = self._streams, self._tally.unplaced
+        ahead = ends_ahead(self._disk, self._folder, later) if self._repair.allowed else None
+        if ahead is not None:
+            streams.take_over(ahead.footer)
+        bounds = Bounds(np.array(streams.next_offsets, np.int64), ANY if unplaced is None else unplaced)
+        end = scan.end_entry if scan is not None else 0
+        if ahead is not None:
+            # What is missing between two segments is left out in the place of the missing ones.
+            adjacent = scan is None or later[0].sequence == scan.sequence + 1
+            bounds.ends, bounds.is_exact = ahead.ends, ahead.is_next and adjacent
+            end = scan.entry_before(ahead.messages_before) if scan is not None else None
+        if scan is not None and end is not None:
+            bounds.inside = max(0, end - scan.columns.count)
+        return bounds
+
+    def _recover_segment(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> SegmentScan:
+        """Scan a segment; seal it, or make it the one that is gone on with."""
+        self._load_streams()
+        noted = len(self._repair.losses)
+        before, behind = None, None
+        if self._repair.allowed:
+            before = whole_footer(segment, file.record)
+            behind = FooterNames(self._disk, self._folder, [file, *later])
+        self._load_before(before)
+        if self._files.start.sequence > 1 and file.header.streams_before > len(self._streams.names):
+            self._streams.begin_at_zero = False  # some began in segments that retention removed
+        scan, scanner = self._scan(segment, file, later, before, behind)
+        if scan.is_torn and later:
+            # The next segment continues the torn frame's chain, but not its messages, and was never durable. It goes
+            # before this one is sealed: a crash in between must not leave the two side by side.
+            self._files.discard(later[0].sequence)
+            later = ()
+        if self._repair.allowed and not scan.has_gaps and not self._goes_on(scanner.chain, file, later):
+            scan.note_lost_end()
+        self._tally.take(scan.losses, scan.columns.next_entry, scan.end_entry)
+        data = self._index_scan(scan, segment, behind, later)
+        if scan.has_gaps and later:
+            scanner.chain = self._chain_into(later, scanner.chain)
+        self.found.last_chain = scanner.chain
+        small = file.record is not None and file.record.state == CLOSED
+        sound = not (self._repair.is_needed or self._files.foreign or scan.has_gaps or _lost(data))
+        if small and sound and not later:
+            opened = OpenSegment(segment, open_table(scan.columns.frames, data))
+            self.found.resumable = opened, scanner.position, scanner.chain
+            return scan
+        if len(self._repair.losses) == noted:
+            self._note_made_again(segment, file, later)
+        entries = scan.columns.next_entry
+        self.found.sealed.append(write_footer(self._disk, segment, data, scanner.position, scanner.chain, entries))
+        return scan
+
+    def _scan(
+        self, segment: Segment, file: UsedFile, later: Sequence[UsedFile],
+        before: FooterData | None, behind: FooterNames | None,
+    ) -> tuple[SegmentScan, FrameScanner]:  # fmt: skip
+        """Scan a segment's frames to the end of the log or of the segment."""
+        end = self._log_end(segment, file)
+        began = time.perf_counter()
+        sequential = segment.open_sequential()
+        reader = ChunkReader(sequential, end)
+        scanner = FrameScanner.behind(reader, file.header)
+        scan = SegmentScan(
+            scanner, segment, file, later, self._files, self._repair, before, file.header.messages_before
+        )  # fmt: skip
+        try:
+            scan.run(self._streams, behind)
+        finally:
+            reader.close()
+            sequential.close()
+        self.found.scan_ms += (time.perf_counter() - began) * 1000
+        self.found.scanned_bytes += min(end, align_up(scanner.position))
+        if file.record is not None:
+            self._tally.streams = max(self._tally.streams, file.record.streams)
+        return scan, scanner
+
+    def _note_made_again(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> None:
+        """A repair makes a footer or a seal record again although no message is lost: that is told as well."""
+        record, repair = file.record, self._repair
+        if not repair.allowed:
+            return
+        if record is not None and record.state == SEALED:
+            repair.set_aside(file.path, record.footer_position, record.footer_bytes, 0)
+        elif record is None and (any(other.record for other in later) or any(segment.read(BLOCK_BYTES, BLOCK_BYTES))):
+            repair.set_aside(file.path, BLOCK_BYTES, BLOCK_BYTES, 0)
+
+    def _index_scan(
+        self, scan: SegmentScan, segment: Segment, behind: FooterNames | None, later: Sequence[UsedFile]
+    ) -> FooterData:
+        """The footer of a scanned segment: its own once more, if it was found, else one made of the frames.
+
+        What of its messages is lost, and was not noted by the scan, is noted.
+        """
+        columns, footer, streams = scan.columns, scan.footer, self._streams
+        if footer is not None and self._is_oldest(segment):
+            streams.load_before(footer)  # what its frames name are streams that began here
+        if footer is not None and streams.continues_with(footer) and not scan.end_is_lost:
+            data = index_by_footer(columns, footer, streams.begins(footer))
+            if data is not None:
+                streams.take_over(footer)
+                streams.next_offsets = data.next_offsets.tolist()
+                self._tally.place(segment.path, _lost(data) - _lost(footer), exact=True)
+                return data
+        # A lost frame may have named some; of others no frame may be left.
+        streams.know(columns.streams(), behind, segment.path)
+        if streams.unnamed:
+            self._repair.on_damage("a stream was never defined", segment.path, DATA_START)
+        bounds = self._bounds(later, scan)
+        return self._index(columns, segment, bounds, is_last=not later and self._is_end(segment))
+
+    def _is_oldest(self, segment: Segment) -> bool:
+        """Is it the first segment that retention has left? Then nothing but its footer tells of what was before."""
+        return segment.sequence == self.found.segments[0][0] > 1
+
+    def _is_end(self, segment: Segment) -> bool:
+        """Does the log end in this segment?"""
+        return self._files.ends_before <= segment.sequence + 1
+
+    def _log_end(self, segment: Segment, file: UsedFile) -> int:
+        """Where the segment's log ends at the latest."""
+        size = segment.data.size()
+        if file.record is None:
+            return size
+        if size < file.record.data_end:
+            self._repair.on_damage("the segment is cut short", file.path, size)
+        return min(size, file.record.data_end)
+
+    def _index(self, columns: ScanColumns, segment: Segment, bounds: Bounds, *, is_last: bool = False) -> FooterData:
+        """The footer of scanned columns; the streams go on behind it.
+
+        At the log's end, no queue gives an offset again that one of the lost messages may have had.
+        """
+        streams, tally, path = self._streams, self._tally, segment.path
+        data, is_sure = index_columns(columns, streams.names, bounds, self._repair, path)
+        if not is_sure:
+            tally.may_repeat()
+        tally.place(path, _lost(data), exact=bounds.is_exact)
+        if is_last and tally.unplaced:
+            more = leave_out(data, tally.unplaced)
+            if more is not None:
+                data = more
+                tally.is_left_out()
+        streams.next_offsets = data.next_offsets.tolist()
+        return data
+
+
+def _lost(data: FooterData) -> int:
+    """How many messages a footer has given up."""
+    return int(np.count_nonzero(data.entries == LOST_ENTRY))
+
+
+__all__ = ["Found", "LaneRecovery", "Loss"]

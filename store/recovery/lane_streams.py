@@ -1,0 +1,137 @@
+"""The streams of a lane as recovery comes to know them: names by number, and where each goes on.
+
+They come from the newest footer passed, then from the definitions in the frames behind it. When a repair
+has lost the frame that names a stream, a footer behind still knows the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..device.disk import Disk
+from ..errors import StoreCorrupt
+from ..format.footer import FooterData
+from ..format.layout import DATA_START
+from ..format.frame import Frame
+from .placement import NO_OFFSET
+from .repair import Repair, whole_footer
+from ..segment.segment import Segment
+from .lane_files import UsedFile
+
+MOST_UNNAMED = 1 << 20  # streams in a row whose names were lost: more are no streams, but a number that makes no sense
+
+Name = tuple[str, int]  # (topic, queue)
+
+
+class LaneStreams:
+    """Names and next offsets of a lane's streams; both lists have one element a stream, by number.
+
+    `unnamed` is how many streams got a name of ours. `begin_at_zero`: a stream that turns up begins with offset 0,
+    whichever frame names it. It does not while nothing tells of the streams of segments that retention removed; then
+    its next offset is NO_OFFSET.
+    """
+
+    def __init__(self, lane: int, repair: Repair) -> None:
+        self._lane = lane
+        self._repair = repair
+        self.names: list[Name] = []
+        self.next_offsets: list[int] = []
+        self.unnamed = 0
+        self.begin_at_zero = True
+
+    def load(self, footer: FooterData) -> None:
+        """Take over a footer's streams, as they are behind its segment."""
+        self.names = names_in(footer)
+        self.next_offsets = footer.next_offsets.tolist()
+        self.begin_at_zero = True
+
+    def load_before(self, footer: FooterData) -> None:
+        """Take over a footer's streams, as they are before its segment."""
+        self.names = names_in(footer)
+        self.next_offsets = footer.first.tolist()
+        self.unnamed = 0
+        self.begin_at_zero = True
+
+    def learn(self, frame: Frame, behind: FooterNames | None, path: Path) -> None:
+        """Note the streams that a frame names. Raises StoreCorrupt."""
+        for number, topic, queue_id in frame.definitions():
+            self.know(number, behind, path)
+            if number == len(self.names):
+                self._add((topic, queue_id), 0)
+            self.names[number] = (topic, queue_id)
+
+    def know(self, count: int, behind: FooterNames | None, path: Path) -> None:
+        """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`.
+
+        Raises StoreCorrupt if so many cannot be.
+        """
+        if count > len(self.names) + MOST_UNNAMED:
+            raise StoreCorrupt("a stream's number makes no sense", path, DATA_START)
+        while len(self.names) < count:
+            number = len(self.names)
+            name = behind.name(number) if behind is not None else None
+            self.unnamed += name is None
+            # What no footer knows is kept under a name of ours: its messages can still be read.
+            self._add(name or (f"lost-name-{self._lane}", number), self._begin)
+
+    def continues_with(self, footer: FooterData) -> bool:
+        """Can this be the footer of the segment that follows? Messages before it may be missing, in a repair."""
+        known = len(self.names)
+        first = footer.first[:known]
+        if len(first) < known or names_in(footer)[:known] != self.names:
+            return False
+        before = np.array(self.next_offsets, np.int64)
+        return bool((first >= before if self._repair.allowed else first == before).all())
+
+    def take_over(self, footer: FooterData) -> None:
+        """Take over the names of a footer's streams that are not known."""
+        for name in names_in(footer)[len(self.names) :]:
+            self._add(name, self._begin)
+
+    def begins(self, footer: FooterData) -> list[int]:
+        """Where each of a footer's streams goes on from, those included that nothing before has named."""
+        return self.next_offsets + [self._begin] * (len(footer.first) - len(self.next_offsets))
+
+    @property
+    def _begin(self) -> int:
+        return 0 if self.begin_at_zero else NO_OFFSET
+
+    def _add(self, name: Name, next_offset: int) -> None:
+        self.names.append(name)
+        self.next_offsets.append(next_offset)
+
+
+class FooterNames:
+    """Names by the first whole footers of some segments that know them. Footers are read when asked for."""
+
+    def __init__(self, disk: Disk, folder: Path, files: Sequence[UsedFile]) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._unread = list(reversed(files))
+        self._names: list[Name] = []
+
+    def name(self, number: int) -> Name | None:
+        """The name of a stream; None if no whole footer has it."""
+        while number >= len(self._names) and self._unread:
+            footer = footer_of(self._disk, self._folder, self._unread.pop())
+            if footer is not None:
+                self._names += names_in(footer)[len(self._names) :]
+        return self._names[number] if number < len(self._names) else None
+
+
+def footer_of(disk: Disk, folder: Path, file: UsedFile) -> FooterData | None:
+    """The whole footer of a segment that is not open."""
+    segment = Segment(disk, folder, file.header, direct=False)
+    try:
+        return whole_footer(segment, file.record)
+    finally:
+        segment.close()
+
+
+def names_in(footer: FooterData) -> list[Name]:
+    """The streams of a footer by number."""
+    topics = [footer.topics[index] for index in footer.stream_topic.tolist()]
+    return list(zip(topics, footer.stream_queue.tolist(), strict=True))

@@ -1,0 +1,145 @@
+"""Where the messages of a scanned segment belong in their queues, in a repair.
+
+A frame has the low 16 bits of each offset. They place a message among the 65,536 offsets behind the one before it, and
+so only where no more than that can be missing in between: the log's own numbers tell how many are. What they leave open
+is taken from the exact offsets that a neighbour's footer has. What stays open then is not sure, and is told of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreCorrupt
+from ..format.layout import DATA_START
+
+Int64s = npt.NDArray[np.int64]
+
+NO_OFFSET = -1  # as where a stream goes on: nothing tells
+ANY = 1 << 62  # as a number of lost messages
+WINDOW = 1 << 16
+
+
+@dataclass
+class Bounds:
+    """What is known of a segment's offsets beside their low bits.
+
+    first (streams,): where each stream goes on from, or NO_OFFSET.
+    before: lost messages before the segment, of any stream, that `first` does not count; ANY if that is unknown.
+    ends (some streams,): where each ends: exactly at the segment's end, if `is_exact`, else there or later, by as much
+        as is lost in between. None if no footer behind it tells.
+    inside: lost messages from the segment's begin to `ends`, or to its own end; ANY if that is unknown.
+    """
+
+    first: Int64s
+    before: int = 0
+    ends: Int64s | None = None
+    is_exact: bool = False
+    inside: int = ANY
+
+
+@dataclass
+class Placed:
+    """Where each stream begins, how many offsets it has here, and the place of each message among these, from 0."""
+
+    first: Int64s
+    counts: Int64s
+    places: Int64s
+    is_sure: bool
+
+
+class _Rows:
+    """The messages of those streams that have any, by stream and in log order."""
+
+    def __init__(self, lows: npt.NDArray[np.uint16], missing: Int64s, start: Int64s, bounds: Bounds) -> None:
+        self.streams = np.flatnonzero(np.diff(start))
+        self.heads, self.tails = start[self.streams], start[self.streams + 1] - 1
+        self.lows = lows.astype(np.int64)
+        self.first = bounds.first[self.streams]
+        self.known = self.first != NO_OFFSET
+        self.jumps, gaps = np.zeros(len(lows), np.int64), np.zeros(len(lows), np.int64)
+        self.jumps[1:] = (self.lows[1:] - self.lows[:-1] - 1) % WINDOW
+        self.jumps[self.heads] = np.where(self.known, (self.lows[self.heads] - self.first) % WINDOW, 0)
+        gaps[1:] = missing[1:] - missing[:-1]
+        gaps[self.heads] = np.where(self.known, missing[self.heads] + bounds.before, 0)
+        self.behind = bounds.inside - missing[self.tails]  # lost messages behind each stream's last one
+        self.open = self.jumps + WINDOW <= gaps  # there may be whole windows more in these
+        self.wrong = self.jumps > gaps  # what is not lost is missing
+        self.ends = np.full(len(bounds.first), NO_OFFSET, np.int64)
+        if bounds.ends is not None:
+            self.ends[: len(bounds.ends)] = bounds.ends[: len(self.ends)]
+
+    def sums(self, values: npt.NDArray[np.generic]) -> Int64s:
+        """The sum of each stream's values."""
+        return np.add.reduceat(values.astype(np.int64), self.heads) if len(self.heads) else np.zeros(0, np.int64)
+
+
+def place(
+    lows: npt.NDArray[np.uint16], missing: Int64s, start: Int64s, bounds: Bounds, path: Path
+) -> Placed:
+    """Place a segment's messages.
+
+    Args:
+        lows (messages,): low bits of the offsets, by stream and in log order.
+        missing (messages,): how many messages of the segment are lost before each, of any stream.
+        start (streams + 1,): each stream's messages are start[i] .. start[i + 1] - 1.
+        bounds: what else is known.
+        path: the segment's file, for errors.
+
+    Raises StoreCorrupt if the bounds contradict each other.
+    """
+    rows = _Rows(lows, missing, start, bounds)
+    ends = rows.ends[rows.streams]
+    sure = ~rows.wrong.any() if len(lows) else np.True_
+    if bounds.is_exact:
+        sure &= _fit(rows, ends, path)
+    else:
+        sure &= not rows.open.any()
+    first = np.where(bounds.first == NO_OFFSET, rows.ends, bounds.first)
+    reach = rows.sums(1 + rows.jumps)
+    blind = ~rows.known
+    sure &= _count_back(rows, ends, reach, blind)
+    first[rows.streams[blind]] = rows.first[blind]
+    sure &= bool((first != NO_OFFSET).all())
+    if not bounds.is_exact and bounds.inside:
+        sure &= bool(np.isin(np.flatnonzero(bounds.first == NO_OFFSET), rows.streams).all())
+    first[first == NO_OFFSET] = 0
+    counts = np.zeros(len(first), np.int64)
+    counts[rows.streams] = reach
+    if bounds.is_exact:
+        counts = np.maximum(counts, rows.ends - first)
+    inner = (1 + rows.jumps).cumsum() - 1
+    base = inner[rows.heads] - rows.jumps[rows.heads]
+    return Placed(first, counts, inner - base.repeat(np.diff(start)[rows.streams]), bool(sure))
+
+
+def _fit(rows: _Rows, ends: Int64s, path: Path) -> bool:
+    """Put whole windows where the exact ends say that they are missing. Are all jumps sure then?"""
+    known = rows.known & (ends != NO_OFFSET)
+    rest = np.where(known, ends - rows.first - rows.sums(1 + rows.jumps), 0)  # missing, and not in a jump
+    if (rest < 0).any():
+        raise StoreCorrupt("the offsets make no sense", path, DATA_START)
+    choices = rows.sums(rows.open)
+    hidden = -(-(rest - rows.behind).clip(0) // WINDOW) * WINDOW
+    one = known & (choices == 1)
+    for index in np.flatnonzero(one & (hidden > 0)).tolist():
+        at = rows.heads[index] + np.flatnonzero(rows.open[rows.heads[index] : rows.tails[index] + 1])[0]
+        rows.jumps[at] += hidden[index]
+    settled = (choices == 0) | (rest < WINDOW) | (one & (rows.behind < WINDOW))
+    return bool((settled & (known | (choices == 0)))[rows.known].all())
+
+
+def _count_back(rows: _Rows, ends: Int64s, reach: Int64s, blind: npt.NDArray[np.bool_]) -> bool:
+    """Where streams begin of which nothing before the segment is known: back from their ends. Is that sure?"""
+    if not blind.any():
+        return True
+    last_low = rows.lows[rows.tails]
+    slack = (ends - 1 - last_low) % WINDOW
+    begins = ends - slack - reach
+    told = blind & (ends != NO_OFFSET) & (begins >= 0)
+    rows.first = np.where(told, begins, np.where(blind, rows.lows[rows.heads], rows.first))
+    sure = told & (slack + WINDOW > rows.behind) & (rows.sums(rows.open) == 0)
+    return bool(sure[blind].all())

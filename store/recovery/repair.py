@@ -1,0 +1,227 @@
+"""What to do about damage: raise `StoreCorrupt`, or, in a repair, set it aside and go on without it.
+
+Nothing that a repair gives up is gone: a copy of it is in the quarantine folder, and a `Loss` tells of it.
+"""
+
+from __future__ import annotations
+
+import errno
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..device.disk import Disk, LogFile
+from ..errors import StoreCorrupt
+from ..format.footer import FooterData
+from ..format.layout import (
+    BLOCK_BYTES,
+    DATA_START,
+    LEAST_MESSAGE_BYTES,
+    LOST_ENTRY,
+    RETIRED_PREFIX,
+    SEALED,
+    UNDECODABLE,
+    SealRecord,
+    align_up,
+    kept_messages,
+)
+from ..segment.scanner import ChunkReader, FrameScanner, good_messages
+from ..segment.sealed import SealedSegment
+from ..segment.segment import Segment
+
+COPY_BYTES = 8 << 20
+
+
+class Loss(NamedTuple):
+    """Something that a repair found damaged or missing, and goes on without.
+
+    Attributes:
+        file: the file; the lane's folder, where that is missing.
+        position: where in it the damage begins.
+        size_bytes: the bytes that were set aside; 0 where there are none: the file or the rest of it is missing.
+        messages: the messages that are gone: 0 where all was made again, None where nothing is left that tells
+            how many they were. Of missing segments in a row the first one's tells of all.
+        quarantined_to: the copy of the bytes; None where there are none.
+        offsets_may_repeat: an offset that was acknowledged with a lost message may be given to another one.
+            Mostly it is not: what is left of the log says how far each queue had got, or at least how many messages
+            are lost, and so many offsets are left out in every queue. It is where that is unknown, where the names
+            of queues are lost, and where more than 65,535 messages in a row are and no footer tells of which queues.
+    """
+
+    file: str
+    position: int
+    size_bytes: int
+    messages: int | None
+    quarantined_to: str | None
+    offsets_may_repeat: bool = False
+
+
+class Repair:
+    """Whether a lane may be repaired, and what the repair set aside."""
+
+    def __init__(self, disk: Disk, quarantine: Path, lane: int, *, allowed: bool) -> None:
+        self.allowed = allowed
+        self.losses: list[Loss] = []
+        self._damages: dict[Path, int] = {}  # where each file that has damage has the first of it
+        self._disk = disk
+        self._quarantine = quarantine
+        self._lane = lane
+
+    def on_damage(self, what: str, path: Path, position: int) -> None:
+        """Damage was found. Raises StoreCorrupt unless a repair is allowed."""
+        if not self.allowed:
+            raise StoreCorrupt(what, path, position)
+        self._damages.setdefault(path, position)
+
+    @property
+    def is_needed(self) -> bool:
+        """Was damage found, whether or not anything is lost by it?"""
+        return bool(self._damages or self.losses)
+
+    def tell_all(self) -> None:
+        """Tell of damage, too, by which nothing is lost."""
+        told = {loss.file for loss in self.losses}
+        untold = [(path, position) for path, position in self._damages.items() if str(path) not in told]
+        self.losses += [Loss(str(path), position, 0, 0, None) for path, position in untold]
+
+    def set_aside(self, path: Path, position: int, size: int, messages: int | None) -> None:
+        """Copy what there is of a damaged range to the quarantine folder and note it; `messages` are lost with it."""
+        source = self._disk.open(path)
+        try:
+            size = max(0, min(size, source.size() - position))
+            stem = f"lane-{self._lane:02d}-{path.stem}-{position}"
+            copy = str(self._copy(source, stem, position, size)) if size else None
+        finally:
+            source.close()
+        self.losses.append(Loss(str(path), position, size, messages, copy))
+
+    def _copy(self, source: LogFile, stem: str, position: int, size: int) -> Path:
+        """The copy of a range, under a name that no earlier repair has used."""
+        self._disk.make_folder(self._quarantine)
+        taken = self._disk.list(self._quarantine)
+        names = (f"{stem}.bin" if number == 1 else f"{stem}-{number}.bin" for number in count(1))
+        path = self._quarantine / next(name for name in names if name not in taken)
+        target = self._disk.open(path, create=True)
+        try:
+            for at in range(position, position + size, COPY_BYTES):
+                target.write([source.read(at, min(COPY_BYTES, position + size - at))], at - position)
+            target.force()
+        finally:
+            target.close()
+        self._disk.force_folder(self._quarantine)
+        return path
+
+    def note_missing(self, path: Path, messages: int | None) -> None:
+        """Note the loss of messages of which no byte is left."""
+        self.losses.append(Loss(str(path), 0, 0, messages, None))
+
+    def count(self, since: int, messages: int) -> None:
+        """So many were lost with the losses from `since` on, beside those that were counted."""
+        for index, loss in enumerate(self.losses[since:], since):
+            if loss.messages is None:
+                self.losses[index] = loss._replace(messages=messages)
+                messages = 0  # the first one tells of all
+
+    def may_repeat(self, since: int) -> None:
+        """What was lost with the losses from `since` on had offsets that may be given again."""
+        self.losses[since:] = [loss._replace(offsets_may_repeat=loss.messages != 0) for loss in self.losses[since:]]
+
+    def make_readable(self, path: Path) -> None:
+        """Put a copy in the place of a file that the device refuses to read in places, with zeros there.
+
+        Recovery then finds them damaged, if they had anything; and readers find the rest.
+        """
+        source = self._disk.open(path)
+        try:
+            size = source.size()
+            places = [(at, min(COPY_BYTES, size - at)) for at in range(0, size, COPY_BYTES)]
+            if all(_is_readable(source, *place) for place in places):
+                return
+            fresh = path.with_name(RETIRED_PREFIX + path.stem)
+            target = self._disk.open(fresh, create=True)
+            try:
+                for place in places:
+                    target.write([_readable(source, *place)], place[0])
+                target.force()
+            finally:
+                target.close()
+        finally:
+            source.close()
+        self._disk.rename(fresh, path)
+        self._disk.force_folder(path.parent)
+
+
+def _is_readable(file: LogFile, position: int, size: int) -> bool:
+    try:
+        file.read(position, size)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return False
+    return True
+
+
+def _readable(file: LogFile, position: int, size: int) -> bytes:
+    """A range of a file, with zeros for the blocks that the device refuses to read."""
+    if _is_readable(file, position, size):
+        return file.read(position, size)
+    if size <= BLOCK_BYTES:
+        return bytes(size)
+    half = align_up(size // 2)
+    if half == size:  # of two blocks, the second one not whole
+        half -= BLOCK_BYTES
+    return _readable(file, position, half) + _readable(file, position + half, size - half)
+
+
+def is_healthy(sealed: SealedSegment) -> bool:
+    """Does a sealed segment hold what its footer says, every byte of it?"""
+    segment, record = sealed.segment, sealed.record
+    reader = ChunkReader(segment.data, record.data_end)
+    try:
+        footer = sealed.footer
+        footer.check_entries()
+        topics = len(footer.topics())
+        if len(footer.stream_topic) and int(footer.stream_topic.max()) >= topics:
+            return False
+        scanner = FrameScanner(reader, segment.header.lane, segment.sequence, DATA_START, 0)
+        good = np.zeros(record.entries, np.bool_)
+        for position in footer.frame_position.tolist():
+            frame = scanner.frame_at(position)
+            if frame is None:
+                return False
+            payload = reader.view(frame.payload_start, frame.header.payload_bytes)
+            begin = frame.header.first_entry
+            kept = good_messages(frame, payload)[: kept_messages(record, frame.header)]
+            good[begin : begin + len(kept)] = kept
+        entries = footer.entries[footer.entries != LOST_ENTRY]
+        return bool(good[entries].all())
+    except (StoreCorrupt, *UNDECODABLE):
+        return False
+    finally:
+        reader.close()
+
+
+def whole_footer(segment: Segment, record: SealRecord | None) -> FooterData | None:
+    """The footer of a segment, if it has one and all of it is whole, whatever became of the frames."""
+    if record is None or record.state != SEALED:
+        return None
+    try:
+        footer = SealedSegment(segment, record).footer
+        footer.check_entries()
+        return footer.data() if footer.sequence == segment.sequence else None
+    except (StoreCorrupt, *UNDECODABLE):
+        return None
+
+
+def footer_behind(segment: Segment, position: int) -> FooterData | None:
+    """The segment's footer, if it stands right behind `position` as one does: from there to the file's end.
+
+    So the log was once decided to end there, also if no seal record says so.
+    """
+    begin = align_up(position)
+    size = segment.data.size() - begin
+    most = (position - DATA_START) // LEAST_MESSAGE_BYTES  # entries: only the footer knows how many
+    record = SealRecord(SEALED, segment.sequence, position, 0, most, begin, size)
+    return whole_footer(segment, record) if size > 0 else None

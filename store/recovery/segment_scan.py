@@ -1,0 +1,196 @@
+"""The scan of one segment in recovery: along its chain of frames, to the end of the log or to damage.
+
+Where the chain breaks, the log ends, unless something later says that the lane was durable beyond the break:
+then it is damage. A repair sets the damaged range aside and goes on with the next frame behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreCorrupt
+from ..segment.evidence import is_end, mark_of
+from ..format.footer import FooterData
+from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, kept_messages
+from .lane_streams import FooterNames, LaneStreams
+from .reindex import ScanColumns
+from .repair import Repair, footer_behind
+from ..segment.scanner import FrameScanner, Scanned, good_messages
+from ..segment.segment import Segment
+from .lane_files import LaneFiles, UsedFile
+
+
+class SegmentScan:
+    """Scans one segment; `later` are the segments in use behind it.
+
+    After `run`, the scanner stands at the end of the log, `columns` has all messages before it, and
+    `has_gaps` says that a repair left some out, `lost` how many of them were noted as lost; `is_torn` that the
+    log ends inside the last frame. `footer` is the segment's own, if all of it is whole.
+    """
+
+    def __init__(
+        self,
+        scanner: FrameScanner,
+        segment: Segment,
+        file: UsedFile,
+        later: Sequence[UsedFile],
+        files: LaneFiles,
+        repair: Repair,
+        footer: FooterData | None,
+        messages_before: int,
+    ) -> None:
+        self.sequence = file.sequence
+        self._scanner = scanner
+        self._segment = segment
+        self._file = file
+        self._later = later
+        self._files = files
+        self._repair = repair
+        self.columns = ScanColumns()
+        self.has_gaps = False
+        self.is_torn = False
+        self.losses: list[int | None] = []
+        self.end_is_lost = False
+        self.footer = footer
+        self._before = messages_before
+
+    def run(self, streams: LaneStreams, behind: FooterNames | None) -> None:
+        """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
+        going = True
+        while going:
+            begin = self._scanner.position
+            found = self._scanner.next()
+            if found is None:
+                going = self._step_over(begin)
+            else:
+                streams.learn(found.frame, behind, self._file.path)
+                going = self._take(found)
+
+    def _step_over(self, begin: int) -> bool:
+        """The chain ended at `begin`. False if the log ends there; a repair steps over damage: True."""
+        scanner, file, next_entry = self._scanner, self._file, self.columns.next_entry
+        sealed = self._is_sealed_at(begin, next_entry)
+        if is_end(scanner.chain, file.record, self._following) or not self._durable_beyond(begin):
+            return False
+        if sealed:
+            self.has_gaps = True
+            return False
+        self._repair.on_damage("a frame is damaged or missing", file.path, begin)
+        self.has_gaps = True
+        following = scanner.find_later(begin, scanner.reader.size_bytes)
+        resumed = next((header for header in following if header.first_entry >= next_entry), None)
+        if resumed is None:
+            end = self.end_entry
+            self._give_up(begin, scanner.reader.size_bytes, None if end is None else np.arange(next_entry, end))
+            return False
+        if resumed.position > begin or resumed.first_entry > next_entry:
+            self._give_up(begin, resumed.position, np.arange(next_entry, resumed.first_entry))
+        scanner.position, scanner.chain = resumed.position, resumed.chain
+        self.columns.next_entry = resumed.first_entry
+        return True
+
+    def _take(self, found: Scanned) -> bool:
+        """Take a frame on the chain. False if the log ends in it; a repair keeps its good messages: True."""
+        frame, header, record = found.frame, found.frame.header, self._file.record
+        kept = kept_messages(record, header)
+        if record is not None and kept < header.count:
+            self._scanner.position = record.data_end  # a torn frame, cut there by recovery
+        if found.whole >= kept:
+            self._add(found, kept)
+            return True
+        position = int(frame.starts()[found.whole])
+        if self._is_sealed_at(position, header.first_entry + found.whole):
+            self._scanner.position = position
+            self._add(found, found.whole)
+            return False
+        # A torn tail counts as well in a repair: the segment is sealed then, and not gone on with.
+        self.has_gaps = self.has_gaps or self._repair.allowed
+        if not self._durable_beyond(position):
+            self._scanner.position = position
+            self._add(found, found.whole)
+            self.is_torn = True
+            return False
+        self._repair.on_damage("a message's bytes do not match their checksum", self._file.path, position)
+        good = good_messages(frame, found.payload)[:kept]
+        lost = self._not_given_up(np.flatnonzero(~good) + header.first_entry)
+        if len(lost):
+            self._set_aside(header.position, header.end, lost)
+        self._add(found, kept, good)
+        return True
+
+    def _give_up(self, begin: int, end: int, entries: npt.NDArray[np.int64] | None) -> None:
+        """Set a range of frames aside with these messages, unless an earlier repair has done that."""
+        lost = None if entries is None else self._not_given_up(entries)
+        known = () if self.footer is None else self.footer.frame_position.tolist()
+        if self.footer is None or lost is None or len(lost) or any(begin <= position < end for position in known):
+            self._set_aside(begin, end, lost)
+
+    def _not_given_up(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Those of the messages that the segment's footer still has."""
+        return entries if self.footer is None else entries[np.isin(entries, self.footer.entries)]
+
+    def _set_aside(self, begin: int, end: int, lost: npt.NDArray[np.int64] | None) -> None:
+        messages = None if lost is None else len(lost)
+        self._repair.set_aside(self._file.path, begin, end - begin, messages)
+        self.losses.append(messages)
+
+    @property
+    def _following(self) -> SegmentHeader | None:
+        return self._later[0].header if self._later else None
+
+    @property
+    def end_entry(self) -> int | None:
+        """How many messages the segment had, and those of missing ones behind it, as far as anything tells."""
+        record, following = self._file.record, self._following
+        if record is not None and (record.state == SEALED or following is None):
+            return record.entries
+        return self.entry_before(following.messages_before) if following is not None else None
+
+    def entry_before(self, messages: int) -> int | None:
+        """The entry number behind so many messages of the log, as if all were in this segment. None if unknown."""
+        return None if UNKNOWN in (self._before, messages) else max(self.columns.next_entry, messages - self._before)
+
+    def note_lost_end(self) -> None:
+        """The segment's end is lost: the next one does not continue what is left."""
+        following, record = self._following, self._file.record
+        end = self.entry_before(following.messages_before) if following is not None else None
+        known = max(self.columns.next_entry, record.entries if record is not None else 0)
+        messages = None if end is None else max(0, end - known)
+        self._repair.set_aside(self._file.path, self._scanner.position, 0, messages)
+        self.losses.append(messages)
+        self.has_gaps = self.end_is_lost = True
+
+    def _add(self, found: Scanned, count: int, good: npt.NDArray[np.bool_] | None = None) -> None:
+        header = found.frame.header
+        if header.first_entry != self.columns.next_entry:
+            raise StoreCorrupt("a frame's entry number is wrong", self._file.path, header.position)
+        self.columns.add(found.frame, count, good)
+
+    def _is_sealed_at(self, position: int, entries: int) -> bool:
+        """The seal record is lost, and the footer stands behind `position` and knows `entries` messages before it.
+
+        So the log was cut there once, although the rest of a torn frame or of a gap was never durable. Repaired
+        segments alone have lost messages, also at their end.
+        """
+        if self._file.record is not None:
+            return False
+        footer = footer_behind(self._segment, position)
+        if footer is None:
+            return False
+        kept = footer.entries[footer.entries != LOST_ENTRY]
+        known = int(kept.max()) + 1 if len(kept) else 0
+        if known != entries and (len(kept) == len(footer.entries) or known > entries):
+            return False
+        self.footer = footer
+        return True
+
+    def _durable_beyond(self, position: int) -> bool:
+        """Does anything say that the lane was durable beyond `position` of this segment?"""
+        if self._file.record is not None:
+            return True
+        place = (self._file.sequence, position)
+        frames = self._scanner.find_later(position, self._scanner.reader.size_bytes)
+        return any(mark_of(frame) > place for frame in frames) or self._files.vouched(self._later, place)

@@ -1,0 +1,80 @@
+"""The rule for what is damage, in one place: recovery, repair, verify and inspect all decide by it.
+
+* A lane's folder is made before the store is: a lane without one is damaged.
+* START says where a lane's log begins. A segment below it is being removed; a first segment above it is missing. START
+  itself is needed only where the log does not begin with segment 1.
+* Segments are begun in the order of their numbers. So a number without a file is a missing segment if a later file is
+  in use, or if it comes before the first spare. Behind that spare nothing was ever begun, and a gap harms nothing.
+* Retention leaves the newest sealed segment. So a log that begins behind segment 1 has a segment in use.
+* The log was durable beyond a place if a later segment is closed or sealed, or if a frame says so.
+* A segment's frames end where the next segment's header says so. Without a next segment they end where the seal record
+  says so. A sealed segment is never changed, so its record holds beside a next segment; a cleanly closed one is gone
+  on with before the next is begun, and its record is taken back first: with a next segment it is an old copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from ..format.layout import CLOSED, START_FILE, UNLINKED, FrameHeader, SealRecord, SegmentHeader
+from ..device.lane_start import FoundStart
+
+Mark = tuple[int, int]  # (sequence, position): everything before it was durable
+
+LANE_IS_MISSING = "a lane is missing"
+SEGMENT_IS_MISSING = "a segment is missing"
+START_IS_LOST = f"the {START_FILE} file, which says where the lane's log begins, is damaged or missing"
+
+
+def mark_of(frame: FrameHeader) -> Mark:
+    """What a frame says was durable when it was written."""
+    return frame.durable_sequence, frame.durable_position
+
+
+def is_durable_beyond(place: Mark, records: Iterable[SealRecord | None], frames: Iterable[FrameHeader]) -> bool:
+    """Was the lane durable beyond `place`? Told by segments from there on: their records, and all of their frames.
+
+    A segment is sealed or closed after all before it was forced. The frames are only asked for if no record tells.
+    """
+    return any(record is not None for record in records) or any(mark_of(frame) > place for frame in frames)
+
+
+def is_end(chain: int, record: SealRecord | None, following: SegmentHeader | None) -> bool:
+    """Do a segment's frames end at `chain`, by its own record or by the header of the segment in use behind it?"""
+    if following is not None and not is_unlinked(following) and chain == following.previous_chain:
+        return True
+    if record is None or (record.state == CLOSED and following is not None):
+        return False
+    return chain == record.chain
+
+
+def is_unlinked(header: SegmentHeader) -> bool:
+    """Is this the header of a repair that does not know yet what comes before the segment?"""
+    return header.is_rebuilt and header.previous_chain == UNLINKED
+
+
+def is_lost(found: FoundStart, numbers: Iterable[int]) -> bool:
+    """Is START's damage worth a word? `numbers` are those of all segment files."""
+    return found.start is None and min(numbers, default=1) > 1
+
+
+def first_number(found: FoundStart, numbers: Iterable[int]) -> int:
+    """The first segment of the log: START's, else the first that there is."""
+    return found.start.sequence if found.start is not None else min(numbers, default=1)
+
+
+def missing_numbers(first: int, used: Sequence[int], spares: Sequence[int]) -> Iterator[range]:
+    """The numbers of missing segments, stretch by stretch.
+
+    Args:
+        first: the first number of the log.
+        used: numbers of the files in use, ascending, also of those whose first block is damaged.
+        spares: numbers of the files behind them, ascending.
+    """
+    if not used and first > 1:
+        yield range(first, max(first + 1, *spares[:1]) if spares else first + 1)
+        return
+    for before, after in pairwise([first - 1, *used, *spares[:1]]):
+        if after > before + 1:
+            yield range(before + 1, after)

@@ -1,0 +1,186 @@
+"""Queue tables of open segments: where each message of each stream lies (R9).
+
+A segment's messages are numbered 0, 1, 2 .. in log order: *entries*. The columns of all entries stand in
+one array in log order, so a batch is added with a few array operations. What a stream has of them, its *row*, is
+found out when somebody asks: who appends pays nothing for it, and what is never read while its segment is open is
+never indexed. 14 bytes a message (wide stream numbers: 16), 4 more with rows, plus growth.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from ..format.layout import WIDE_NUMBERS
+from .held import fresh_key
+from .postings import Row, Rows
+
+GROWTH = 1.5
+FEW = 4  # messages
+BYTES_OBJECT = 41  # what a frame's numbers cost beside themselves
+POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
+
+Uint32s = npt.NDArray[np.uint32]
+# Positions in the segment, lengths and checksums of some messages: lists, for who takes them one by one.
+Places = tuple[list[int], list[int], list[int]]
+
+
+class OpenTable:
+    """The table of one segment that still takes frames, or waits for its footer.
+
+    Invariants:
+        * only the lane's builder adds; readers look at entries below `visible` alone;
+        * `visible` only grows, after the force that made those entries durable: by then their columns are in place.
+    """
+
+    def __init__(self, firsts: npt.ArrayLike = (), rows: Rows | None = None) -> None:
+        """`firsts` (streams,): the offset of each stream's first message here, if it gets one; 0 for later streams.
+
+        `rows`: of a segment that is gone on with, all that it has already.
+        """
+        self.rows = Rows(np.asarray(firsts, np.int64)) if rows is None else rows
+        self.key = fresh_key()  # of what readers hold of its frames
+        self.entries = 0
+        self.visible = 0
+        self.frame_position: array[int] = array("I")
+        self.frame_entry: array[int] = array("I")
+        self.frame_time: array[int] = array("q")
+        self.frame_flags: array[int] = array("H")
+        self.frame_numbers: list[bytes] = []  # stream numbers, packed as in the frame: the footer is made of them
+        # One plain matrix: a row is taken, and its columns become lists, in half the time of a record array.
+        self._columns: Uint32s = np.zeros((1024, 3), np.uint32)
+        self.flat = self._columns.reshape(-1).data
+
+    def add_frame(self, position: int, time_ms: int, flags: int, numbers: bytes, rows: array[int]) -> None:
+        """Add a frame at `position` of the segment: its stream numbers as packed in it, and its `entry_rows`."""
+        first = self.entries
+        end = first + len(rows) // 3
+        self.frame_position.append(position)
+        self.frame_entry.append(first)
+        self.frame_time.append(time_ms)
+        self.frame_flags.append(flags)
+        self.frame_numbers.append(numbers)
+        if end > len(self._columns):
+            grown = np.zeros((int(end * GROWTH) + 1024, 3), np.uint32)
+            grown[:first] = self._columns[:first]
+            self._columns = grown  # readers keep the old one, in which what they may see is the same
+            self.flat = grown.reshape(-1).data
+        self.flat[3 * first : 3 * end] = rows
+        self.entries = end
+
+    def find(self, number: int, offset: int, limit: int) -> array[int]:
+        """Entry numbers of up to `limit` visible messages from `offset` on; empty if there are none."""
+        row = self.row(number)
+        if row is None or offset < row[0]:
+            return array("I")
+        begin = offset - row[0]
+        return row[1][begin : begin + limit]
+
+    def row(self, number: int) -> Row | None:
+        """The stream's visible messages; None if it has none here. They may become more while it is looked at."""
+        rows = self.rows
+        if rows.indexed < self.visible:
+            rows.index(self.visible, self)
+        return rows.by_number.get(number)
+
+    def all_rows(self) -> list[Row]:
+        """The rows of all streams that have visible messages here."""
+        self.rows.index(self.visible, self)
+        return list(self.rows.by_number.values())
+
+    def first_offsets(self) -> npt.NDArray[np.int64]:
+        """(streams,) where the streams known at the segment's beginning go on in it."""
+        return self.rows.first_offsets()
+
+    def numbers_between(self, begin: int, end: int) -> npt.NDArray[np.unsignedinteger]:
+        """The stream numbers of the entries begin .. end - 1, of which there is one."""
+        low = bisect_right(self.frame_entry, begin) - 1
+        first = self.frame_entry[low]
+        return self.numbers(low, bisect_left(self.frame_entry, end))[begin - first : end - first]
+
+    def only_stream(self, begin: int) -> int | None:
+        """The newest frame's only stream, if that frame begins with the entry `begin`, else None.
+
+        Serves a producer that reads back its own batch.
+        """
+        newest = len(self.frame_entry) - 1
+        if self.frame_entry[newest] != begin:  # nor is one that is still being added: its entries are not visible
+            return None
+        packed, size = self.frame_numbers[newest], 4 if self.frame_flags[newest] & WIDE_NUMBERS else 2
+        number = packed[:size]
+        return int.from_bytes(number, "little") if packed == number * (len(packed) // size) else None
+
+    def few_numbers(self, begin: int, end: int) -> list[int]:
+        """What `numbers_between` has, as a list: quicker for a few frames."""
+        frames = self.frame_entry
+        low, high = bisect_right(frames, begin) - 1, bisect_left(frames, end)
+        found: list[int] = []
+        for packed, flags in zip(self.frame_numbers[low:high], self.frame_flags[low:high], strict=True):
+            view = memoryview(packed)
+            found += view.cast("I") if flags & WIDE_NUMBERS else view.cast("H")
+        first = frames[low]
+        return found[begin - first : end - first]
+
+    def places(self, entries: Uint32s | array[int]) -> Places:
+        """Where entries lie."""
+        if len(entries) <= FEW:  # an array's operations cost more than they save
+            flat, ats = self.flat, [3 * entry for entry in entries.tolist()]
+            return [flat[at] for at in ats], [flat[at + 1] for at in ats], [flat[at + 2] for at in ats]
+        positions, lengths, checksums = self._columns.take(entries, axis=0).T.tolist()
+        return positions, lengths, checksums
+
+    def numbers(self, low: int = 0, high: int | None = None) -> npt.NDArray[np.unsignedinteger]:
+        """The stream numbers of all messages of the frames low .. high - 1, in log order."""
+        packed = self.frame_numbers[low:high]
+        wide = np.frombuffer(self.frame_flags[low:high], np.uint16) & WIDE_NUMBERS != 0
+        if not wide.any():
+            return np.frombuffer(b"".join(packed), "<u2")
+        kinds = ["<u4" if is_wide else "<u2" for is_wide in wide.tolist()]
+        parts = [np.frombuffer(part, kind) for part, kind in zip(packed, kinds, strict=True)]
+        return np.concatenate(parts, dtype=np.uint32)
+
+    def columns(self, low: int, high: int) -> Uint32s:
+        """(n, 3): position, length and checksum of the entries low .. high - 1, not to be written to."""
+        return self._columns[low:high]
+
+    def whole_frames(self) -> tuple[int, int]:
+        """How many frames, from the first, readers may see the whole of, and their entries; as of one moment.
+
+        Empty frames behind them are left out.
+        """
+        visible, begins = self.visible, self.frame_entry
+        count = bisect_left(begins, visible)  # these have begun below it
+        if not count:
+            return 0, 0
+        end = begins[count] if count < len(begins) else self.entries
+        return (count, end) if end == visible else (count - 1, begins[count - 1])
+
+    def frames_of(self, entries: Uint32s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64], npt.NDArray[np.uint16]]:
+        """Index, time and flags of the frame of each entry; entries ascend, and there is one."""
+        low = bisect_right(self.frame_entry, int(entries[0])) - 1
+        high = bisect_right(self.frame_entry, int(entries[-1]))
+        frames = np.frombuffer(self.frame_entry[low:high], np.uint32).searchsorted(entries, side="right") - 1
+        times = np.frombuffer(self.frame_time[low:high], np.int64)
+        return frames + low, times[frames], np.frombuffer(self.frame_flags[low:high], np.uint16)[frames]
+
+    def nbytes(self) -> int:
+        """Memory of the columns and rows, without the objects around them."""
+        numbers = sum(map(len, list(self.frame_numbers)))
+        frames = (18 + BYTES_OBJECT) * len(self.frame_entry)
+        return self._columns.nbytes + self.rows.nbytes() + numbers + frames
+
+
+def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]) -> array[int]:
+    """The rows of a frame's entries, back to back: position in the segment, length, checksum, all "I"."""
+    rows = array("I", bytes(12 * len(lengths)))
+    rows[POSITION::3] = array("I", starts)
+    rows[LENGTH::3] = lengths
+    rows[CHECKSUM::3] = checksums
+    return rows
+
+
+__all__ = ["CHECKSUM", "LENGTH", "POSITION", "OpenTable", "Places", "Row", "Uint32s", "entry_rows"]

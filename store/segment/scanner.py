@@ -1,0 +1,295 @@
+"""Reading a segment from front to back: for recovery, `scan` and `verify`.
+
+The file is read in large chunks, some ahead of the one that is looked at, so the device and the checksums
+work side by side.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk, LogFile
+from ..format.layout import (
+    DATA_START,
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    HAS_PAYLOAD_CHECKSUM,
+    FrameHeader,
+    SegmentHeader,
+    align_up,
+    checksum64,
+    read_frame_header,
+)
+from ..format.frame import Frame, decode_head
+
+CHUNK_BYTES = 4 << 20
+# A thread that comes back from the device waits for the interpreter lock before it can ask again; another's read
+# keeps the device busy meanwhile.
+READ_THREADS = 2
+CHUNKS_AHEAD = 4
+
+
+def open_sequential(disk: Disk, path: Path) -> LogFile:
+    """A file for reading from front to back, past the page cache where possible; close it after use."""
+    file = disk.open(path)
+    again = getattr(file, "sequential", None)
+    if again is None:
+        return file
+    try:
+        return cast(LogFile, again())
+    finally:
+        file.close()
+
+
+class ChunkBuffers:
+    """Memory for chunks, used again; one for all files of a scan."""
+
+    def __init__(self) -> None:
+        self._buffers: list[mmap.mmap] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> memoryview:
+        """A chunk's memory: one that nobody looks at any more, or a new one.
+
+        New pages are dear. There is nothing to give back: a mapping knows whether there are views of it.
+        """
+        with self._lock:
+            for buffer in self._buffers:
+                if _is_free(buffer):
+                    return memoryview(buffer)
+            fresh = mmap.mmap(-1, CHUNK_BYTES)
+            self._buffers.append(fresh)
+            return memoryview(fresh)
+
+
+def _is_free(buffer: mmap.mmap) -> bool:
+    """Whether there is no view of it, nor an array or a slice made of one: only then it may be resized, to its size."""
+    try:
+        buffer.resize(len(buffer))
+    except BufferError:
+        return False
+    return True
+
+
+class ChunkReader:
+    """Ranges of a file as memoryviews, to read only, read sequentially with some chunks of read-ahead.
+
+    A range inside one chunk is a view without a copy and keeps its chunk alive; one across a border is
+    copied. Only forward reading is fast.
+    """
+
+    def __init__(self, file: LogFile, size_bytes: int, buffers: ChunkBuffers | None = None) -> None:
+        self.file = file
+        self.size_bytes = size_bytes
+        self._buffers = buffers or ChunkBuffers()
+        self._pool: ThreadPoolExecutor | None = None  # a single chunk that is asked for needs no threads
+        self._chunks: dict[int, Future[memoryview]] = {}
+        self._lock = threading.RLock()
+        self._newest: tuple[int, memoryview] = (-1, memoryview(b""))  # the chunk that was asked for last
+
+    def view(self, position: int, size: int) -> memoryview:
+        """Up to `size` bytes at `position`, fewer at the end."""
+        index, at = divmod(position, CHUNK_BYTES)
+        newest, chunk = self._newest
+        if newest == index and at + size <= len(chunk):
+            return chunk[at : at + size]
+        size = min(size, self.size_bytes - position)
+        if size <= 0:
+            return memoryview(b"")
+        if newest != index:
+            chunk = self._chunk(index)
+        if at + size <= len(chunk):
+            return chunk[at : at + size]
+        parts = [chunk[at:]]
+        while size > sum(map(len, parts)) and index * CHUNK_BYTES < self.size_bytes:
+            index += 1
+            parts.append(self._chunk(index))
+        return memoryview(b"".join(parts))[:size]
+
+    def _ask(self, index: int) -> Future[memoryview] | None:
+        """Have a chunk and those that follow it read; the one, if the file has it."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="stratalog-read-ahead")
+            for wanted in range(index, index + 1 + CHUNKS_AHEAD):
+                if wanted not in self._chunks and wanted * CHUNK_BYTES < self.size_bytes:
+                    self._chunks[wanted] = self._pool.submit(self._load, wanted)
+            for old in [known for known in self._chunks if known < index - 1]:
+                del self._chunks[old]
+            return self._chunks.get(index)
+
+    def _chunk(self, index: int) -> memoryview:
+        if index == 0 and self.size_bytes <= CHUNK_BYTES and not self._chunks:
+            chunk = self._load(0)
+        else:
+            future = self._ask(index)
+            chunk = future.result() if future is not None else memoryview(b"")
+        self._newest = index, chunk
+        return chunk
+
+    def _load(self, index: int) -> memoryview:
+        begin = index * CHUNK_BYTES
+        size = min(CHUNK_BYTES, self.size_bytes - begin)
+        read_into = getattr(self.file, "read_into", None)
+        if read_into is None:
+            return memoryview(self.file.read(begin, size))
+        if self.file.direct:
+            size = min(CHUNK_BYTES, align_up(size))  # the kernel wants whole blocks; it stops at the end itself
+        buffer = self._buffers.take()[:size]
+        done = 0
+        while done < size and begin + done < self.size_bytes:
+            count = read_into([buffer[done:]], begin + done)
+            if count == 0:
+                break
+            done += count
+        return buffer[: min(done, self.size_bytes - begin)].toreadonly()
+
+    def begin(self) -> None:
+        """Start reading ahead from the beginning, before anybody asks."""
+        self._ask(0)
+
+    def close(self) -> None:
+        """End the read-ahead."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Scanned(NamedTuple):
+    """A frame as found by a scan. `whole` messages, from the first, have their right bytes."""
+
+    frame: Frame
+    payload: memoryview
+    whole: int
+
+    @property
+    def is_whole(self) -> bool:
+        """All of its messages are there."""
+        return self.whole == self.frame.header.count
+
+
+class FrameScanner:
+    """Walks the frames of one segment along their chain.
+
+    After `next` gave None, `position` and `chain` say where and on what the walk ended.
+    """
+
+    def __init__(self, reader: ChunkReader, lane: int, sequence: int, position: int, chain: int) -> None:
+        self.reader = reader
+        self.lane = lane
+        self.sequence = sequence
+        self.position = position
+        self.chain = chain
+
+    @classmethod
+    def behind(cls, reader: ChunkReader, header: SegmentHeader) -> FrameScanner:
+        """At a segment's first frame. Behind a rebuilt header that is taken whatever its chain."""
+        scanner = cls(reader, header.lane, header.sequence, DATA_START, header.chain)
+        first = scanner.frame_at(DATA_START) if header.is_rebuilt else None
+        if first is not None and first.header.first_entry == 0:
+            scanner.chain = first.header.chain
+        return scanner
+
+    def next(self) -> Scanned | None:
+        """The next frame; None if no frame follows on the chain."""
+        position = self.position
+        while True:
+            frame = self.frame_at(position)
+            if frame is not None and frame.header.chain == self.chain:
+                return self.accept(frame)
+            if position == align_up(position):
+                return None
+            position = align_up(position)
+
+    def accept(self, frame: Frame) -> Scanned:
+        """Go on behind a frame; its messages' checksums are looked at."""
+        header = frame.header
+        payload = self.reader.view(frame.payload_start, header.payload_bytes)
+        self.position = header.end
+        self.chain = frame.head.checksum
+        return Scanned(frame, payload, whole_messages(frame, payload))
+
+    def frame_at(self, position: int) -> Frame | None:
+        """The frame of this segment that begins at `position`, whatever its chain."""
+        head = self.reader.view(position, FRAME_HEADER_BYTES)
+        if head[: len(FRAME_MAGIC)].tobytes() != FRAME_MAGIC:
+            return None  # mostly: zeros where the log ends, or behind padding
+        header = read_frame_header(head, 0)
+        if header is None or (header.lane, header.sequence, header.position) != (self.lane, self.sequence, position):
+            return None
+        return decode_head(header, bytes(self.reader.view(position, header.header_bytes)))
+
+    def find_later(self, position: int, end: int) -> list[FrameHeader]:
+        """Headers of the frames of this segment that begin in [position, end), whatever their chain."""
+        found: list[FrameHeader] = []
+        for at in self._magics(position, end):
+            frame = self.frame_at(at)
+            if frame is not None:
+                found.append(frame.header)
+        return found
+
+    def _magics(self, position: int, end: int) -> Iterator[int]:
+        """Where a frame's magic number stands in [position, end), chunk by chunk so that nothing is copied."""
+        across = len(FRAME_MAGIC) - 1
+        begin = position
+        while begin < end:
+            stop = min(end, begin - begin % CHUNK_BYTES + CHUNK_BYTES)
+            for at in find_magic(self.reader.view(begin, stop - begin)):
+                yield begin + at
+            if stop < end:  # one that begins in this chunk and ends in the next
+                low = max(begin, stop - across)
+                for at in find_magic(self.reader.view(low, min(stop + across, end) - low)):
+                    yield low + at
+            begin = stop
+
+
+def find_magic(view: memoryview) -> list[int]:
+    """Where a frame's magic number stands.
+
+    What is searched is mostly zeros, pre-written and never used; numpy passes over these at memory speed, and
+    without the interpreter lock.
+    """
+    content = np.frombuffer(view, np.uint8) if len(view) else np.empty(0, np.uint8)
+    if len(content) < len(FRAME_MAGIC) or not content.max():
+        return []
+    begins = np.flatnonzero(content[: 1 - len(FRAME_MAGIC)] == FRAME_MAGIC[0])
+    for at in range(1, len(FRAME_MAGIC)):
+        begins = begins[content[begins + at] == FRAME_MAGIC[at]]
+    return begins.tolist()
+
+
+def whole_messages(frame: Frame, payload: memoryview) -> int:
+    """How many messages, from the first, have their right bytes in `payload`."""
+    header = frame.header
+    whole = header.flags & HAS_PAYLOAD_CHECKSUM and len(payload) == header.payload_bytes
+    if whole and checksum64(payload) == header.payload_checksum:
+        return header.count
+    begin = 0
+    rows = zip(frame.lengths.tolist(), frame.checksums.tolist(), strict=True)
+    for index, (length, checksum) in enumerate(rows):
+        end = begin + length
+        if end > len(payload) or checksum64(payload[begin:end]) & 0xFFFFFFFF != checksum:
+            return index
+        begin = end
+    return header.count
+
+
+def good_messages(frame: Frame, payload: memoryview) -> npt.NDArray[np.bool_]:
+    """For each message: are its bytes, in `payload`, the right ones? Those of an empty one always are."""
+    ends = frame.lengths.cumsum(dtype=np.int64).tolist()
+    begins = [0, *ends][:-1]
+    sums = np.fromiter(
+        [checksum64(payload[begin:end]) for begin, end in zip(begins, ends, strict=True)],
+        np.uint64,
+        len(ends),
+    ).astype(np.uint32)
+    is_there = (np.array(ends, np.int64) <= len(payload)) | (frame.lengths == 0)
+    right: npt.NDArray[np.bool_] = (sums == frame.checksums) & is_there
+    return right

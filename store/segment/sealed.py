@@ -1,0 +1,342 @@
+"""Sealed segments: their messages are found here. `sealing` makes them."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk
+from ..errors import StoreCorrupt
+from ..format.footer import Footer, FooterData
+from ..format.layout import HAS_EXTRAS, LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
+from ..format.frame import Frame, decode_head
+from .held import HeldMemory, Item, fresh_key
+from ..device.open_files import note_opened
+from .remade import Remade, neighbours
+from ..device.ring import Ring
+from .run import Run
+from .segment import Segment
+from .open_table import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..log.lane import Lane
+
+
+ROW_COLUMNS = ("stream number", "low bits of the offset", "position in the segment", "length", "checksum")
+ROW = struct.Struct(f"<{len(ROW_COLUMNS)}I")
+ROW_BYTES = ROW.size
+_UNPACK = ROW.unpack_from
+LONG_RUN = 64  # messages
+HEAD_GUESS_BYTES = 4096
+
+
+class Head(Item):
+    """The columns of a frame as a reader wants them: `ROW.unpack_from(rows, at * ROW.size)` is all of a message."""
+
+    __slots__ = ("end_entry", "extras", "first_entry", "flags", "index", "rows", "time_ms")
+
+    def __init__(self, frame: Frame, index: int) -> None:
+        header = frame.header
+        self.index = index  # in the footer
+        self.first_entry = header.first_entry
+        self.end_entry = header.first_entry + header.count
+        self.flags = header.flags
+        self.time_ms = header.time_ms
+        columns = (frame.numbers, frame.lows, frame.starts(), frame.lengths, frame.checksums)
+        self.rows = np.array(columns, np.uint32).T.tobytes()
+        self.extras = frame.optional() if header.flags & HAS_EXTRAS else None
+        super().__init__(len(self.rows) + (self.extras.size_bytes if self.extras is not None else 0))
+
+
+class Index(NamedTuple):
+    """A footer, and the columns that every look-up wants: a view's single items cost a third of an array's.
+
+    `is_remade`: it is not the file's, but made of the frames.
+    """
+
+    streams: int
+    first: memoryview
+    start: memoryview
+    entries: memoryview
+    frame_entry: memoryview
+    footer: Footer
+    is_remade: bool
+
+
+class _RemadeIndex(Item):
+    """An index in memory, to be held."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        super().__init__(index.footer.size_bytes)
+
+
+class _WrongFooter(Exception):
+    """The footer does not agree with the frames."""
+
+
+class SealedSegment:
+    """A segment that is found through its mapped footer, or through one made of its frames if that is damaged.
+
+    Only a bounded number of frame heads is held in memory, of all segments of a store together; the rest is mapped.
+
+    Any number of threads may read. They share
+        * `_index`, the mapped footer and all that is looked up in it: one attribute, so it comes and goes as a whole.
+          A look-up takes it once, and the mapping lasts as long as that. Two threads may map it at the same time;
+          one of the mappings is dropped then;
+        * `_memory`, the store's, under keys of this segment; what is in it never changes;
+        * `_damage`, set for good once the footer was found damaged.
+    """
+
+    def __init__(self, segment: Segment, record: SealRecord) -> None:
+        self.segment = segment
+        self.record = record
+        self._index: Index | None = None
+        self._damage: StoreCorrupt | None = None
+        self._is_lost = False  # nor can the footer be made again
+        self._remaking = threading.Lock()
+        self._lane: Lane | None = None
+        self._memory = HeldMemory(0)
+        self._key = fresh_key()
+
+    def join(self, lane: Lane) -> None:
+        """Belong to a lane, which has the neighbours that a damaged footer is made again of, and the memory."""
+        self._lane = lane
+        self._memory = lane.held
+
+    @property
+    def footer(self) -> Footer:
+        """The footer, mapped and checked at first use. Raises StoreCorrupt."""
+        return (self._index or self.index).footer
+
+    @property
+    def index(self) -> Index:
+        """The footer with its columns for single look-ups. Raises StoreCorrupt."""
+        return self._index or self.mapped() or self._remade()
+
+    def mapped(self) -> Index | None:
+        """The index that is in the file; None if it is damaged."""
+        index = self._index
+        if index is None and self._damage is None:
+            try:
+                footer = Footer(self.segment.data, str(self.segment.path), self.record)
+            except StoreCorrupt as error:
+                # An error of its own, which was never raised: no frames that would keep this segment alive.
+                self._damage = StoreCorrupt(error.what, self.segment.path, error.position)
+                return None
+            index = self._index = _index_of(footer, is_remade=False)
+            note_opened(self)
+        return index
+
+    def let_go(self) -> None:
+        """Give the mapping back until it is wanted again. Readers inside keep theirs."""
+        self._index = None
+
+    # -- a damaged footer -----------------------------------------------------------------------------
+
+    def _remade(self) -> Index:
+        """The index made of the frames. Raises StoreCorrupt if that cannot be done either."""
+        footers = self._memory.footers.items
+        held: _RemadeIndex | None = footers.get(self._key)
+        if held is None:
+            with self._remaking:
+                held = footers.get(self._key)
+                if held is None:
+                    held = self._remake()
+        held.used = True
+        return held.index
+
+    def _remake(self) -> _RemadeIndex:
+        self.segment.check_open()
+        lane = self._lane
+        if lane is None or self._is_lost:
+            raise self.damaged()
+        footer = Remade(self.segment, self.record).footer(lane.streams, *neighbours(lane, self))
+        if footer is None:
+            self._is_lost = True
+            raise self.damaged()
+        held = _RemadeIndex(_index_of(footer, is_remade=True))
+        self._memory.keep_footer(self._key, held)
+        return held
+
+    def damaged(self) -> StoreCorrupt:
+        """What is wrong with the footer."""
+        what = "the footer is damaged" if self._damage is None else self._damage.what
+        position = self.record.footer_position if self._damage is None else self._damage.position
+        return StoreCorrupt(what, self.segment.path, position)
+
+    def distrust(self, what: str) -> None:
+        """The file's footer is wrong, although its tables have the right checksums: take it for damaged."""
+        if self._damage is None:  # no other thread has seen it
+            self._damage = StoreCorrupt(what, self.segment.path, self.record.footer_position)
+            self._key = fresh_key()  # heads are held by the number that this footer gave them
+        self._index = None  # also of a thread that has mapped it meanwhile
+
+    # -- looking up -----------------------------------------------------------------------------------
+
+    def first_of(self, number: int) -> tuple[int, int]:
+        """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
+        streams, first, start, _, _, _, _ = self._index or self.index
+        return (first[number], start[number + 1] - start[number]) if number < streams else (0, 0)
+
+    def first_offset(self, number: int) -> int:
+        """The first offset of a stream here, or its next one if it has no messages here."""
+        index = self._index or self.index
+        return index[1][number] if number < index[0] else 0  # by number: thrice as quick as by name
+
+    def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
+        """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""
+        index = self._index or self.index
+        _, first, start, all_entries, _, _, is_remade = index
+        try:
+            row = start[number]
+            begin = row + offset - first[number]
+            if begin < row:
+                raise _WrongFooter(_WRONG_MESSAGE)
+            entries = all_entries[begin : min(start[number + 1], begin + limit)].tolist()
+            offsets: Sequence[int] = range(offset, offset + len(entries))
+            if LOST_ENTRY in entries:
+                self._check_lost(index)
+                kept = [(at, entry) for at, entry in zip(offsets, entries, strict=True) if entry != LOST_ENTRY]
+                offsets, entries = [at for at, _ in kept], [entry for _, entry in kept]
+            find = self._places if len(entries) < LONG_RUN else self._many_places
+            places, heads = find(index, ring, number, offsets, entries)
+            return Run(self.segment, self, offsets, entries, places, heads)
+        except _WrongFooter as error:
+            if is_remade:
+                raise self.damaged() from error
+            self.distrust(str(error))
+        return self.run(ring, number, offset, limit)  # by the index made of the frames
+
+    def _check_lost(self, index: Index) -> None:
+        """A repair has given messages up: the footer must say so with its right checksum, not damaged bytes."""
+        if index.is_remade:  # and then only the damaged footer knows whether that was a repair
+            raise self.damaged()
+        try:
+            index.footer.check_entries_once()
+        except StoreCorrupt as error:
+            raise _WrongFooter(error.what) from error
+
+    def _places(
+        self, index: Index, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
+    ) -> tuple[Places, list[Head]]:
+        """Where messages lie, from their frames' heads; each must name this stream and offset."""
+        starts: list[int] = []
+        lengths: list[int] = []
+        checksums: list[int] = []
+        heads: list[Head] = []
+        first_entry = end_entry = 0  # of the head at hand
+        frame_entry, held, key = index.frame_entry, self._memory.frames.items, self._key
+        for offset, entry in zip(offsets, entries, strict=True):
+            if not first_entry <= entry < end_entry:
+                frame = bisect_right(frame_entry, entry) - 1
+                head: Head = held.get(key + frame) or self.head(index, ring, frame)
+                head.used = True
+                first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
+                if not first_entry <= entry < end_entry:
+                    raise _WrongFooter(_WRONG_MESSAGE)
+            named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
+            if named != number or low != offset & 0xFFFF:
+                raise _WrongFooter(_WRONG_MESSAGE)
+            starts.append(start)
+            lengths.append(length)
+            checksums.append(checksum)
+            heads.append(head)
+        return (starts, lengths, checksums), heads
+
+    def _many_places(
+        self, index: Index, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
+    ) -> tuple[Places, list[Head]]:
+        """The same, a frame at a time: faster where a frame has several of the messages."""
+        at, heads = 0, []
+        rows: list[npt.NDArray[np.uint32]] = []
+        wanted = np.array(entries, np.uint32)
+        while at < len(entries):
+            head = self.head(index, ring, bisect_right(index.frame_entry, entries[at]) - 1)
+            end = bisect_left(entries, head.end_entry, at)
+            if not head.first_entry <= entries[at] < head.end_entry:
+                raise _WrongFooter(_WRONG_MESSAGE)
+            frame = np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))
+            try:
+                rows.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
+            except IndexError:
+                raise _WrongFooter(_WRONG_MESSAGE) from None
+            heads += [head] * (end - at)
+            at = end
+        named, lows, starts, lengths, checksums = np.concatenate(rows).T
+        if (named != number).any() or (lows != np.array(offsets, np.int64) & 0xFFFF).any():
+            raise _WrongFooter(_WRONG_MESSAGE)
+        return (starts.tolist(), lengths.tolist(), checksums.tolist()), heads
+
+    def head(self, index: Index, ring: Ring | None, frame: int) -> Head:
+        """The head of the frame with this number in the index. Raises StoreCorrupt."""
+        frames, key = self._memory.frames, self._key + frame
+        found: Head | None = frames.items.get(key)
+        if found is not None:
+            found.used = True
+            return found
+        head = Head(self._frame(index, ring, frame), frame)
+        frames.keep(key, head)
+        return head
+
+    def _frame(self, index: Index, ring: Ring | None, frame: int) -> Frame:
+        """The decoded frame with this number in the index. Raises StoreCorrupt."""
+        positions = index.footer.frame_position
+        if not 0 <= frame < len(positions):
+            raise _WrongFooter(_WRONG_MESSAGE)
+        position = int(positions[frame])
+        raw, _ = self.segment.fetch(ring, position, HEAD_GUESS_BYTES)
+        header = read_frame_header(raw, 0)
+        decoded = None
+        if header is not None and header.sequence == self.segment.sequence and header.position == position:
+            if len(raw) < header.header_bytes <= self.record.data_end - position:
+                raw, _ = self.segment.fetch(ring, position, header.header_bytes)
+            decoded = decode_head(header, raw[: header.header_bytes])
+        if decoded is None:
+            self.segment.check_open()
+            raise StoreCorrupt("a frame's header is damaged", self.segment.path, position)
+        return decoded
+
+    def close(self) -> None:
+        """Let go of the mapping and the files."""
+        self.let_go()
+        self.segment.close()
+
+
+_WRONG_MESSAGE = "the footer points to a wrong message"
+
+
+def _index_of(footer: Footer, *, is_remade: bool) -> Index:
+    return Index(
+        len(footer.first), memoryview(footer.first.data), memoryview(footer.start.data),
+        memoryview(footer.entries.data), memoryview(footer.frame_entry.data), footer, is_remade,
+    )  # fmt: skip
+
+
+def write_footer(
+    disk: Disk, segment: Segment, data: FooterData, data_end: int, chain: int, entries: int
+) -> SealedSegment:
+    """Footer to disk and forced, then the record that points to it."""
+    parts = data.parts(segment.sequence)
+    size = sum(map(len, parts))
+    position = align_up(data_end)
+    file = disk.open(segment.path)
+    try:
+        file.write(parts, position)
+        file.truncate(position + size)  # one sealed early gives back what it did not use
+        file.force()
+    finally:
+        file.close()
+    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size, len(data.first))
+    segment.write_seal(record)
+    segment.stop_writing()
+    return SealedSegment(segment, record)

@@ -1,0 +1,130 @@
+"""Sealing: a segment that takes no more frames gets its footer.
+
+Sealing runs beside the producers, and every step of it that holds the interpreter lock stalls them all. So what
+does not change from segment to segment is kept, what is new is added in short steps with a pause in between, and
+the rest is done by numpy in operations that release the lock.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk
+from ..format.footer import Footer, FooterData, by_stream, pack_names
+from .postings import Row
+from .sealed import SealedSegment, write_footer
+from ..log.streams import Stream
+from .open_table import OpenTable
+
+if TYPE_CHECKING:
+    from ..log.write import FullSegment
+
+STEP_STREAMS = 512
+PAUSE_S = 50e-6  # really asleep: a bare release of the lock may be taken back before anybody has woken up
+
+
+class StreamNames:
+    """The names of a lane's streams as a footer has them, kept from segment to segment: streams only join."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.packed = pack_names([])
+        self._topic = array("I")
+        self._queue = array("I")
+
+    def add(self, streams: Sequence[Stream], pause: Callable[[], None]) -> None:
+        """Take on the streams that are new; `streams` are all of the lane's, by number."""
+        count, topics = len(streams), len(self.topics)
+        while len(self._queue) < count:
+            known = len(self._queue)
+            for stream in streams[known : min(count, known + STEP_STREAMS)]:
+                self._topic.append(self.topics.setdefault(stream.topic, len(self.topics)))
+                self._queue.append(stream.queue_id)
+            pause()
+        if len(self.topics) > topics:
+            self.packed = pack_names(self.topics)
+
+    def columns(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """Topic (index) and queue id of each stream, as they are now."""
+        return np.array(self._topic, np.uint32), np.array(self._queue, np.uint32)
+
+
+class Ended(NamedTuple):
+    """What a segment's footer needs of the one before: where each stream goes on."""
+
+    next_offsets: npt.NDArray[np.int64]
+
+
+def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Footer | Ended | None) -> FooterData:
+    """The footer of a segment.
+
+    Made of the stream numbers in log order, by a few long operations that release the interpreter lock; the
+    table's rows say the same, but are an object a stream, and may never have been made.
+
+    Args:
+        table: the segment's index; every message is in it, none was lost.
+        names: the lane's streams, at least all of those that the segment knows.
+        before: the footer of the segment before; None for a lane's first.
+    """
+    topics, queues = names.columns()
+    first = np.zeros(len(queues), np.int64)
+    if before is not None:
+        ended = before.next_offsets
+        first[: len(ended)] = ended
+    numbers = table.numbers()
+    assert len(numbers) == table.entries
+    order = by_stream(numbers)
+    start = np.zeros(len(queues) + 1, np.uint32)
+    # `bincount` would be shorter, and hold the interpreter lock.
+    start[1:] = numbers[order].searchsorted(np.arange(len(queues), dtype=np.uint32), side="right")
+    return FooterData(
+        list(names.topics), topics, queues, first, start, order.astype(np.uint32),
+        np.frombuffer(table.frame_position, np.uint32), np.frombuffer(table.frame_entry, np.uint32),
+        np.frombuffer(table.frame_time, np.int64), packed_names=names.packed,
+    )  # fmt: skip
+
+
+def seal(
+    disk: Disk,
+    full: FullSegment,
+    streams: Sequence[Stream],
+    names: StreamNames,
+    before: FooterData | Footer | Ended | None,
+) -> SealedSegment:
+    """Write the footer, force it, then the seal record. The segment's frames must be forced already.
+
+    `streams` are the lane's, by number; `names` is what was kept of them since the last segment.
+    Raises OSError; the segment then stays open, and is scanned at the next opening.
+    """
+    names.add(streams, _pause)
+    data = make_footer(full.table, names, before)
+    return write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries)
+
+
+def rows_of(table: OpenTable) -> list[list[Row]]:
+    """The rows that readers have had made, to be given to `let_go` when the table itself is gone."""
+    rows = iter(list(table.rows.by_number.values()))
+    parts: list[list[Row]] = []
+    while part := list(islice(rows, STEP_STREAMS)):
+        parts.append(part)
+        _pause()
+    return parts
+
+
+def let_go(parts: list[list[Row]]) -> None:
+    """Free rows in short steps: together they would be freed in one call, an object or two a stream."""
+    while parts:
+        parts.pop()
+        _pause()
+
+
+def _pause() -> None:
+    """Let the producers have the interpreter lock."""
+    time.sleep(PAUSE_S)

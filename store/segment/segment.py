@@ -1,0 +1,197 @@
+"""Segments: pre-written files of frames, and the one place where a message's bytes are fetched from."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+
+from ..device.disk import Disk, LogFile
+from ..errors import StoreClosed
+from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
+from ..device.open_files import note_opened
+from ..device.ring import Ring
+from .windows import Windows
+
+ZEROS = bytes(1 << 20)
+NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
+GROUP_BYTES = 1 << 20
+
+
+class Segment:
+    """One segment file, open for writing (`log`) and for reading (`data`).
+
+    The two are apart because O_DIRECT wants aligned reads as well, and readers want the page cache.
+
+    `base` maps positions in this file to lane positions of the ring (lane position = base + position);
+    it is None for a segment from before this opening of the store.
+
+    Any number of threads may read. What they share is `_data`, which goes and comes under `_opening`; who reads
+    takes it once, and with it the descriptor until the end of the call.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, header: SegmentHeader, *, direct: bool) -> None:
+        self.path = folder / segment_name(header.sequence)
+        self.sequence = header.sequence
+        self.header = header
+        self.base: int | None = None
+        self.removed = False
+        self.reads_alone = False  # nobody will want what lies around a message that is read
+        self._disk = disk
+        self._direct = direct
+        self._log: LogFile | None = None
+        self._data: LogFile | None = None
+        self._closed = False
+        self._opening = threading.Lock()
+        self.windows = Windows()
+
+    @property
+    def direct(self) -> bool:
+        """True while frames are written past the page cache, or will be once there is one."""
+        return self._direct if self._log is None else self._log.direct
+
+    @property
+    def log(self) -> LogFile:
+        """The file to write frames to."""
+        return self._log if self._log is not None else self.open_log()
+
+    def open_log(self) -> LogFile:
+        """Open the writing side. Raises OSError."""
+        self._log = self._disk.open(self.path, direct=self._direct)
+        # Where it is gone on with, what was asked for behind its end were zeros.
+        self.windows.forget()
+        return self._log
+
+    @property
+    def data(self) -> LogFile:
+        """The file to read from. Raises StoreClosed."""
+        return self._data if self._data is not None else self.open_data()
+
+    def open_data(self) -> LogFile:
+        """Open the reading side. Raises StoreClosed when the store was closed meanwhile."""
+        with self._opening:
+            self.check_open()
+            data = self._data
+            if data is not None:
+                return data
+            data = self._data = self._disk.open(self.path)
+        note_opened(self)
+        return data
+
+    def open_sequential(self) -> LogFile:
+        """The file for reading from front to back, past the page cache where possible; close it after use."""
+        data = self.data
+        again = getattr(data, "sequential", None)
+        return again() if again is not None else self._disk.open(self.path)
+
+    def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
+        """`size` bytes at `position`, and whether they came from the ring of recent frames."""
+        if ring is not None and self.base is not None:
+            at = self.base + position
+            if at >= ring.low:
+                found = ring.copy(at, size)
+                if at >= ring.low:
+                    return found, True
+        return self.read(position, size), False
+
+    def read(self, position: int, size: int) -> bytes:
+        """`size` bytes from the file, fewer at its end."""
+        return self.read_places([position], [size])[0][0]
+
+    def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int, int]:
+        """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend."""
+        data, count = self._data or self.data, len(starts)
+        windows = self.windows
+        if not (self.reads_alone or (windows.all_asked and monotonic() < windows.look_at)):
+            windows.prepare(data, starts, lengths, written=self._log is not None)
+        found: list[bytes] = []
+        index = total = calls = 0
+        try:
+            if count == 1:  # as in a queue that is spread over the log
+                return [data.read(starts[0], lengths[0])], lengths[0], 1
+            while index < count:
+                begin, last = starts[index], index + 1
+                end = begin + lengths[index]
+                while last < count and 0 <= starts[last] - end <= NEAR_BYTES and end - begin < GROUP_BYTES:
+                    end = starts[last] + lengths[last]
+                    last += 1
+                part = data.read(begin, end - begin)
+                total += end - begin
+                calls += 1
+                if last == index + 1:
+                    found.append(part)
+                else:
+                    places = zip(starts[index:last], lengths[index:last], strict=True)
+                    found += [part[at - begin : at - begin + length] for at, length in places]
+                index = last
+        except OSError:
+            self.check_open()
+            raise
+        return found, total, calls
+
+    def check_open(self) -> None:
+        """Raises StoreClosed if the store was closed meanwhile: then nothing that was read counts."""
+        if self._closed:
+            raise StoreClosed("the store was closed while it was read; open it again")
+
+    def drop_pages(self, position: int, size: int) -> None:
+        """Have the kernel forget forced pages, where its page cache has them at all. A hint."""
+        drop = getattr(self._log, "drop_cached", None)
+        if drop is not None:
+            drop(position, size)
+
+    def write_seal(self, record: SealRecord | None) -> None:
+        """Write and force the seal record; None takes it back."""
+        log = self._disk.open(self.path)
+        try:
+            log.write([record.pack() if record is not None else bytes(BLOCK_BYTES)], BLOCK_BYTES)
+            log.force()
+        finally:
+            log.close()
+
+    def stop_writing(self) -> None:
+        """Close the writing side; reading goes on."""
+        self._log = None
+        self.windows.forget()  # of the file as long as it was
+
+    def close(self) -> None:
+        """Close both sides."""
+        self.stop_writing()
+        with self._opening:
+            self._closed = True
+            self._data = None
+
+    def let_go(self) -> None:
+        """Give the reading side's descriptor back until it is wanted again. Readers inside keep theirs."""
+        with self._opening:
+            if not self.removed:  # a removed segment's name leads nowhere, or to another life of the file
+                self._data = None
+
+
+def prewrite(disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin: int = 0) -> None:
+    """Write zeros to [begin, capacity) and force them (R7): later writes then change no file metadata.
+
+    Raises OSError, in particular when the space is not there: it is reserved first, so a full disk is an
+    error here and not in the middle of the log.
+    """
+    file = disk.open(path, create=True, direct=direct)
+    try:
+        file.reserve(capacity_bytes)
+        aligned = _aligned_zeros() if file.direct else memoryview(ZEROS)
+        for position in range(begin, capacity_bytes, len(aligned)):
+            file.write([aligned[: capacity_bytes - position]], position)
+        file.force()
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.truncate(begin)  # on a full disk what was reserved would be missing elsewhere
+        raise
+    finally:
+        file.close()
+    assert capacity_bytes >= DATA_START
+
+
+def _aligned_zeros() -> memoryview:
+    return memoryview(mmap.mmap(-1, len(ZEROS)))

@@ -1,0 +1,97 @@
+"""What the kernel was asked to read ahead of a segment: windows around the places that readers touch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+
+from ..device.disk import LogFile
+from ..device.prefault import populate
+
+WINDOW_BYTES = 128 << 10
+LARGEST_SPAN = 64  # windows: 8 MiB
+POPULATE_BYTES = 1 << 20
+TOUCHES_A_DOUBLING = 2
+LOOK_S = 0.1
+
+
+class Windows:
+    """The windows of one segment. Any number of threads may use it.
+
+    All of it only says what the kernel was asked for: what is lost in a race is asked for twice.
+
+    The page cache forgets what was not read for long, and then reading would go on place by place. So once in a while
+    a reader looks whether a place that was asked for is still there; if not, nothing counts as asked for any more.
+
+    Attributes:
+        all_asked: every window was asked for, to the end of a file that nobody writes to.
+        look_at: when a reader looks again (`time.monotonic`). Until then there is nothing to do if all was asked for.
+    """
+
+    __slots__ = ("_asked", "_touches", "all_asked", "look_at")
+
+    def __init__(self) -> None:
+        self._asked = bytearray()  # 1 a window
+        self._touches = 0
+        self.all_asked = False
+        self.look_at = 0.0
+
+    def forget(self) -> None:
+        """Nothing counts as asked for: the pages are gone, or zeros that are written to now."""
+        self._asked = bytearray()
+        self._touches = 0
+        self.all_asked = False
+
+    def asked(self) -> set[int]:
+        """The windows that were asked for."""
+        return {index for index, flag in enumerate(self._asked) if flag}
+
+    def prepare(self, data: LogFile, starts: Sequence[int], lengths: Sequence[int], *, written: bool) -> None:
+        """Have the kernel asked for all of a call's places before the first is read: the device has them at once.
+
+        `written`: the file is still written to.
+        """
+        if self._touches and monotonic() >= self.look_at:
+            self._look(data, starts[0])
+        if self.all_asked:
+            return
+        if (starts[-1] + lengths[-1] - 1) // WINDOW_BYTES >= len(self._asked):
+            windows = -(-data.size() // WINDOW_BYTES)
+            starts = [start for start in starts if start < windows * WINDOW_BYTES]  # behind the end there is nothing
+            self._asked = self._asked.ljust(windows, b"\0")
+        asked = self._asked
+        for begin, length in zip(starts, lengths, strict=False):
+            window, last = begin // WINDOW_BYTES, (begin + length - 1) // WINDOW_BYTES
+            if not asked[window]:
+                self._ask(data, asked, window, written=written)
+            if last != window and last < len(asked) and not asked[last]:
+                self._ask(data, asked, last, written=written)
+
+    def _look(self, data: LogFile, position: int) -> None:
+        """Does the page cache still have a place that was asked for?"""
+        self.look_at = monotonic() + LOOK_S
+        window, asked = position // WINDOW_BYTES, self._asked
+        if window < len(asked) and asked[window] and not data.is_cached(position):
+            self.forget()
+
+    def _ask(self, data: LogFile, asked: bytearray, window: int, *, written: bool) -> None:
+        """Have the kernel bring in the surroundings of a first touch, the more the more places were touched.
+
+        A reader of one message of a cold segment may want no other; one of queue after queue wants it all.
+        """
+        self._touches += 1
+        span = min(LARGEST_SPAN, 1 << (self._touches // TOUCHES_A_DOUBLING))
+        first = window & -span
+        # What is still written to may be zeros behind this place: read ahead, they would only be in the way.
+        limit = window + 1 if written else min(first + span, len(asked))
+        begin, end = window, window + 1
+        while begin > first and not asked[begin - 1]:
+            begin -= 1
+        while end < limit and not asked[end]:
+            end += 1
+        asked[begin:end] = b"\1" * (end - begin)
+        self.all_asked = not written and 0 not in asked
+        self.look_at = monotonic() + LOOK_S  # until then the device may still be at it
+        position, size = begin * WINDOW_BYTES, (end - begin) * WINDOW_BYTES
+        if size < POPULATE_BYTES or not populate(data, position, size):
+            data.will_need(position, size)

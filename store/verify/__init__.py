@@ -1,0 +1,1 @@
+"""Checking a closed store without changing it."""

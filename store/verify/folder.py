@@ -1,0 +1,71 @@
+"""Checking a closed store: every frame of every segment, every checksum, and that all parts agree.
+
+The rule for what is damage is recovery's, see `evidence`. Where the chain of frames breaks and nothing later - a
+mark in a later frame, a seal record - says that the lane was durable beyond, the rest was never acknowledged: a torn
+tail, normal after a crash. Everything else is damage; it is noted, and the walk goes on behind it. What a
+footer leaves out between the frames that it lists was given up by a repair, and is not damage any more.
+
+This module checks a folder's parts; `verify_lane` the segments of a lane and their links, `verify_walk` the
+frames of a segment, `verify_footer` its footer, `verify_report` holds what was found.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..device.disk import OsDisk, ReadingDisk
+from ..segment.evidence import LANE_IS_MISSING
+from ..device.folder import STORE_FILE, fixed_path, looking_at
+from ..format.layout import StoreHeader, lane_name
+from .lane import LaneCheck
+from .report import Findings, Progress, VerifyReport, differ
+
+
+def verify_folder(path: str | Path, progress: Progress | None = None) -> VerifyReport:
+    """Read all of a closed store and check it. Changes no file but LOCK, and never raises for damage.
+
+    `progress` is called with the bytes that are done and the bytes in all.
+    Raises StoreUnusable if the folder is no store, StoreLocked if it is open.
+    """
+    folder, disk = fixed_path(path), ReadingDisk()
+    with looking_at(disk, folder):
+        findings = Findings(progress)
+        _check_folder(disk, folder, findings)
+        return findings.report
+
+
+def _check_folder(disk: OsDisk, folder: Path, findings: Findings) -> None:
+    """Check the STORE file, then lane after lane."""
+    header = _store_header(folder, findings)
+    found = [int(name[5:]) for name in disk.list(folder) if name.startswith("lane-") and name[5:].isdecimal()]
+    store_id = header.store_id if header is not None else None
+    lanes: list[LaneCheck] = []
+    for number in range(header.lanes) if header is not None else found:
+        try:
+            lanes.append(LaneCheck(disk, folder, number, store_id, findings))
+        except OSError as error:
+            findings.damage(f"cannot be read ({error})", folder / lane_name(number), 0)
+    if header is not None:
+        for number in sorted({*range(header.lanes)} - {*found}):
+            findings.damage(LANE_IS_MISSING, folder / lane_name(number), 0)
+    findings.total_bytes = sum(file.used_bytes for lane in lanes for file in lane.used)
+    for lane in lanes:
+        lane.run()
+
+
+def _store_header(folder: Path, findings: Findings) -> StoreHeader | None:
+    path = folder / STORE_FILE
+    try:
+        block = path.read_bytes()
+    except OSError as error:
+        findings.damage(f"cannot be read ({error})", path, 0)
+        return None
+    header = StoreHeader.unpack(block)
+    if header is None:
+        findings.damage("the store's header is damaged or of a newer version", path, 0)
+    elif block != header.pack():
+        findings.remark("the store's header is not filled up with zeros", path, differ(block, header.pack()))
+    return header
+
+
+__all__ = ["VerifyReport", "verify_folder"]

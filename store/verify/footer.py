@@ -1,0 +1,86 @@
+"""Checking a footer: that it is sound in itself, and that it agrees with the frames of its segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import LogFile
+from ..errors import StoreCorrupt
+from ..format.footer import Footer
+from ..format.layout import LOST_ENTRY, SEALED, UNDECODABLE
+from .listing import SegmentFile, stream_names
+from ..recovery.placement import NO_OFFSET
+from .report import Findings
+from .frames import FrameWalk
+
+
+def sound_footer(data: LogFile, file: SegmentFile, findings: Findings) -> Footer | None:
+    """The footer, if the segment has one and all of it is sound; what is not is noted. Raises OSError."""
+    record = file.record
+    if record is None or record.state != SEALED:
+        return None
+    try:
+        data.read(record.footer_position, min(record.footer_bytes, data.size()))  # so a bad sector is an OSError
+        footer = Footer(data, str(file.path), record)
+        footer.check_entries()
+        start = footer.start.astype(np.int64)
+        if np.all(np.diff(start) >= 0) and (start[0], start[-1]) == (0, len(footer.entries)):
+            stream_names(footer)
+            return footer
+        what, position = "the footer's table of streams makes no sense", record.footer_position
+    except StoreCorrupt as error:
+        what, position = error.what, error.position
+    except UNDECODABLE as error:
+        what, position = f"the footer cannot be decoded ({error})", record.footer_position
+    findings.damage(what, file.path, position)
+    return None
+
+
+def disagreements(
+    footer: Footer,
+    walk: FrameWalk,
+    entry_count: int,
+    names: list[tuple[str, int]] | None,
+    next_offsets: npt.NDArray[np.int64] | None,
+) -> Iterator[str]:
+    """What a sound footer says otherwise than the frames."""
+    columns = (footer.frame_position, footer.frame_entry, footer.frame_time)
+    listed = {*zip(*(column.tolist() for column in columns), strict=True)}
+    walked = {(head.position, head.first_entry, head.time_ms) for head in walk.headers}
+    if walked - listed or (listed - walked and not walk.gaps):
+        yield "the footer's frame table does not agree with the frames"
+    times = footer.frame_time.tolist() or [0]
+    if (footer.time_min_ms, footer.time_max_ms) != (min(times), max(times)):
+        yield "the footer's time range does not agree with the frames"
+    if names is not None and stream_names(footer)[: len(names)] != names:
+        yield "the footer's streams do not agree with the frames"
+    if next_offsets is not None:
+        known = np.zeros(max(len(footer.first), len(next_offsets)), np.int64)
+        known[: len(next_offsets)] = next_offsets
+        if len(known) > len(footer.first) or ((footer.first != known) & (known != NO_OFFSET)).any():
+            yield "the footer's first offsets do not follow the segment before"
+    if _entries_disagree(footer, walk, entry_count):
+        yield "the footer's entries do not agree with the frames"
+
+
+def _entries_disagree(footer: Footer, walk: FrameWalk, entry_count: int) -> bool:
+    stream_of, low_of = np.full(entry_count, -1, np.int64), np.zeros(entry_count, np.int64)
+    unseen = np.zeros(entry_count, np.bool_)  # whole messages that the footer has not named yet
+    for head, numbers, lows, good in zip(walk.headers, walk.numbers, walk.lows, walk.good, strict=True):
+        part = slice(head.first_entry, head.first_entry + len(numbers))
+        if part.stop > entry_count:
+            return True
+        stream_of[part], low_of[part], unseen[part] = numbers, lows, good
+    start = footer.start.astype(np.int64)
+    numbers = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    offsets = np.repeat(footer.first.astype(np.int64) - start[:-1], np.diff(start)) + np.arange(len(numbers))
+    kept = footer.entries != LOST_ENTRY
+    entries, numbers, lows = footer.entries[kept].astype(np.int64), numbers[kept], offsets[kept] & 0xFFFF
+    if np.any(entries >= entry_count) or np.any((np.diff(entries) <= 0) & (np.diff(numbers) == 0)):
+        return True
+    unseen[entries] = False
+    same = (stream_of[entries] == numbers) & (low_of[entries] == lows)
+    return bool(np.any(unseen) or np.any(~same & ((stream_of[entries] >= 0) | (not walk.gaps))))

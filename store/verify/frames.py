@@ -1,0 +1,189 @@
+"""The walk over one segment's frames: their chain, their checksums, and what their heads say of each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..segment.evidence import is_end
+from ..format.footer import Footer
+from ..format.layout import (
+    FRAME_HEADER_BYTES,
+    HAS_PAYLOAD_CHECKSUM,
+    REBUILT_MS,
+    UNDECODABLE,
+    FrameHeader,
+    SegmentHeader,
+    align_up,
+    checksum64,
+    kept_messages,
+    read_frame_header,
+)
+from ..format.frame import Frame
+from .listing import stream_names
+from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages
+from .marks import LaneFrames
+from .report import Findings, differ
+
+
+class FrameWalk:
+    """The walk over one segment's frames; `numbers`, `lows` and `good` are their columns.
+
+    `gaps`: frames are missing; `ended`: the end of the log was found; `names`: the lane's streams by number as
+    known behind the segment, None while that is unknown.
+    """
+
+    def __init__(
+        self,
+        lane: LaneFrames,
+        index: int,
+        reader: ChunkReader,
+        footer: Footer | None,
+        names: list[tuple[str, int]] | None,
+        findings: Findings,
+    ) -> None:
+        self.lane, self.index, self.file = lane, index, lane.used[index]
+        self.reader, self.footer, self.names = reader, footer, names
+        self._findings = findings
+        self.headers: list[FrameHeader] = []
+        self.numbers: list[npt.NDArray[np.int64]] = []
+        self.lows: list[npt.NDArray[np.int64]] = []
+        self.good: list[npt.NDArray[np.bool_]] = []
+        self.next_entry = 0
+        self.gaps, self.ended = False, True
+        # Behind a damaged header, which is noted already, the frames are looked at as behind one that was rebuilt.
+        rebuilt = SegmentHeader(lane.number, b"", self.file.sequence, 0, REBUILT_MS, 0)
+        self.scanner = FrameScanner.behind(reader, self.file.header or rebuilt)
+        self._listed: npt.NDArray[np.bool_] | None = None
+        if footer is not None and self.file.record is not None:
+            self._listed = np.zeros(self.file.record.entries, np.bool_)
+            entries = footer.entries.astype(np.int64)
+            self._listed[entries[entries < len(self._listed)]] = True
+
+    def run(self) -> None:
+        """Walk to the end of the log."""
+        going = True
+        while going:
+            begin = self.scanner.position
+            found = self.scanner.next()
+            if found is None:
+                going = self._step_over(begin)
+            else:
+                self._check_padding(begin, found.frame.header.position)
+                going = self._take(found)
+                self._findings.reached(self.scanner.position)
+
+    def _damage(self, what: str, position: int) -> None:
+        self._findings.damage(what, self.file.path, position)
+
+    def _check_padding(self, begin: int, end: int) -> None:
+        padding = bytes(self.reader.view(begin, end - begin))
+        if any(padding):
+            at = begin + differ(padding, bytes(len(padding)))
+            if self.lane.vouched(self.index, at):
+                self._findings.remark("the padding behind a frame is not zero", self.file.path, at)
+
+    def _step_over(self, begin: int) -> bool:
+        """The chain ended at `begin`. False if the log does; else note the damage and go on behind it."""
+        record, scanner, lane = self.file.record, self.scanner, self.lane
+        following = next((file.header for file in lane.used[self.index + 1 :] if file.header is not None), None)
+        if is_end(scanner.chain, record, following):
+            if record is not None:
+                self._check_padding(begin, record.data_end)
+            return False
+        if record is None and not lane.vouched(self.index, begin):
+            self._note_torn(begin, begin)
+            return False
+        later = (head for head in lane.heads(self.file, begin) if head.first_entry >= self.next_entry)
+        resumed = next(later, None)
+        stop = resumed.position if resumed is not None else self.reader.size_bytes
+        listed = self.footer.frame_position.astype(np.int64) if self.footer is not None else np.zeros(0)
+        cut = record is not None and begin >= record.data_end  # by a repair: the last frames were set aside
+        if self.footer is None or (stop <= begin and not cut) or np.any((listed >= begin) & (listed < stop)):
+            self._damage("a frame is damaged or missing", begin)
+        self.gaps, self.names = True, None
+        if resumed is None:
+            self.ended = False
+            return False
+        scanner.position, scanner.chain = resumed.position, resumed.chain
+        self.next_entry = resumed.first_entry
+        return True
+
+    def _note_torn(self, position: int, end: int) -> None:
+        """The log ends at `position`; count the frames behind it, and a torn one that reaches to `end`."""
+        for at in (position, align_up(position)):
+            head = read_frame_header(self.reader.view(at, FRAME_HEADER_BYTES), 0)
+            if head is not None and (head.sequence, head.position) == (self.file.sequence, at):
+                end = max(end, head.end)
+        end = max([end, *(head.end for head in self.lane.heads(self.file, position))])
+        self._findings.report.torn_bytes += max(0, min(end, self.file.size_bytes) - position)
+
+    def _take(self, found: Scanned) -> bool:
+        """Check a frame on the chain. False if the log ends in it."""
+        frame, header, record = found.frame, found.frame.header, self.file.record
+        kept = kept_messages(record, header)
+        good = np.ones(kept, np.bool_)
+        if kept and (not found.is_whole or header.flags & HAS_PAYLOAD_CHECKSUM):
+            good = good_messages(frame, found.payload)[:kept]
+        bad = np.flatnonzero(~good & self._is_listed(header.first_entry, kept))
+        goes_on = True
+        if len(bad):
+            position = int(frame.starts()[bad[0]])
+            if record is None and not self.lane.vouched(self.index, position):
+                self._note_torn(position, header.end)
+                self.scanner.position, kept, goes_on = position, int(bad[0]), False
+            else:
+                one = "a message's bytes do not match their checksum"
+                many = f"{len(bad)} messages do not match their checksums, the first"
+                self._damage(one if len(bad) == 1 else many, position)
+        elif header.flags & HAS_PAYLOAD_CHECKSUM and kept == header.count and good.all():
+            self._check_payloads(found)
+        self._check_head(frame)
+        self.headers.append(header)
+        self.numbers.append(frame.numbers[:kept].astype(np.int64))
+        self.lows.append(frame.lows[:kept].astype(np.int64))
+        self.good.append(good[:kept])
+        self.next_entry = header.first_entry + kept
+        self._findings.report.frames += 1
+        self._findings.report.messages += int(np.count_nonzero(good[:kept]))
+        return goes_on
+
+    def _check_payloads(self, found: Scanned) -> None:
+        if checksum64(found.payload) != found.frame.header.payload_checksum:
+            self._damage("a frame's payloads do not match their checksum", found.frame.payload_start)
+
+    def _is_listed(self, first_entry: int, count: int) -> npt.NDArray[np.bool_]:
+        """False for messages that the footer leaves out, as a repair makes it."""
+        listed = np.ones(count, np.bool_)
+        if self._listed is not None:
+            known = self._listed[first_entry : first_entry + count]
+            listed[: len(known)] = known
+        return listed
+
+    def _check_head(self, frame: Frame) -> None:
+        """What a frame's head says must fit to what came before."""
+        header, names = frame.header, self.names
+        if (header.lane, header.first_entry) != (self.lane.number, self.next_entry):
+            self._damage("a frame's lane or entry number is wrong", header.position)
+        try:
+            defined = frame.definitions()
+        except UNDECODABLE as error:
+            self._damage(f"a frame's optional columns cannot be decoded ({error})", header.position)
+            return
+        if names is None:
+            return
+        for number, topic, queue_id in defined:
+            self._know(number)
+            if number == len(names):
+                names.append((topic, queue_id))
+            elif number > len(names) or names[number] != (topic, queue_id):
+                self._damage("a frame gives a stream another number or name", header.position)
+        count = int(frame.numbers.max()) + 1 if header.count else 0
+        self._know(count)
+        if count > len(names):
+            self._damage("a frame's stream was never defined", header.position)
+
+    def _know(self, count: int) -> None:
+        """Streams whose definitions a repair has given up are named by the footer that it wrote."""
+        if self.names is not None and self.footer is not None and count > len(self.names):
+            self.names += stream_names(self.footer)[len(self.names) : count]

@@ -1,0 +1,273 @@
+"""What a closed store's folder holds, described without changing it: segments, totals, names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...cache import plan_memory
+
+from ..device.disk import Disk, LogFile, ReadingDisk
+from ..errors import StoreCorrupt
+from ..segment.evidence import LANE_IS_MISSING
+from ..device.folder import fixed_path, looking_at, read_header
+from ..format.footer import Footer
+from ..format.layout import (
+    BLOCK_BYTES,
+    FORMAT_VERSION,
+    LOST_ENTRY,
+    SEALED,
+    SealRecord,
+    SegmentHeader,
+    StoreHeader,
+    align_up,
+    read_frame_header,
+)
+from ..format.frame import Frame
+from .listing import Listing, SegmentFile, stream_names
+from .refusal import refusal
+from ..segment.scanner import ChunkReader, FrameScanner
+from .marks import LaneFrames
+from .report import Damage
+
+TOPICS_SHOWN = 20
+_Row = dict[str, Any]
+
+
+class _HeadReader(ChunkReader):
+    """Reads what is asked for and nothing ahead: frame heads are small and far apart."""
+
+    def view(self, position: int, size: int) -> memoryview:
+        return memoryview(self.file.read(position, max(0, min(size, self.size_bytes - position))))
+
+
+class _LaneQueues:
+    """The queues of a lane and their bounds, as its segments tell them one after the other.
+
+    `known`: the bounds are right. They are not when a part is damaged, or when nothing says where the queues of the
+    oldest segment begin.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[int, tuple[str, int]] = {}  # by stream number
+        self.known = True
+        self._first: dict[int, int] = {}
+        self._next: dict[int, int] = {}
+
+    def seal(self, footer: Footer) -> None:
+        """A sealed segment: its footer has every queue of the lane so far."""
+        self.names.update(enumerate(stream_names(footer)))
+        first = footer.first.astype(np.int64)
+        self._next.update(enumerate((first + np.diff(footer.start.astype(np.int64))).tolist()))
+        for number, offset in enumerate(first.tolist()):
+            self._first.setdefault(number, offset)
+
+    def append(self, messages: Counter[int], sequence: int) -> None:
+        """A segment without a footer: so many messages by stream number."""
+        self.known = self.known and (bool(self._next) or sequence == 1)
+        for number, count in messages.items():
+            self._first.setdefault(number, 0)
+            self._next[number] = self._next.get(number, 0) + count
+
+    def rows(self) -> list[_Row]:
+        """JSON-ready; None for what can't be known."""
+        return [
+            {
+                "topic": topic,
+                "queue": queue_id,
+                "first": self._first.get(number) if self.known else None,
+                "next_offset": self._next.get(number) if self.known else None,
+            }
+            for number, (topic, queue_id) in self.names.items()
+        ]
+
+
+def inspect_folder(path: str | Path) -> dict[str, Any]:
+    """Describe a closed store, ready for JSON. Changes no file but LOCK, and checks no payload.
+
+    Returns `store_id` (hex), `format_version`, `lanes`: for each its `lane` number and `segments` (`file`,
+    `sequence`, `state`, `capacity_bytes`, `data_end`, `entries`, `frames`, `streams` with messages in it,
+    `time_min_ms` and `time_max_ms` since the epoch, `footer_bytes`, `problem`), `totals` (`messages`,
+    `payload_bytes`, `disk_bytes`), the number of `streams`, the first 20 `topics`, all `queues` (`topic`, `queue`,
+    `first`, `next_offset`), all `problems` (`what`, `file`, `position`); and `memory_plan`, the sizes that a store
+    with default settings would have if it were opened on this machine now (R24). What can't be known, because a
+    part is damaged, is None, and `problems` says what was found; `verify_folder` says all. Messages that a repair
+    gave up are not counted. Of a crashed store's unsealed segments everything is shown that the frames' heads
+    tell, a torn tail included.
+
+    Raises StoreUnusable if the folder is no store, StoreLocked if it is open, StoreCorrupt if the STORE
+    file is damaged.
+    """
+    folder, disk = fixed_path(path), ReadingDisk()
+    with looking_at(disk, folder):
+        header = read_header(disk, folder)
+        assert header is not None, "the folder was looked at"
+        return _describe(disk, folder, header)
+
+
+def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
+    lanes: list[_Row] = []
+    queues: list[_Row] = []
+    topics: dict[str, None] = {}
+    totals: dict[str, int | None] = {"messages": 0, "payload_bytes": 0, "disk_bytes": 0}
+    problems: list[Damage] = []
+    for lane in range(header.lanes):
+        frames, found = LaneFrames(disk, folder, lane, header.store_id), _LaneQueues()
+        listing = frames.listing
+        used = {file.sequence for file in frames.used}
+        segments = [file._replace(is_spare=file.sequence not in used) for file in frames.files]
+        missing = list(_missing(disk, listing, segments))
+        if missing:
+            totals["messages"] = totals["payload_bytes"] = None
+        rows = [_segment(disk, file, segments, found, totals) for file in segments]
+        damages = [*missing, *(row["problem"] for row in rows if row["problem"] is not None)]
+        if not damages:
+            damages += [damage for damage in [refusal(listing.folder, lane, header.store_id)] if damage is not None]
+        found.known = found.known and not damages
+        problems += damages
+        for row in rows:
+            row["problem"] = str(row["problem"]) if row["problem"] is not None else None
+        lanes.append({"lane": lane, "segments": rows})
+        queues += found.rows()
+        topics.update(dict.fromkeys(topic for _, (topic, _) in sorted(found.names.items())))
+    return {
+        "store_id": header.store_id.hex(),
+        "format_version": FORMAT_VERSION,
+        "lanes": lanes,
+        "totals": totals,
+        "streams": len(queues),
+        "topics": list(topics)[:TOPICS_SHOWN],
+        "queues": sorted(queues, key=lambda row: (row["topic"], row["queue"])),
+        "problems": [asdict(problem) for problem in problems],
+        "memory_plan": plan_memory().as_dict(),
+    }
+
+
+def _missing(disk: Disk, listing: Listing, segments: Sequence[SegmentFile]) -> Iterator[Damage]:
+    """What of a lane is not there: all of it, where it begins, or segments."""
+    if listing.folder.name not in disk.list(listing.folder.parent):
+        yield Damage(LANE_IS_MISSING, str(listing.folder), 0)
+        return
+    if listing.start_damage is not None:
+        yield listing.start_damage
+    yield from listing.missing([file for file in segments if not file.is_spare])
+
+
+def _segment(
+    disk: Disk, file: SegmentFile, lane: Sequence[SegmentFile], queues: _LaneQueues, totals: dict[str, int | None]
+) -> _Row:
+    """A segment's row, its `problem` still a Damage; what it holds is added to `totals` and `queues`."""
+    header, record = file.header, file.record
+    row: _Row = {
+        "file": str(Path(file.path.parent.name) / file.path.name),
+        "sequence": file.sequence,
+        "state": file.state,
+        "capacity_bytes": header.capacity_bytes if header is not None else file.size_bytes,
+        "data_end": record.data_end if header is not None and record is not None else None,
+        "entries": record.entries if header is not None and record is not None else None,
+        "frames": None,
+        "streams": None,
+        "time_min_ms": None,
+        "time_max_ms": None,
+        "footer_bytes": record.footer_bytes if header is not None and record is not None else 0,
+        "problem": None,
+    }
+    payload_bytes: int | None = 0
+    messages: int | None = 0
+    if header is not None:
+        payload_bytes, messages = _content(disk, file, header, row, queues)
+        # Segments are sealed in order, so a later record vouches for this one's.
+        if record is None and any(later.record is not None for later in lane if later.sequence > file.sequence):
+            row["problem"] = Damage("the segment's seal record is damaged", str(file.path), BLOCK_BYTES)
+    elif not file.is_spare:
+        row["problem"] = Damage(file.why_unknown, str(file.path), 0)
+        payload_bytes = messages = None
+    for name, value in (("messages", messages), ("payload_bytes", payload_bytes), ("disk_bytes", file.size_bytes)):
+        before = totals[name]
+        totals[name] = None if before is None or value is None else before + value
+    return row
+
+
+def _content(
+    disk: Disk, file: SegmentFile, header: SegmentHeader, row: _Row, queues: _LaneQueues
+) -> tuple[int | None, int | None]:
+    """Payload bytes and messages of a segment in use; None for what can't be known."""
+    data = disk.open(file.path)
+    try:
+        if file.record is None or file.record.state != SEALED:
+            return _walked(data, file, header, row, queues)
+        return _sealed(data, file, file.record, row, queues)
+    except StoreCorrupt as error:
+        row["problem"] = Damage(error.what, error.file, error.position)
+        return None, None
+    finally:
+        data.close()
+
+
+def _sealed(
+    data: LogFile, file: SegmentFile, record: SealRecord, row: _Row, queues: _LaneQueues
+) -> tuple[int | None, int | None]:
+    """A sealed segment by its footer; the payload bytes by the frames' fixed headers."""
+    footer = Footer(data, str(file.path), record)
+    footer.check_entries()
+    queues.seal(footer)
+    row["frames"] = len(footer.frame_position)
+    row["streams"] = int(np.count_nonzero(np.diff(footer.start.astype(np.int64))))
+    if len(footer.frame_position):
+        row["time_min_ms"], row["time_max_ms"] = footer.time_min_ms, footer.time_max_ms
+    payload_bytes: int | None = 0
+    for position in footer.frame_position.tolist():
+        frame = read_frame_header(data.read(position, 128), 0)
+        if frame is None or frame.position != position or payload_bytes is None:
+            payload_bytes = None
+            row["problem"] = row["problem"] or Damage("a frame's header is damaged", str(file.path), position)
+        else:
+            payload_bytes += min(frame.end, record.data_end) - position - frame.header_bytes
+    return payload_bytes, int(np.count_nonzero(footer.entries != LOST_ENTRY))
+
+
+def _walked(
+    data: LogFile, file: SegmentFile, header: SegmentHeader, row: _Row, queues: _LaneQueues
+) -> tuple[int | None, int | None]:
+    """An open or closed segment by its frames' heads, along their chain."""
+    reader = _HeadReader(data, file.log_bytes)
+    scanner = FrameScanner.behind(reader, header)
+    times: list[int] = []
+    messages: Counter[int] = Counter()
+    payload_bytes = entries = 0
+    for frame in _heads(scanner):
+        for number, topic, queue_id in frame.definitions():
+            queues.names[number] = (topic, queue_id)
+        times.append(frame.header.time_ms)
+        messages.update(frame.numbers.tolist())
+        payload_bytes += frame.header.payload_bytes
+        entries += frame.header.count
+    reader.close()
+    if file.record is None:
+        row["data_end"], row["entries"] = scanner.position, entries
+    elif align_up(scanner.position) < file.record.data_end or entries != file.record.entries:
+        row["problem"] = Damage("a frame is damaged or missing", str(file.path), scanner.position)
+        return None, None
+    queues.append(messages, file.sequence)
+    row["frames"], row["streams"] = len(times), len(messages)
+    if times:
+        row["time_min_ms"], row["time_max_ms"] = min(times), max(times)
+    return payload_bytes, entries
+
+
+def _heads(scanner: FrameScanner) -> Iterator[Frame]:
+    """The frames along the chain by their heads alone."""
+    while True:
+        for position in dict.fromkeys((scanner.position, align_up(scanner.position))):
+            frame = scanner.frame_at(position)
+            if frame is not None and frame.header.chain == scanner.chain:
+                break
+        else:
+            return
+        scanner.position, scanner.chain = frame.header.end, frame.head.checksum
+        yield frame

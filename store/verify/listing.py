@@ -1,0 +1,137 @@
+"""The files of a closed lane by their first two blocks: what `inspect` and `verify` begin with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..device.disk import Disk
+from ..segment.evidence import SEGMENT_IS_MISSING, START_IS_LOST, first_number, is_lost, missing_numbers
+from ..format.footer import Footer
+from ..format.layout import (
+    BLOCK_BYTES,
+    DATA_START,
+    SEALED,
+    SEGMENT_SUFFIX,
+    START_FILE,
+    SealRecord,
+    SegmentHeader,
+    segment_name,
+)
+from ..device.lane_start import FoundStart, read_start
+from .report import Damage
+
+_SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
+
+
+class SegmentFile(NamedTuple):
+    """A segment file by its first two blocks, which are in `head`.
+
+    `header` is None when block 0 is not this segment's own header: the file is a spare, or damaged.
+    `record` is None when block 1 is no seal record of this segment: it is open, or the record is damaged.
+    `is_blank`: block 0 is zeros, or the header of a removed segment, as pre-written files have it.
+    `is_foreign`: the file is another segment's.
+    """
+
+    sequence: int
+    path: Path
+    size_bytes: int
+    head: bytes
+    header: SegmentHeader | None
+    record: SealRecord | None
+    is_blank: bool
+    is_foreign: bool
+    is_spare: bool
+
+    @property
+    def state(self) -> str:
+        """open, closed, sealed, spare; or damaged, when the header can't be read."""
+        if self.header is None:
+            return "spare" if self.is_spare else "damaged"
+        if self.record is None:
+            return "open"
+        return "sealed" if self.record.state == SEALED else "closed"
+
+    @property
+    def why_unknown(self) -> str:
+        """What to say of a file in use that has no header of its own."""
+        return "the file is another segment's" if self.is_foreign else "the segment's header is damaged"
+
+    @property
+    def log_bytes(self) -> int:
+        """Where the frames may end: at the end of the log, if it is known, and not behind the file's."""
+        return min(self.size_bytes, self.record.data_end) if self.record is not None else self.size_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of the file that mean something, footer included."""
+        footer_end = self.record.footer_position + self.record.footer_bytes if self.record is not None else 0
+        return max(self.log_bytes, footer_end)
+
+
+class Listing(NamedTuple):
+    """The segment files of a lane's log by sequence, and where the log begins by the lane's START."""
+
+    folder: Path
+    files: list[SegmentFile]
+    found: FoundStart
+    numbers: list[int]
+
+    @property
+    def first(self) -> int:
+        """The first segment of the log."""
+        return first_number(self.found, self.numbers)
+
+    @property
+    def start_damage(self) -> Damage | None:
+        """START is not whole, and it matters."""
+        return Damage(START_IS_LOST, str(self.folder / START_FILE), 0) if is_lost(self.found, self.numbers) else None
+
+    def missing(self, used: Sequence[SegmentFile]) -> Iterator[Damage]:
+        """The missing segments, the first one of each stretch, if these files are those in use."""
+        last = max((file.sequence for file in used), default=0)
+        spares = [file.sequence for file in self.files if file.sequence > last]
+        for missing in missing_numbers(self.first, [file.sequence for file in used], spares):
+            yield Damage(SEGMENT_IS_MISSING, str(self.folder / segment_name(missing.start)), 0)
+
+
+def list_segments(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> Listing:
+    """The segment files of a lane. `store_id` None takes the headers of any store.
+
+    A spare is a file behind the last one in use whose first block is blank or was another segment's.
+    """
+    names = [name for name in disk.list(folder) if _SEGMENT_FILE.fullmatch(name)]
+    numbers = [int(name.removesuffix(SEGMENT_SUFFIX)) for name in names]
+    found = read_start(disk, folder, lane, store_id)
+    first = first_number(found, numbers)
+    pairs = zip(names, numbers, strict=True)
+    files = [_read_head(disk, folder / name, lane, store_id, first) for name, number in pairs if number >= first]
+    last = max((file.sequence for file in files if file.header is not None), default=0)
+    files = [file._replace(is_spare=file.is_blank and file.sequence > last) for file in files]
+    return Listing(folder, files, found, numbers)
+
+
+def _read_head(disk: Disk, path: Path, lane: int, store_id: bytes | None, lowest: int) -> SegmentFile:
+    sequence = int(path.stem)
+    file = disk.open(path)
+    try:
+        head, size = file.read(0, DATA_START), file.size()
+    finally:
+        file.close()
+    header = SegmentHeader.unpack(head[:BLOCK_BYTES])
+    foreign = header is not None and header.stands_wrongly(lane, store_id, sequence, lowest)
+    own = header is not None and not foreign and header.sequence == sequence
+    blank = not (own or foreign) and (header is not None or not any(head[:BLOCK_BYTES]))
+    record = SealRecord.unpack(head[BLOCK_BYTES:])
+    if record is not None and record.sequence != sequence:
+        record = None  # of the file's earlier life
+    return SegmentFile(sequence, path, size, head, header if own else None, record, blank, foreign, False)
+
+
+def stream_names(footer: Footer) -> list[tuple[str, int]]:
+    """(topic, queue id) of a footer's streams, by number."""
+    topics = footer.topics()
+    pairs = zip(footer.stream_topic.tolist(), footer.stream_queue.tolist(), strict=True)
+    return [(topics[topic], queue_id) for topic, queue_id in pairs]
