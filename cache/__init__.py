@@ -47,3 +47,6 @@ __all__ = [
     "edge_lengths",
     "plan_memory",
 ]
+
+if not __name__.startswith("stratalog."):  # else a second copy of each module could be loaded by accident
+    raise ImportError("import stratalog.cache: this folder is a part of the package stratalog")

@@ -9,3 +9,8 @@ commands     `python -m perf NAME`
 
 An import goes up this list only, and of the store only its public names are used.
 """
+
+import sys
+
+if __name__ == "perf" and sys.argv[0] != "-m":  # `python -m perf` in a checkout begins here, and nothing else may
+    raise ImportError("import stratalog.perf: this folder is a part of the package stratalog")

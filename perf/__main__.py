@@ -1,6 +1,6 @@
-"""`python -m perf NAME`: the measurements."""
+"""`python -m perf NAME`: the measurements; `stratalog bench NAME` where the package is installed."""
 
-from .commands.app import app
-from .commands.end import run_app
+from stratalog.perf.commands.app import app
+from stratalog.perf.commands.end import run_app
 
 run_app(app, "python -m perf")

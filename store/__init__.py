@@ -4,6 +4,7 @@ Begin with `MessageStore.open`.
 """
 
 from .api.checks import Payload
+from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
     InvalidConfig,
@@ -21,12 +22,11 @@ from .errors import (
     StoreUnreadable,
     StoreUnusable,
 )
-from .verify.inspect import inspect_folder
+from .log.request import Extras, Ticket
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
-from .log.request import Extras, Ticket
-from .api.store import MessageStore
 from .verify.folder import VerifyReport, verify_folder
+from .verify.inspect import inspect_folder
 
 __all__ = [
     "CacheConfig",
@@ -56,3 +56,6 @@ __all__ = [
     "inspect_folder",
     "verify_folder",
 ]
+
+if not __name__.startswith("stratalog."):  # else a second copy of each module could be loaded by accident
+    raise ImportError("import stratalog.store: this folder is a part of the package stratalog")

@@ -9,7 +9,6 @@ from ..cache import CacheConfig as AnyCacheConfig
 from ..cache import InvalidCacheConfig
 from ..cache.block_cache import BLOCK_BYTES as CACHE_BLOCK_BYTES
 from ..cache.plan import LEAST_BYTES
-
 from .errors import InvalidConfig, shown
 from .format.layout import BLOCK_BYTES, MAX_LANES
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("store", "cache", "perf", "tests", "pyproject.toml", "README.md")
+COPIED = ("stratalog", "store", "cache", "perf", "tests", "pyproject.toml", "README.md", "LICENSE")
 
 
 def copy_checkout(to: Path) -> Path:
@@ -18,7 +18,7 @@ def copy_checkout(to: Path) -> Path:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, to / name, ignore=skip)
+            shutil.copytree(source, to / name, ignore=skip, symlinks=True)
         elif source.exists():
             shutil.copy(source, to / name)
     return to

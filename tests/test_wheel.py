@@ -15,13 +15,17 @@ from .checkout import copy_of_the_checkout
 
 LEAST_SETUPTOOLS = (70, 1)  # makes wheels by itself
 USE = """
-import cache, perf, store
+import sys
 from pathlib import Path
-for module in (cache, perf, store):
+import cache, store  # the user's own
+from stratalog import MessageStore, StoreConfig
+import stratalog.cache, stratalog.perf, stratalog.store
+for module in (stratalog, stratalog.cache, stratalog.perf, stratalog.store):
     assert Path(module.__file__).is_relative_to({target!r}), module.__file__
-with store.MessageStore.open("data", store.StoreConfig(segment_bytes=1 << 20)) as opened:
+assert (cache.MINE, store.MINE) == (1, 2)
+with MessageStore.open("data", StoreConfig(segment_bytes=1 << 20)) as opened:
     assert [opened.append("orders", 0, b"%d" % number) for number in range(3)] == [0, 1, 2]
-with store.MessageStore.open("data") as opened:
+with MessageStore.open("data") as opened:
     assert opened.get_range("orders", 0, 0, 10) == {{0: b"0", 1: b"1", 2: b"2"}}
 """
 
@@ -44,20 +48,22 @@ def pip(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_wheel_has_the_packages_and_their_types_and_nothing_else(wheel: Path) -> None:
+def test_wheel_has_one_package_with_its_types_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    folders = {name.partition("/")[0] for name in names if ".dist-info" not in name}
-    assert {"store", "cache", "perf"} <= folders
-    assert "tests" not in folders
-    assert {"store/py.typed", "cache/py.typed"} <= set(names)
-    sources = {name for name in names if name.startswith(("store/", "cache/")) and name.endswith(".py")}
-    root = Path(__file__).resolve().parents[1]
-    assert sources == {str(path.relative_to(root)) for top in ("store", "cache") for path in (root / top).rglob("*.py")}
+    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"stratalog"}
+    assert "stratalog/py.typed" in names
+    for part in ("store", "cache", "perf"):
+        sources = {name for name in names if name.startswith(f"stratalog/{part}/") and name.endswith(".py")}
+        root = Path(__file__).resolve().parents[1]
+        assert sources == {f"stratalog/{path.relative_to(root)}" for path in (root / part).rglob("*.py")}
 
 
-def test_installed_wheel_works_outside_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
+def test_installed_wheel_works_beside_modules_of_the_same_names_as_its_parts(wheel: Path, tmp_path: Path) -> None:
     target, home = tmp_path / "installed", tmp_path / "home"
     home.mkdir()
+    (home / "cache.py").write_text("MINE = 1\n")
+    (home / "store").mkdir()
+    (home / "store" / "__init__.py").write_text("MINE = 2\n")
     pip("install", "--no-index", "--no-deps", "--target", str(target), str(wheel))
     environment = {**os.environ, "PYTHONPATH": str(target)}
     commands = [

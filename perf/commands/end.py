@@ -9,7 +9,6 @@ from types import FrameType
 import typer
 
 from ...store import StoreError
-
 from ..machine.folders import TooLittleSpace
 from ..report.figures import messages_console
 from ..report.tables import plain

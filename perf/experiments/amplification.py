@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...store import inspect_folder
-
 from ..report.figures import Figures
 
 # Heading -> figure, for the tables.

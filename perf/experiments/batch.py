@@ -14,7 +14,6 @@ import numpy as np
 from rich.console import Console
 
 from ...store import MessageStore, StoreConfig
-
 from ..machine.folders import sub_folder
 from ..references.peers import KEY, PeerMissing, RocksDb, load
 from ..report import figures as report

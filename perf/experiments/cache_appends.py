@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 
 from ...store import MessageStore
-
 from ..report import figures as report
 from ..report import layers
 from ..report.figures import Figures

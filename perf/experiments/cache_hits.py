@@ -12,7 +12,6 @@ import numpy as np
 from rich.console import Console
 
 from ...store import MessageStore, StoreConfig
-
 from ..machine.folders import sub_folder
 from ..report import figures as report
 from ..report import layers

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from ...store import MessageStore, StoreConfig
-
 from ..machine.folders import drop_page_cache, sub_folder
 from ..machine.threads import run_together
 from ..machine.usage import cpu_seconds

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ...store import MessageStore, StoreConfig
-
 from ..machine.folders import sub_folder
 from ..machine.threads import on_cpus
 from ..machine.usage import cpu_seconds

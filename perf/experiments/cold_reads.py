@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from ...store import MessageBatch, MessageStore, StoreConfig
-
 from ..machine.folders import drop_page_cache, files_of
 from ..references.peers import KEY, Lmdb
 from ..references.rawfile import read_sequential

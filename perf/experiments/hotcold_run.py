@@ -17,7 +17,6 @@ from typing import Any
 from rich.console import Console
 
 from ...store import MessageStore, StoreConfig
-
 from ..machine.folders import sub_folder
 from ..machine.threads import on_all_cpus, on_cpus
 from ..machine.usage import cpu_seconds, device_bytes, moved_mb, peak_rss_mb

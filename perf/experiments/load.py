@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...store import MessageStore, StoreConfig
-
 from ..workload.checker import WrongResult
 from ..workload.contest import Content, QueueAddress
 from ..workload.memory import Memory

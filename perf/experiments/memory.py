@@ -12,7 +12,6 @@ import numpy as np
 from rich.console import Console
 
 from ...store import MessageStore, StoreConfig, inspect_folder
-
 from ..machine.folders import bytes_of, sub_folder
 from ..machine.usage import resident_bytes
 from ..report import figures as report

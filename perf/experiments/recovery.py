@@ -12,7 +12,6 @@ from typing import ClassVar
 from rich.console import Console
 
 from ...store import MessageStore, StoreConfig
-
 from ..machine.folders import drop_page_cache, files_of, sub_folder
 from ..references.rawfile import read_sequential, round_up
 from ..report import figures as report

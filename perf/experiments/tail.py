@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...store import Message, MessageStore, StoreConfig
-
 from ..machine.folders import sub_folder
 from ..machine.threads import run_together
 from ..machine.usage import cpu_seconds

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from ...store import MessageStore, StoreConfig
-
 from ..machine.folders import sub_folder
 from ..references.peers import KEY, Lmdb
 from ..report.figures import Figures

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...store import MessageStore
-
 from ..machine.usage import device_bytes, moved_mb
 from .figures import Figures
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...store import OffsetOutOfRange
-
 from .contest import HEADER, HEADER_BYTES, Content, QueueAddress
 
 SURPLUS_READS = 100

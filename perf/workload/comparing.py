@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...store import MessageBatch, MessageStore, StoreConfig
-
 from .checker import WrongResult
 from .contest import Content, Workload
 

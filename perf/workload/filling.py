@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ...store import MessageStore, StoreConfig
-
 from .checker import WrongResult
 from .contest import Sizes, Workload
 from .phases import Drive, append_phase

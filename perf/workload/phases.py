@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...store import MessageStore
-
 from ..machine.threads import run_together
 from . import producers
 from .checker import Counts, QueueReader

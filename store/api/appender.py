@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .base import OpenStore
-from .checks import Payload, as_bytes, check_extras, check_rows, too_large
 from ..config import StoreConfig
 from ..errors import InvalidMessage, StoreError
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.queue import RequestQueue
 from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest, Extras, Group, Ticket
 from ..log.streams import Stream, check_name, lane_of
+from .base import OpenStore
+from .checks import Payload, as_bytes, check_extras, check_rows, too_large
 
 _DATA = itemgetter(2)  # of a row
 

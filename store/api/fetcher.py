@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ..read.async_reads import AsyncReads, Wanted
-from .base import OpenStore
-from .checks import LONGEST_WAIT_MS, check_counts
 from ..config import StoreConfig
 from ..errors import OffsetOutOfRange, StoreUnreadable
+from ..log.streams import Stream, check_name
+from ..read.async_reads import AsyncReads, Wanted
 from ..read.message import Message, MessageBatch
 from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
-from ..log.streams import Stream, check_name
 from ..read.waiting import WaitingReaders
+from .base import OpenStore
+from .checks import LONGEST_WAIT_MS, check_counts
 
 
 class Fetcher(OpenStore):

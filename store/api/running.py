@@ -17,20 +17,20 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..read.async_reads import AsyncReads
-from .base import OpenStore
-from ..read.caches import Caches
-from ..errors import StoreClosed, StoreError
-from ..read.feeder import Feeder
-from ..log.flusher import Flusher
 from ..device.folder import FolderLock
+from ..errors import StoreClosed, StoreError
 from ..format.layout import CLOSED, SealRecord
+from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.queue import RequestQueue
 from ..log.request import Barrier, Mark, Ticket, answer_all
 from ..log.upkeep import Upkeep, gone
-from ..read.waiting import WaitingReaders
 from ..log.write import FullSegment, Shown
+from ..read.async_reads import AsyncReads
+from ..read.caches import Caches
+from ..read.feeder import Feeder
+from ..read.waiting import WaitingReaders
+from .base import OpenStore
 
 RESUME_BELOW_BYTES = 16 << 20
 

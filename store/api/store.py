@@ -10,27 +10,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .appender import Appender
-from ..read.cached_reader import CachedReader
-from ..read.caches import Caches
 from ..config import StoreConfig
 from ..device.disk import Disk, OsDisk, takes_direct
-from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
-from ..read.feeder import Feeder
-from .fetcher import Fetcher
-from .stats import lane_figures
-from ..log.flusher import Flusher
 from ..device.folder import QUARANTINE, STORE_FILE, create_store, enter_folder, fixed_path, read_header
 from ..device.forks import forget, watch
+from ..device.ring import Ring
+from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, StoreHeader, align_up, lane_name
+from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
 from ..log.queue import RequestQueue, Sizer
-from ..recovery.lane_recovery import Found, LaneRecovery, Loss
-from ..device.ring import Ring
-from .running import Running, end_dropped
 from ..log.streams import Stream
 from ..log.upkeep import Upkeep
+from ..read.cached_reader import CachedReader
+from ..read.caches import Caches
+from ..read.feeder import Feeder
+from ..recovery.lane_recovery import Found, LaneRecovery, Loss
+from .appender import Appender
+from .fetcher import Fetcher
+from .running import Running, end_dropped
+from .stats import lane_figures
 
 OVERLAP_BYTES = 1 << 20
 RING_FRAMES = 4

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .descriptor import Descriptor, open_descriptor
-from .disk import Disk
 from ..errors import StoreCorrupt, StoreLocked, StoreUnusable
 from ..format.layout import BLOCK_BYTES, START_FILE, LaneStart, StoreHeader, lane_name
+from .descriptor import Descriptor, open_descriptor
+from .disk import Disk
 from .lane_start import write_start
 from .system import check_system
 

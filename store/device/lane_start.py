@@ -6,8 +6,8 @@ import errno
 from pathlib import Path
 from typing import NamedTuple
 
-from .disk import Disk, LogFile
 from ..format.layout import BLOCK_BYTES, START_FILE, LaneStart
+from .disk import Disk, LogFile
 
 _COPIES = (0, BLOCK_BYTES)
 

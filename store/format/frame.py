@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..log.request import Extras
 from .layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
@@ -28,7 +29,6 @@ from .layout import (
     checksum64,
     read_frame_header,
 )
-from ..log.request import Extras
 
 _DEFINITION = struct.Struct("<IIH")
 _TIME = struct.Struct("<q")

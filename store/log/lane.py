@@ -18,11 +18,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .alignment import Unissued, should_pad
-from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
 from ..config import StoreConfig
 from ..device.disk import Disk
+from ..device.ring import Ring
 from ..errors import StoreFull, StorePoisoned
+from ..format.frame import Columns, Definition, column_bytes_bound, encode_columns
 from ..format.layout import (
     DATA_START,
     FRAME_HEADER_BYTES,
@@ -35,15 +35,15 @@ from ..format.layout import (
     align_up,
     checksum64,
 )
-from ..format.frame import Columns, Definition, column_bytes_bound, encode_columns
 from ..segment.held import HeldMemory
+from ..segment.open_table import OpenTable, entry_rows
+from ..segment.segment import Segment
+from .alignment import Unissued, should_pad
+from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
+from .in_flight import UnderWay
 from .offsets import NextOffsets
 from .request import Mark, Ticket, answer_all
-from ..device.ring import Ring
-from ..segment.segment import Segment
 from .streams import NOT_DEFINED, Stream
-from ..segment.open_table import OpenTable, entry_rows
-from .in_flight import UnderWay
 from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Write
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ..config import MIB, StoreConfig
 from ..device.disk import Disk
 from ..errors import StoreFull
 from ..format.layout import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
-from .lane import Lane
 from ..segment.segment import Segment, prewrite
+from .lane import Lane
 
 FIRST_SEGMENT_BYTES = 4 * MIB
 SEGMENT_GROWTH = 4

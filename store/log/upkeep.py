@@ -15,16 +15,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..device.background import Background, Bell
 from ..config import MIB, StoreConfig
+from ..device.background import Background, Bell
 from ..device.disk import Disk
+from ..device.lane_start import write_start
 from ..errors import StoreCorrupt, StoreFull
 from ..format.footer import Footer
 from ..format.layout import RETIRED_PREFIX, LaneStart, lane_name
-from .lane import Lane
-from ..device.lane_start import write_start
 from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
 from ..segment.segment import Segment
+from .lane import Lane
 from .spares import Spares
 from .write import FullSegment
 

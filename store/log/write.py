@@ -6,10 +6,10 @@ import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..segment.open_table import OpenTable
+from ..segment.segment import Segment
 from .batch import requests_within
 from .request import Ticket, cost_bytes
-from ..segment.segment import Segment
-from ..segment.open_table import OpenTable
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from .message import Message
 from ..log.streams import Stream
+from .message import Message
 from .waiting import LoopBell, Name, WaitingReaders
 
 READ_THREADS = 4

@@ -14,16 +14,15 @@ from functools import partial
 import numpy as np
 
 from ...cache import NO_HIT, Batch, Edges, Hit
-
-from .caches import Caches
 from ..errors import OffsetOutOfRange, StoreError
+from ..format.layout import checksum64
+from ..log.streams import Stream
+from ..segment.run import Run
+from .caches import Caches
 from .feed import tag_of_stream
 from .finder import can_be_read
-from ..format.layout import checksum64
 from .message import Message, MessageBatch
 from .reader import LOW_32, Reader
-from ..segment.run import Run
-from ..log.streams import Stream
 
 READ_THROUGH = "read"  # the cursor that plain reads move (R20)
 

@@ -6,13 +6,12 @@ import time
 from typing import Any
 
 from ...cache import CacheConfig, CacheError, MessageCache, OffHeapTier, ReadCache, plan_memory
-
 from ..config import MIB, StoreConfig
 from ..errors import StoreError, StoreUnusable
+from ..log.lane import Lane
+from ..segment.held import HELD_BYTES, HeldMemory
 from .feed import key_of
 from .finder import first_offset
-from ..segment.held import HELD_BYTES, HeldMemory
-from ..log.lane import Lane
 
 RECENT_BYTES = 64 * MIB
 STEP_STREAMS = 512

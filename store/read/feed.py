@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...cache import Batch
-
 from ..log.lane import Lane
-from ..segment.open_table import CHECKSUM, LENGTH, POSITION
 from ..log.write import OpenSegment
+from ..segment.open_table import CHECKSUM, LENGTH, POSITION
 
 LOW_32 = 0xFFFFFFFF
 STREAM_FACTOR = 0x45D9F3B  # odd, and less than 2**31: a product of 32 bits and one of these fits int64

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...cache import MessageCache
-
 from ..device.background import Background, Bell
-from .feed import Fed, LaneFeed
 from ..log.lane import Lane
+from .feed import Fed, LaneFeed
 
 TAKE_MESSAGES = 2048
 STEP_PART = 4  # at most this part of the ring is copied in one go

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..log.lane import Lane
-from ..segment.remade import offsets_behind
-from ..segment.run import Run
 from ..log.streams import Stream
 from ..log.write import OpenSegment, View
+from ..segment.remade import offsets_behind
+from ..segment.run import Run
 
 RUN_MESSAGES = 16384  # a longer run is cut: its places are lists
 

@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 from ..device.buffers import BufferPool
 from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError
-from .finder import RUN_MESSAGES, Finder
-from ..format.layout import HAS_EXTRAS, checksum64
 from ..format.frame import OptionalColumns, optional_at
-from ..segment.held import Item
-from .message import Message, MessageBatch, make_message
+from ..format.layout import HAS_EXTRAS, checksum64
 from ..log.request import Extras
+from ..log.streams import Stream
+from ..segment.held import Item
+from ..segment.open_table import OpenTable
 from ..segment.run import Run
 from ..segment.segment import Segment
-from ..log.streams import Stream
-from ..segment.open_table import OpenTable
+from .finder import RUN_MESSAGES, Finder
+from .message import Message, MessageBatch, make_message
 
 LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
 POOLED_BYTES = 128 << 10  # smaller buffers are reused by malloc as well

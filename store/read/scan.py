@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
+from ..format.frame import Frame, decode_at
 from ..format.layout import (
     FRAME_HEADER_BYTES,
     HAS_EXTRAS,
@@ -18,13 +19,12 @@ from ..format.layout import (
     checksum64,
     read_frame_header,
 )
-from ..format.frame import Frame, decode_at
 from ..log.lane import Lane
-from .message import MessageBatch
+from ..log.write import OpenSegment
 from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
 from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
-from ..log.write import OpenSegment
+from .message import MessageBatch
 
 NO_OFFSET = -1
 

@@ -13,17 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..device.disk import Disk
-from ..segment.evidence import (
-    SEGMENT_IS_MISSING,
-    START_IS_LOST,
-    Mark,
-    first_number,
-    is_durable_beyond,
-    is_lost,
-    is_unlinked,
-    mark_of,
-    missing_numbers,
-)
+from ..device.lane_start import read_start, write_start
 from ..format.layout import (
     BLOCK_BYTES,
     CLOSED,
@@ -39,10 +29,20 @@ from ..format.layout import (
     SegmentHeader,
     segment_name,
 )
-from ..device.lane_start import read_start, write_start
-from .repair import Repair
+from ..segment.evidence import (
+    SEGMENT_IS_MISSING,
+    START_IS_LOST,
+    Mark,
+    first_number,
+    is_durable_beyond,
+    is_lost,
+    is_unlinked,
+    mark_of,
+    missing_numbers,
+)
 from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
 from ..segment.segment import Segment
+from .repair import Repair
 
 _SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
 

@@ -23,21 +23,21 @@ from pathlib import Path
 import numpy as np
 
 from ..device.disk import Disk
-from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
 from ..format.footer import FooterData
 from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, LOST_ENTRY, SEALED, align_up, segment_name
+from ..log.write import OpenSegment
+from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
+from ..segment.scanner import ChunkReader, FrameScanner
+from ..segment.sealed import SealedSegment, write_footer
+from ..segment.segment import Segment
+from .lane_files import LaneFiles, UsedFile
 from .lane_streams import FooterNames, LaneStreams
 from .neighbours import ends_ahead
 from .placement import ANY, Bounds
 from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
-from ..segment.scanner import ChunkReader, FrameScanner
-from ..segment.sealed import SealedSegment, write_footer
-from ..segment.segment import Segment
-from .lane_files import LaneFiles, UsedFile
 from .segment_scan import SegmentScan
 from .tally import Tally
-from ..log.write import OpenSegment
 
 
 @dataclass

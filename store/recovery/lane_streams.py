@@ -14,12 +14,12 @@ import numpy as np
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.footer import FooterData
-from ..format.layout import DATA_START
 from ..format.frame import Frame
-from .placement import NO_OFFSET
-from .repair import Repair, whole_footer
+from ..format.layout import DATA_START
 from ..segment.segment import Segment
 from .lane_files import UsedFile
+from .placement import NO_OFFSET
+from .repair import Repair, whole_footer
 
 MOST_UNNAMED = 1 << 20  # streams in a row whose names were lost: more are no streams, but a number that makes no sense
 

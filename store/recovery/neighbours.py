@@ -12,9 +12,9 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..format.footer import FooterData
 from ..format.layout import UNKNOWN
-from .lane_streams import footer_of
 from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
 from .lane_files import UsedFile
+from .lane_streams import footer_of
 
 
 class Ahead(NamedTuple):

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from ..errors import StoreCorrupt
 from ..format.footer import FooterData, by_stream
-from ..format.layout import DATA_START, LOST_ENTRY, WIDE_NUMBERS
 from ..format.frame import Frame
+from ..format.layout import DATA_START, LOST_ENTRY, WIDE_NUMBERS
+from ..segment.open_table import OpenTable, entry_rows
+from ..segment.postings import Row, Rows
 from .lane_streams import Name
 from .placement import NO_OFFSET, Bounds, Placed, place
 from .repair import Repair
-from ..segment.postings import Row, Rows
-from ..segment.open_table import OpenTable, entry_rows
 
 Offsets = npt.NDArray[np.int64]
 Entries = npt.NDArray[np.uint32]

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreCorrupt
-from ..segment.evidence import is_end, mark_of
 from ..format.footer import FooterData
 from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, kept_messages
-from .lane_streams import FooterNames, LaneStreams
-from .reindex import ScanColumns
-from .repair import Repair, footer_behind
+from ..segment.evidence import is_end, mark_of
 from ..segment.scanner import FrameScanner, Scanned, good_messages
 from ..segment.segment import Segment
 from .lane_files import LaneFiles, UsedFile
+from .lane_streams import FooterNames, LaneStreams
+from .reindex import ScanColumns
+from .repair import Repair, footer_behind
 
 
 class SegmentScan:

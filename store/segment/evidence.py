@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from ..format.layout import CLOSED, START_FILE, UNLINKED, FrameHeader, SealRecord, SegmentHeader
 from ..device.lane_start import FoundStart
+from ..format.layout import CLOSED, START_FILE, UNLINKED, FrameHeader, SealRecord, SegmentHeader
 
 Mark = tuple[int, int]  # (sequence, position): everything before it was durable
 

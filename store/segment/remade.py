@@ -22,14 +22,14 @@ import numpy.typing as npt
 from ..errors import StoreCorrupt
 from ..format.footer import Footer, FooterData, by_stream
 from ..format.layout import LOST_ENTRY, SealRecord, align_up, kept_messages
+from ..log.streams import Stream
 from .scanner import ChunkReader, FrameScanner
 from .segment import Segment
-from ..log.streams import Stream
 
 if TYPE_CHECKING:
     from ..log.lane import Lane
-    from .sealed import SealedSegment
     from ..log.write import View
+    from .sealed import SealedSegment
 
 Offsets = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.unsignedinteger]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from .segment import Segment
 from .open_table import OpenTable, Places, Uint32s
+from .segment import Segment
 
 if TYPE_CHECKING:
     from .sealed import Head, SealedSegment

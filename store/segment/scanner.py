@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.disk import Disk, LogFile
+from ..format.frame import Frame, decode_head
 from ..format.layout import (
     DATA_START,
     FRAME_HEADER_BYTES,
@@ -28,7 +29,6 @@ from ..format.layout import (
     checksum64,
     read_frame_header,
 )
-from ..format.frame import Frame, decode_head
 
 CHUNK_BYTES = 4 << 20
 # A thread that comes back from the device waits for the interpreter lock before it can ask again; another's read

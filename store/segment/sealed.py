@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.disk import Disk
+from ..device.open_files import note_opened
+from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.footer import Footer, FooterData
-from ..format.layout import HAS_EXTRAS, LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
 from ..format.frame import Frame, decode_head
+from ..format.layout import HAS_EXTRAS, LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
 from .held import HeldMemory, Item, fresh_key
-from ..device.open_files import note_opened
+from .open_table import Places
 from .remade import Remade, neighbours
-from ..device.ring import Ring
 from .run import Run
 from .segment import Segment
-from .open_table import Places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

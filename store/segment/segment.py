@@ -10,10 +10,10 @@ from pathlib import Path
 from time import monotonic
 
 from ..device.disk import Disk, LogFile
-from ..errors import StoreClosed
-from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
 from ..device.open_files import note_opened
 from ..device.ring import Ring
+from ..errors import StoreClosed
+from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
 from .windows import Windows
 
 ZEROS = bytes(1 << 20)

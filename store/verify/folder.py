@@ -14,9 +14,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..device.disk import OsDisk, ReadingDisk
-from ..segment.evidence import LANE_IS_MISSING
 from ..device.folder import STORE_FILE, fixed_path, looking_at
 from ..format.layout import StoreHeader, lane_name
+from ..segment.evidence import LANE_IS_MISSING
 from .lane import LaneCheck
 from .report import Findings, Progress, VerifyReport, differ
 

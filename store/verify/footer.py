@@ -11,10 +11,10 @@ from ..device.disk import LogFile
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..format.layout import LOST_ENTRY, SEALED, UNDECODABLE
-from .listing import SegmentFile, stream_names
 from ..recovery.placement import NO_OFFSET
-from .report import Findings
 from .frames import FrameWalk
+from .listing import SegmentFile, stream_names
+from .report import Findings
 
 
 def sound_footer(data: LogFile, file: SegmentFile, findings: Findings) -> Footer | None:

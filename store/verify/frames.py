@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..segment.evidence import is_end
 from ..format.footer import Footer
+from ..format.frame import Frame
 from ..format.layout import (
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
@@ -19,9 +19,9 @@ from ..format.layout import (
     kept_messages,
     read_frame_header,
 )
-from ..format.frame import Frame
-from .listing import stream_names
+from ..segment.evidence import is_end
 from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages
+from .listing import stream_names
 from .marks import LaneFrames
 from .report import Findings, differ
 

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from ...cache import plan_memory
-
 from ..device.disk import Disk, LogFile, ReadingDisk
-from ..errors import StoreCorrupt
-from ..segment.evidence import LANE_IS_MISSING
 from ..device.folder import fixed_path, looking_at, read_header
+from ..errors import StoreCorrupt
 from ..format.footer import Footer
+from ..format.frame import Frame
 from ..format.layout import (
     BLOCK_BYTES,
     FORMAT_VERSION,
@@ -28,11 +27,11 @@ from ..format.layout import (
     align_up,
     read_frame_header,
 )
-from ..format.frame import Frame
-from .listing import Listing, SegmentFile, stream_names
-from .refusal import refusal
+from ..segment.evidence import LANE_IS_MISSING
 from ..segment.scanner import ChunkReader, FrameScanner
+from .listing import Listing, SegmentFile, stream_names
 from .marks import LaneFrames
+from .refusal import refusal
 from .report import Damage
 
 TOPICS_SHOWN = 20

@@ -10,14 +10,14 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..format.footer import Footer
 from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
-from .listing import SegmentFile, stream_names
 from ..recovery.placement import NO_OFFSET
-from .refusal import refusal
 from ..segment.scanner import ChunkReader
 from .footer import disagreements, sound_footer
-from .marks import LaneFrames
-from .report import Findings, differ
 from .frames import FrameWalk
+from .listing import SegmentFile, stream_names
+from .marks import LaneFrames
+from .refusal import refusal
+from .report import Findings, differ
 
 
 class LaneCheck:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..device.disk import Disk
-from ..segment.evidence import SEGMENT_IS_MISSING, START_IS_LOST, first_number, is_lost, missing_numbers
+from ..device.lane_start import FoundStart, read_start
 from ..format.footer import Footer
 from ..format.layout import (
     BLOCK_BYTES,
@@ -20,7 +20,7 @@ from ..format.layout import (
     SegmentHeader,
     segment_name,
 )
-from ..device.lane_start import FoundStart, read_start
+from ..segment.evidence import SEGMENT_IS_MISSING, START_IS_LOST, first_number, is_lost, missing_numbers
 from .report import Damage
 
 _SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")

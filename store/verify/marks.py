@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..device.disk import Disk
-from ..segment.evidence import is_durable_beyond, mark_of
 from ..format.layout import DATA_START, FrameHeader, lane_name
-from .listing import SegmentFile, list_segments
+from ..segment.evidence import is_durable_beyond, mark_of
 from ..segment.scanner import ChunkReader, FrameScanner
+from .listing import SegmentFile, list_segments
 
 
 class LaneFrames:

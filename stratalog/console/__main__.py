@@ -1,4 +1,4 @@
-"""`python -m console`: the command `stratalog`."""
+"""`python -m stratalog.console`: the command `stratalog`."""
 
 from .app import main
 

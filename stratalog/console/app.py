@@ -19,7 +19,6 @@ from ..perf.report import figures as report
 from ..perf.report.figures import counted
 from ..perf.report.tables import plain
 from ..store import StoreCorrupt, StoreError, VerifyReport, inspect_folder, verify_folder
-
 from . import inspected
 
 DAMAGED, NO_STORE = 1, 2

@@ -16,8 +16,8 @@ import pytest
 
 from stratalog.store import MessageStore, verify_folder
 from stratalog.store.device.disk import Buffer, OsDisk, OsFile
-from stratalog.store.format.layout import align_down, align_up
 from stratalog.store.format.frame import Frame
+from stratalog.store.format.layout import align_down, align_up
 from tests.store.helpers import Snapshot, contents, frames_of, put_snapshot, segment_path, small, start, take_snapshot
 
 from ..seeds import draw_seed

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SEALED, SealRecord, SegmentHeader, lane_name
 from stratalog.store.format.frame import Frame
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SEALED, SealRecord, SegmentHeader, lane_name
 from tests.store.helpers import Snapshot, frames_of, put_snapshot
 
 from .stories import EMPTY, PREFIX, SALT, Story

@@ -39,7 +39,7 @@ from tests.store.helpers import KIB, ROOT, memory_folder, tiny
 
 PATIENCE_S = 20.0
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
-CODE = (str(ROOT / "store") + "/", str(ROOT / "cache") + "/")
+CODE = (str(ROOT / "stratalog") + "/",)
 STEPWISE_PART = 0.5  # of the interrupts
 
 Work = Callable[[], object]

@@ -166,7 +166,7 @@ def _child(
     os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
     os.chdir(tree)
     sys.path.insert(0, str(tree))
-    forget(("store", "cache", "perf", "tests"))
+    forget(("stratalog", "tests"))
     with os.fdopen(writing, "w") as out:
         reporter = Reporter(out, order)
         code = 70

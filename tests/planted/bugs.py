@@ -90,25 +90,29 @@ UPKEEP: dict[str, Bug] = {
         ("tests/store/test_footer.py",),
     ),
     "footers: the next offset leaves out the last message": Bug(
-        "store/format/footer.py", "return self.first + self.counts", "return self.first + self.counts - (self.counts > 0)",
+        "store/format/footer.py",
+        "return self.first + self.counts", "return self.first + self.counts - (self.counts > 0)",
         ("tests/store/test_footer.py",),
     ),
 }  # fmt: skip
 
 RECOVERY: dict[str, Bug] = {
     "recovery: damage before durable frames is taken for the log's end": Bug(
-        "store/recovery/segment_scan.py", "return any(mark_of(frame) > place for frame in frames) or", "return False and",
+        "store/recovery/segment_scan.py",
+        "return any(mark_of(frame) > place for frame in frames) or", "return False and",
         ("tests/store/test_recovery.py::test_zeroed_block_before_valid_frames_is_reported",
          "tests/store/test_recovery.py::test_flipped_header_bit_before_valid_frames_is_reported"),
     ),
     "recovery: a torn message is taken for a whole one": Bug(
-        "store/recovery/segment_scan.py", "            self._add(found, found.whole)\n            self.is_torn = True\n",
+        "store/recovery/segment_scan.py",
+        "            self._add(found, found.whole)\n            self.is_torn = True\n",
         "            self._add(found, kept)\n            self.is_torn = True\n",
         ("tests/store/test_recovery.py::test_torn_tail_behind_sealed_segments_is_ignored",
          "tests/store/test_recovery.py::test_flipped_bit_in_the_last_frame_is_ignored_in_a_store_that_was_not_closed"),
     ),
     "repair: what was given up is not copied": Bug(
-        "store/recovery/repair.py", "target.write([source.read(at, min(COPY_BYTES, position + size - at))], at - position)",
+        "store/recovery/repair.py",
+        "target.write([source.read(at, min(COPY_BYTES, position + size - at))], at - position)",
         "pass",
         ("tests/store/test_repair.py",),
     ),

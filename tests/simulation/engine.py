@@ -26,13 +26,13 @@ from weakref import WeakSet
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreUnusable
 from stratalog.store.device import open_files as opened
 from stratalog.store.device.disk import Disk
-from stratalog.store.log.flusher import Flusher
 from stratalog.store.device.folder import LOCK_FILE, FolderLock, enter_folder
 from stratalog.store.format.footer import pack_names
+from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.queue import RequestQueue
-from stratalog.store.read.reader import Reader
 from stratalog.store.log.write import Write
+from stratalog.store.read.reader import Reader
 
 from .interrupts import Interrupter
 
@@ -166,7 +166,8 @@ def open_store(
         stack.enter_context(mock.patch("stratalog.store.api.store._now_ms", clock))
         stack.enter_context(mock.patch("stratalog.store.device.folder.secrets.token_bytes", chance.randbytes))
         if config.cache is not None:
-            stack.enter_context(mock.patch("stratalog.store.api.store.MessageStore._ring_bytes", lambda store, lanes: SMALL_RING))
+            ring_bytes = "stratalog.store.api.store.MessageStore._ring_bytes"
+            stack.enter_context(mock.patch(ring_bytes, lambda store, lanes: SMALL_RING))
         store = MessageStore.open(home() if path is None else path, config, disk=disk, repair=repair)
     if config.cache is not None:
         _look_past_the_ring(store._reader)

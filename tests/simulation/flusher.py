@@ -1,4 +1,4 @@
-"""A flusher as steps: the parts of `stratalog.store.log.flusher` in their order, with a place to stop wherever a thread could."""
+"""A flusher as steps: the parts of `flusher` in their order, with a place to stop wherever a thread could."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from stratalog.store import StoreError
-from stratalog.store.log.flusher import Flusher
 from stratalog.store.format.layout import align_up
+from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.write import Write
 
 from .engine import build_step, fail_step, is_ready, write_step

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from stratalog import cache
-from stratalog import store
+from stratalog import cache, store
 
 How = Literal["operation", "line"]
 # What a finaliser raises is printed and goes nowhere; `pack_names` runs once a process (see `engine.py`).

@@ -15,17 +15,17 @@ from stratalog.store import MessageStore
 from stratalog.store.device.disk import Buffer, Disk, LogFile
 from stratalog.store.device.folder import FolderLock
 from stratalog.store.format.footer import FooterData
-from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
 from stratalog.store.format.frame import decode_at
+from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
 from stratalog.store.log.lane import Lane
+from stratalog.store.log.spares import Spares
+from stratalog.store.log.upkeep import Upkeep
+from stratalog.store.log.write import View, Write
 from stratalog.store.recovery.repair import Repair as RepairNotes
 from stratalog.store.segment.scanner import FrameScanner, Scanned
 from stratalog.store.segment.sealed import SealedSegment, write_footer
 from stratalog.store.segment.segment import Segment
-from stratalog.store.log.spares import Spares
 from stratalog.store.testing import Fault, SimulatedDisk
-from stratalog.store.log.upkeep import Upkeep
-from stratalog.store.log.write import View, Write
 
 from .explore import Effort
 from .shape import KIB, Part, Settings, Shape

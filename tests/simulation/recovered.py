@@ -8,17 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from stratalog.store.device.disk import Disk
-from stratalog.store.segment.evidence import mark_of
 from stratalog.store.device.folder import QUARANTINE, read_header
 from stratalog.store.format.layout import BLOCK_BYTES, SEALED, SEGMENT_SUFFIX, SealRecord, lane_name, segment_name
+from stratalog.store.log.write import View
 from stratalog.store.read.message import MessageBatch
-from stratalog.store.recovery.lane_recovery import Found, LaneRecovery
 from stratalog.store.read.scan import scan_lane
+from stratalog.store.recovery.lane_recovery import Found, LaneRecovery
+from stratalog.store.segment.evidence import mark_of
 from stratalog.store.segment.scanner import ChunkReader, FrameScanner
 from stratalog.store.testing import SimulatedDisk
 from stratalog.store.verify.lane import LaneCheck
 from stratalog.store.verify.report import Findings
-from stratalog.store.log.write import View
 
 from .engine import home
 

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StorePoisoned
-from stratalog.store.testing import BLOCK_BYTES, MANNERS, SECTOR_BYTES, Fault, Operation, PowerCut, SimulatedDisk, SimulatedFile
+from stratalog.store.testing import (
+    BLOCK_BYTES,
+    MANNERS,
+    SECTOR_BYTES,
+    Fault,
+    Operation,
+    PowerCut,
+    SimulatedDisk,
+    SimulatedFile,
+)
 
 from .engine import home
 

@@ -20,7 +20,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stratalog.store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreError, StoreFull, StorePoisoned
+from stratalog.store import (
+    CacheConfig,
+    MessageStore,
+    OffsetOutOfRange,
+    StoreConfig,
+    StoreError,
+    StoreFull,
+    StorePoisoned,
+)
 from stratalog.store.format.layout import checksum64
 from stratalog.store.testing import Fault
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from stratalog.store.format.footer import FooterData
+from stratalog.store.format.frame import Definition, encode_columns
 from stratalog.store.format.layout import (
     CLOSED,
     FRAME_HEADER_BYTES,
@@ -24,7 +25,6 @@ from stratalog.store.format.layout import (
     StoreHeader,
     checksum64,
 )
-from stratalog.store.format.frame import Definition, encode_columns
 from stratalog.store.log.request import Extras
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"

@@ -16,8 +16,8 @@ from typing import Any
 
 from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.device.disk import OsFile
-from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
 from stratalog.store.format.frame import Frame
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
 from stratalog.store.segment.scanner import ChunkReader, FrameScanner
 
 KIB = 1 << 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.store.log.alignment import Tail, should_pad
 from stratalog.store.config import Alignment
+from stratalog.store.log.alignment import Tail, should_pad
 
 POLICIES: list[Alignment] = ["pad", "trim", "adaptive"]
 BUSY = Tail(held=1, answered=9, empty_bytes=100, whole_bytes=40_960, follows=True)

@@ -19,8 +19,8 @@ from stratalog.store import (
     StorePoisoned,
     StoreUnreadable,
 )
-from stratalog.store.read.async_reads import LOOP_BYTES, Where, where
 from stratalog.store.device.disk import OsDisk, OsFile
+from stratalog.store.read.async_reads import LOOP_BYTES, Where, where
 from stratalog.store.read.waiting import LoopBell
 
 from .disks import FailingDisk

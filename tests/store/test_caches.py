@@ -12,9 +12,17 @@ import numpy as np
 import pytest
 
 from stratalog.cache import ActiveCursors, BlockCache, Hit, MessageCache
-from stratalog.store import CacheConfig, InvalidConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt, StoreUnusable
-from stratalog.store.read.caches import RECENT_BYTES, Caches
+from stratalog.store import (
+    CacheConfig,
+    InvalidConfig,
+    MessageStore,
+    OffsetOutOfRange,
+    StoreConfig,
+    StoreCorrupt,
+    StoreUnusable,
+)
 from stratalog.store.device.ring import Ring
+from stratalog.store.read.caches import RECENT_BYTES, Caches
 
 from ..seeds import draw_seed
 from .helpers import (

@@ -206,15 +206,15 @@ def test_child_forked_while_another_thread_opens_or_closes_does_not_keep_the_fol
 TICKET_IN_CHILD = """
 import os, signal, sys, threading
 from stratalog import MessageStore, StoreClosed
-import store.flusher, store.under_way
+from stratalog.store.log import flusher, in_flight
 path, where = sys.argv[1:]
 store_ = MessageStore.open(path)
 store_.append("t", 0, b"x")
 inside, go = threading.Event(), threading.Event()
 if where == "taken":
-    owner, name = store.flusher.Flusher, "_build"
+    owner, name = flusher.Flusher, "_build"
 else:
-    owner, name = store.under_way.UnderWay, "add_frame"
+    owner, name = in_flight.UnderWay, "add_frame"
 work = getattr(owner, name)
 def held_up(*given):
     if where == "in the lane":

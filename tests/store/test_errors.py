@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from stratalog import store as package
-from stratalog.store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt, StoreError, StorePoisoned
+from stratalog.store import (
+    CacheConfig,
+    MessageStore,
+    OffsetOutOfRange,
+    StoreConfig,
+    StoreCorrupt,
+    StoreError,
+    StorePoisoned,
+)
 from stratalog.store.errors import again
 
 from .helpers import tiny

@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 
 from stratalog.cache import MessageCache
-from stratalog.store.read.feed import LaneFeed
-from stratalog.store.read.feeder import Feeder
+from stratalog.store.device.ring import Ring
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.offsets import NextOffsets
-from stratalog.store.device.ring import Ring
-from stratalog.store.segment.segment import Segment
-from stratalog.store.segment.open_table import OpenTable, entry_rows
 from stratalog.store.log.write import OpenSegment
+from stratalog.store.read.feed import LaneFeed
+from stratalog.store.read.feeder import Feeder
+from stratalog.store.segment.open_table import OpenTable, entry_rows
+from stratalog.store.segment.segment import Segment
 
 SIZE = 100
 

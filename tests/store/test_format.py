@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import xxhash
 
+from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import (
     BLOCK_BYTES,
     CLOSED,
@@ -24,7 +25,6 @@ from stratalog.store.format.layout import (
     read_frame_header,
     segment_name,
 )
-from stratalog.store.format.frame import decode_at
 
 from . import golden
 from .helpers import run_child

@@ -10,6 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stratalog.store.format.frame import (
+    FEW_BLOBS,
+    Definition,
+    column_bytes_bound,
+    decode_at,
+    encode_columns,
+    optional_at,
+)
 from stratalog.store.format.layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
@@ -22,7 +30,6 @@ from stratalog.store.format.layout import (
     FrameHeader,
     checksum64,
 )
-from stratalog.store.format.frame import FEW_BLOBS, Definition, column_bytes_bound, decode_at, encode_columns, optional_at
 from stratalog.store.log.request import Extras
 from stratalog.store.segment.scanner import good_messages, whole_messages
 

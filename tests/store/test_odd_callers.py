@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stratalog.store import (
+    InvalidMessage,
+    InvalidTopic,
+    MessageStore,
+    MessageTooLarge,
+    StoreClosed,
+    StoreConfig,
+    StoreError,
+)
 from stratalog.store.api import appender
-from stratalog.store import InvalidMessage, InvalidTopic, MessageStore, MessageTooLarge, StoreClosed, StoreConfig, StoreError
 
 from .disks import GatedDisk
 from .helpers import contents, crash_copy, tiny
@@ -143,13 +151,13 @@ def test_batch_that_its_caller_changes_meanwhile_is_what_it_was(
     opened: MessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [("t", 0, b"one"), ("t", 0, b"two")]
-    data_of = store.appender._DATA
+    data_of = appender._DATA
 
     def growing(row: tuple[str, int, bytes]) -> bytes:
         rows.append(("t", 0, b"late"))
         return bytes(data_of(row))
 
-    monkeypatch.setattr(store.appender, "_DATA", growing)
+    monkeypatch.setattr(appender, "_DATA", growing)
     assert opened.append_batch(rows).tolist() == [0, 1]
     with reopened(opened, tmp_path) as again:
         assert [message.data for message in again.read("t", 0)] == [b"one", b"two"]

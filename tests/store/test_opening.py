@@ -19,8 +19,8 @@ from stratalog.store import MessageStore, StoreFull, StoreUnusable, verify_folde
 from stratalog.store.device.background import Background, Bell
 from stratalog.store.device.disk import Buffer, OsDisk, OsFile
 from stratalog.store.device.folder import FolderLock
-from stratalog.store.format.layout import RETIRED_PREFIX
 from stratalog.store.device.ring import Ring
+from stratalog.store.format.layout import RETIRED_PREFIX
 from stratalog.store.testing import SimulatedDisk
 
 from .disks import GatedDisk

@@ -16,8 +16,8 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreError, verify_folder
 from stratalog.store.format.footer import HEADER_BYTES
-from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START, FRAME_HEADER_BYTES, SEALED, align_up
 from stratalog.store.format.frame import Frame
+from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START, FRAME_HEADER_BYTES, SEALED, align_up
 
 from ..seeds import draw_seed
 from .helpers import (

@@ -15,8 +15,8 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt, StoreError, verify_folder
 from stratalog.store.device.disk import Buffer, OsDisk, OsFile
 from stratalog.store.format.footer import HEADER_BYTES
-from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
 from stratalog.store.format.frame import Frame
+from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
 from stratalog.store.recovery.repair import Loss
 
 from ..seeds import draw_seed

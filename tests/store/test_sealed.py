@@ -18,13 +18,13 @@ import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, StoreError
 from stratalog.store.device import open_files as opened
-from stratalog.store.segment import sealed as sealed_module
 from stratalog.store.device.disk import OsFile
-from stratalog.store.format.footer import Footer, FooterData
-from stratalog.store.format.layout import BLOCK_BYTES, LOST_ENTRY
-from stratalog.store.format.frame import Frame, OptionalColumns, _Optional
-from stratalog.store.segment.held import Held, Item
 from stratalog.store.device.ring import Ring
+from stratalog.store.format.footer import Footer, FooterData
+from stratalog.store.format.frame import Frame, OptionalColumns, _Optional
+from stratalog.store.format.layout import BLOCK_BYTES, LOST_ENTRY
+from stratalog.store.segment import sealed as sealed_module
+from stratalog.store.segment.held import Held, Item
 from stratalog.store.segment.sealed import LONG_RUN, Index, SealedSegment
 
 from .helpers import KIB, full_frames, overwrite, scanned, seal_of, segment_path, small, start, tiny, until

@@ -18,9 +18,9 @@ from stratalog.store.format.footer import FooterData, by_stream, pack_names
 from stratalog.store.format.layout import WIDE_NUMBERS
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.offsets import NextOffsets
-from stratalog.store.segment.sealing import STEP_STREAMS, StreamNames, let_go, make_footer, rows_of
 from stratalog.store.log.streams import Stream
 from stratalog.store.segment.open_table import OpenTable, entry_rows
+from stratalog.store.segment.sealing import STEP_STREAMS, StreamNames, let_go, make_footer, rows_of
 
 from .helpers import contents, small, tiny, until
 

@@ -14,7 +14,9 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreLocked, StoreUnusable
 from stratalog.store.device.disk import OsDisk
+from stratalog.store.device.lane_start import write_start
 from stratalog.store.format.footer import HEADER_BYTES, Footer, FooterData
+from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import (
     BLOCK_BYTES,
     DATA_START,
@@ -26,8 +28,6 @@ from stratalog.store.format.layout import (
     align_up,
     read_frame_header,
 )
-from stratalog.store.format.frame import decode_at
-from stratalog.store.device.lane_start import write_start
 from stratalog.store.verify.folder import VerifyReport, verify_folder
 
 from .helpers import crash_copy, without_marks

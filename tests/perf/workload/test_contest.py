@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stratalog.perf.workload.contest import HEADER_BYTES, Content, Sizes, Workload, parse_bytes, queue_counts, running_serials
+from stratalog.perf.workload.contest import (
+    HEADER_BYTES,
+    Content,
+    Sizes,
+    Workload,
+    parse_bytes,
+    queue_counts,
+    running_serials,
+)
 
 
 @pytest.mark.parametrize(
