@@ -1,4 +1,4 @@
-"""The Python examples of README.md run as they stand, in order, in one program."""
+"""The Python examples of README.md and of the pages for users run as they stand, in order, a page in one program."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WITH_EXAMPLES = [page for page in PAGES if "```python" in page.read_text()]
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -18,10 +21,14 @@ def examples(text: str) -> list[str]:
     return EXAMPLE.findall(text)
 
 
-def test_examples_of_the_readme_run(tmp_path: Path) -> None:
-    blocks = examples(README.read_text())
-    assert blocks, "the README has no Python example"
-    program = tmp_path / "readme.py"
+def test_the_readme_and_the_page_of_calls_have_examples() -> None:
+    assert {"README.md", "api.md"} <= {page.name for page in WITH_EXAMPLES}
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
+def test_examples_of_a_page_run(tmp_path: Path, page: Path) -> None:
+    blocks = examples(page.read_text())
+    program = tmp_path / "example.py"
     program.write_text("\n".join(blocks))
     done = subprocess.run(
         [sys.executable, str(program)], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
