@@ -106,7 +106,8 @@ def run_tests(
 
 def warm_up(tree: Path, tests: Sequence[str] = TESTS) -> None:
     """Compile the modules and tests of a copy once: a child for a mutant compiles only that."""
-    code, _events = run_tests(tree, ["--collect-only", *tests], None, lambda _: LONGEST_COLLECTION_S, keep_bytecode=True)
+    command = ["--collect-only", *tests]
+    code, _events = run_tests(tree, command, None, lambda _: LONGEST_COLLECTION_S, keep_bytecode=True)
     if code:
         raise RuntimeError(f"the tests are not collected: pytest ended with {code}")
 

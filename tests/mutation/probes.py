@@ -1,7 +1,7 @@
 """Probes in the code under test: each run of statements without a branch notes that it ran.
 
-`__hit__[7] = 1` stands in front of the statements. That costs some ten nanoseconds, so that a test takes about as long as
-without, and sees the threads as they are; a tracer slows the code several times.
+`__hit__[7] = 1` stands in front of the statements. That costs some ten nanoseconds, so that a test takes about as long
+as without, and sees the threads as they are; a tracer slows the code several times.
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ def _number(planted: list[ast.stmt]) -> int:
     for one in reversed(planted):
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Subscript):
             target = one.targets[0]
-            if isinstance(target.value, ast.Name) and target.value.id == NAME and isinstance(target.slice, ast.Constant):
+            named = isinstance(target.value, ast.Name) and target.value.id == NAME
+            if named and isinstance(target.slice, ast.Constant):
                 return int(str(target.slice.value))
     raise LookupError("a block begins with a probe")

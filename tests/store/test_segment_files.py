@@ -19,13 +19,13 @@ QUEUE = ("t", 0)
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sequences of the files that were searched for frames because their header is not theirs."""
-    was_in_use, sequences = LaneFiles._was_in_use, []
+    look_into, sequences = LaneFiles._look_into, []
 
     def noting(files: LaneFiles, sequence: int, *given: Any) -> bool:
         sequences.append(sequence)
-        return was_in_use(files, sequence, *given)
+        return look_into(files, sequence, *given)
 
-    monkeypatch.setattr(LaneFiles, "_was_in_use", noting)
+    monkeypatch.setattr(LaneFiles, "_look_into", noting)
     return sequences
 
 
