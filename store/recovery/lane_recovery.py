@@ -173,7 +173,7 @@ class LaneRecovery:
         """
         for file in files:
             if self._files.vouched([file], (files[0].sequence, 0)):
-                self._repair.on_damage("the segment does not continue the one before it", file.path, 0)
+                self._repair.on_break("the segment does not continue the one before it", file.path, 0)
                 return False
         self._files.discard(files[0].sequence)
         return True
@@ -322,7 +322,7 @@ class LaneRecovery:
         # A lost frame may have named some; of others no frame may be left.
         streams.know(columns.streams(), behind, segment.path)
         if streams.unnamed:
-            self._repair.on_damage("a stream was never defined", segment.path, DATA_START)
+            self._repair.on_break("a stream was never defined", segment.path, DATA_START)
         bounds = self._bounds(later, scan)
         return self._index(columns, segment, bounds, is_last=not later and self._is_end(segment))
 

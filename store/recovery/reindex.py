@@ -122,7 +122,7 @@ def index_columns(
     expected += np.arange(len(order), dtype=np.uint32).astype(np.uint16)
     jumps = bool((expected != lows).any()) or NO_OFFSET in first
     if jumps:
-        repair.on_damage("an offset does not follow the one before", path, DATA_START)
+        repair.on_break("an offset does not follow the one before", path, DATA_START)
     sure = True
     if jumps or bounds.ends is not None or bounds.before or columns.next_entry != len(order):
         placed = place(lows, columns.missing()[order], start, bounds, path)

@@ -75,6 +75,11 @@ class Repair:
             raise StoreCorrupt(what, path, position)
         self._damages.setdefault(path, position)
 
+    def on_break(self, what: str, path: Path, position: int) -> None:
+        """Something does not go on from what comes before it: damage of its own, unless losses before it explain it."""
+        if not self.losses:
+            self.on_damage(what, path, position)
+
     @property
     def is_needed(self) -> bool:
         """Was damage found, whether or not anything is lost by it?"""
