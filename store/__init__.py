@@ -22,7 +22,8 @@ from .errors import (
     StoreUnreadable,
     StoreUnusable,
 )
-from .log.request import Extras, Ticket
+from .format.extras import Extras
+from .log.request import Ticket
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
 from .verify.folder import VerifyReport, verify_folder

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from .checkout import copy_of_the_checkout
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("store", "cache", "index", "pipeline", "perf", "stratalog")  # the last has links to the others
@@ -42,6 +45,38 @@ def run(*command: str) -> None:
 
 def test_linter_finds_nothing() -> None:
     run("ruff", "check", *PACKAGES, "tests")
+
+
+def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
+    """The rules of pyproject.toml about what may import what, held against the sources of a checkout."""
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    command.append("--no-cache")
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_imports_go_one_way_and_in_no_circle() -> None:
+    done = lint_imports(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("cache/tier.py", "from ..store import errors as _errors"),
+        ("store/device/ring.py", "from ..log import queue as _queue"),
+        ("store/segment/segment.py", "from . import sealed as _sealed"),
+        ("perf/workload/contest.py", "from ...store.log import lane as _lane"),
+    ],
+)
+def test_a_wrong_import_is_noticed(tmp_path: Path, file: str, line: str) -> None:
+    with copy_of_the_checkout(tmp_path / "sources") as sources:
+        path = sources / file
+        first = "from __future__ import annotations\n"
+        path.write_text(path.read_text().replace(first, f"{first}\n{line}\n"))
+        done = lint_imports(sources)
+    assert done.returncode != 0
+    assert "BROKEN" in done.stdout
 
 
 @pytest.mark.parametrize("package", ["stratalog", "tests"])

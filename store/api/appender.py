@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from ..config import StoreConfig
 from ..errors import InvalidMessage, StoreError
+from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.queue import RequestQueue
-from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest, Extras, Group, Ticket
+from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest, Group, Ticket
 from ..log.streams import Stream, check_name, lane_of
 from .base import OpenStore
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large

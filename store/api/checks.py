@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidMessage, InvalidTopic, MessageTooLarge, shown
-from ..log.request import Extras
+from ..format.extras import Extras
 from ..log.streams import check_name
 
 Payload = bytes | bytearray | memoryview

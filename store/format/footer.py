@@ -7,13 +7,12 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64
 
-from ..device.disk import LogFile
 from ..errors import StoreCorrupt
 from .layout import (
     DATA_START,
@@ -28,6 +27,9 @@ from .layout import (
 
 # On disk: of the two columns of names, first, start, entries, and of the three columns of frames.
 KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8")
+if TYPE_CHECKING:
+    from ..device.disk import LogFile
+
 _FIXED = struct.Struct("<8sIIIIIIQqqq")
 _SECTIONS = 9
 _SUMS = struct.Struct(f"<{_SECTIONS + 1}Q")

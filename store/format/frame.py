@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..log.request import Extras
+from ..format.extras import Extras
 from .layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,

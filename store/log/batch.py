@@ -9,7 +9,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from .request import AsyncRequest, BlockingRequest, Extras, Group, Ticket
+from ..format.extras import Extras
+from .request import AsyncRequest, BlockingRequest, Group, Ticket
 from .streams import Stream
 
 PLAIN = frozenset({Ticket, BlockingRequest, AsyncRequest})  # one message each

@@ -13,28 +13,16 @@ import math
 import numbers
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, StoreError, again
+from ..format.extras import Extras
 from .streams import Stream
 
 NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message
-
-
-class Extras(NamedTuple):
-    """The optional columns of one message."""
-
-    due_ms: int | None
-    key: bytes | None
-    properties: bytes | None  # JSON
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of key and properties."""
-        return len(self.key or b"") + len(self.properties or b"")
 
 
 class Ticket:

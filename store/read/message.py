@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
-from ..log.request import Extras
+from ..format.extras import Extras
 
 
 class Message(NamedTuple):

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ..device.buffers import BufferPool
 from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError
+from ..format.extras import Extras
 from ..format.frame import OptionalColumns, optional_at
 from ..format.layout import HAS_EXTRAS, checksum64
-from ..log.request import Extras
 from ..log.streams import Stream
 from ..segment.held import Item
 from ..segment.open_table import OpenTable

@@ -22,12 +22,12 @@ import numpy.typing as npt
 from ..errors import StoreCorrupt
 from ..format.footer import Footer, FooterData, by_stream
 from ..format.layout import LOST_ENTRY, SealRecord, align_up, kept_messages
-from ..log.streams import Stream
 from .scanner import ChunkReader, FrameScanner
 from .segment import Segment
 
 if TYPE_CHECKING:
     from ..log.lane import Lane
+    from ..log.streams import Stream
     from ..log.write import View
     from .sealed import SealedSegment
 

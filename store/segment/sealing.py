@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..format.footer import Footer, FooterData, by_stream, pack_names
-from ..log.streams import Stream
 from .open_table import OpenTable
 from .postings import Row
 from .sealed import SealedSegment, write_footer
 
 if TYPE_CHECKING:
+    from ..log.streams import Stream
     from ..log.write import FullSegment
 
 STEP_STREAMS = 512

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stratalog.store.format.extras import Extras
 from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import Definition, encode_columns
 from stratalog.store.format.layout import (
@@ -25,7 +26,6 @@ from stratalog.store.format.layout import (
     StoreHeader,
     checksum64,
 )
-from stratalog.store.log.request import Extras
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 STORE_ID = bytes(range(16))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stratalog.store.format.extras import Extras
 from stratalog.store.format.frame import (
     FEW_BLOBS,
     Definition,
@@ -30,7 +31,6 @@ from stratalog.store.format.layout import (
     FrameHeader,
     checksum64,
 )
-from stratalog.store.log.request import Extras
 from stratalog.store.segment.scanner import good_messages, whole_messages
 
 from . import golden
