@@ -25,6 +25,7 @@ import pytest
 import xxhash
 
 TESTS = ("tests/cache", "tests/store", "tests/faults", "tests/simulation")
+MEMORY = Path("/dev/shm")
 LONGEST_COLLECTION_S = 90.0
 WARM = (hypothesis.stateful, np, psutil, xxhash)
 
@@ -104,9 +105,16 @@ def run_tests(
         _kill_group(child)  # what the tests have started and left
 
 
+def folder_in_memory() -> Path:
+    """A new folder for copies and the stores of their tests: there a force costs nothing."""
+    return Path(tempfile.mkdtemp(prefix="stratalog-mutation-", dir=MEMORY if MEMORY.is_dir() else None))
+
+
 def warm_up(tree: Path, tests: Sequence[str] = TESTS) -> None:
     """Compile the modules and tests of a copy once: a child for a mutant compiles only that."""
-    code, _events = run_tests(tree, ["--collect-only", *tests], None, lambda _: LONGEST_COLLECTION_S, keep_bytecode=True)
+    code, _events = run_tests(
+        tree, ["--collect-only", *tests], None, lambda _: LONGEST_COLLECTION_S, keep_bytecode=True
+    )
     if code:
         raise RuntimeError(f"the tests are not collected: pytest ended with {code}")
 
