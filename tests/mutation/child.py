@@ -144,7 +144,10 @@ def _listen(reading: int, limit_s: Callable[[str], float]) -> list[Event]:
                 return events
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                event = json.loads(line)
+                try:
+                    event = json.loads(line)
+                except ValueError:  # of a process that a test has forked, in between
+                    continue
                 events.append(event)
                 if "end" in event:
                     return events
