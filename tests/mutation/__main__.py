@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..checkout import ROOT, copy_of_the_checkout
+from .child import folder_in_memory
 from .contexts import Contexts, measure, sources_hash
 from .judged import Judged, judgements
 from .mutants import Mutant, draw
@@ -57,7 +58,7 @@ def contexts_of(state: Path, jobs: int) -> Contexts:
     """Which test runs which line: from an earlier run on the same code, or measured now."""
     kept = state / "contexts.json"
     if not kept.exists():
-        work = state / "tracing"
+        work = folder_in_memory()
         try:
             with copy_of_the_checkout(work / "tree") as tree:
                 measure(tree, work / "data", jobs, say).save(kept)

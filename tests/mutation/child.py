@@ -25,6 +25,7 @@ import pytest
 import xxhash
 
 TESTS = ("tests/cache", "tests/store", "tests/faults", "tests/simulation")
+MEMORY = Path("/dev/shm")
 LONGEST_COLLECTION_S = 90.0
 WARM = (hypothesis.stateful, np, psutil, xxhash)
 
@@ -104,10 +105,16 @@ def run_tests(
         _kill_group(child)  # what the tests have started and left
 
 
+def folder_in_memory() -> Path:
+    """A new folder for copies and the stores of their tests: there a force costs nothing."""
+    return Path(tempfile.mkdtemp(prefix="stratalog-mutation-", dir=MEMORY if MEMORY.is_dir() else None))
+
+
 def warm_up(tree: Path, tests: Sequence[str] = TESTS) -> None:
     """Compile the modules and tests of a copy once: a child for a mutant compiles only that."""
-    command = ["--collect-only", *tests]
-    code, _events = run_tests(tree, command, None, lambda _: LONGEST_COLLECTION_S, keep_bytecode=True)
+    code, _events = run_tests(
+        tree, ["--collect-only", *tests], None, lambda _: LONGEST_COLLECTION_S, keep_bytecode=True
+    )
     if code:
         raise RuntimeError(f"the tests are not collected: pytest ended with {code}")
 
@@ -137,7 +144,10 @@ def _listen(reading: int, limit_s: Callable[[str], float]) -> list[Event]:
                 return events
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                event = json.loads(line)
+                try:
+                    event = json.loads(line)
+                except ValueError:  # of a process that a test has forked, in between
+                    continue
                 events.append(event)
                 if "end" in event:
                     return events

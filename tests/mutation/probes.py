@@ -73,17 +73,17 @@ class _Planter:
     def _block(self, body: list[ast.stmt], since: int | None = None) -> list[ast.stmt]:
         """The statements with a probe in front, and one behind each statement that may leave the block."""
         planted: list[ast.stmt] = []
-        first: int | None = None
+        number, first = -1, 0
         for one in body:
-            if first is None:
-                first = since if since is not None and not planted else one.lineno
-                planted.append(_note(len(self._probes)))
+            if number < 0:
+                number, first = len(self._probes), one.lineno if planted or since is None else since
+                planted.append(ast.parse(f"{NAME}[{number}] = 1").body[0])
                 self._probes.append(Probe(self._path, first, first))
             last = self._inside(one)
             planted.append(one)
-            self._probes[_number(planted)] = Probe(self._path, first, last or one.end_lineno or one.lineno)
+            self._probes[number] = Probe(self._path, first, last or one.end_lineno or one.lineno)
             if last is not None:
-                first = None
+                number = -1
         return planted
 
     def _inside(self, statement: ast.stmt) -> int | None:
@@ -112,18 +112,3 @@ def _blocks_of(statement: ast.stmt) -> list[tuple[ast.AST, str]]:
     found += [(one, "body") for one in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ()))]
     found += [(statement, name) for name in ("orelse", "finalbody") if hasattr(statement, name)]
     return found
-
-
-def _note(number: int) -> ast.stmt:
-    return ast.parse(f"{NAME}[{number}] = 1").body[0]
-
-
-def _number(planted: list[ast.stmt]) -> int:
-    """The number of the last probe in a block."""
-    for one in reversed(planted):
-        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Subscript):
-            target = one.targets[0]
-            named = isinstance(target.value, ast.Name) and target.value.id == NAME
-            if named and isinstance(target.slice, ast.Constant):
-                return int(str(target.slice.value))
-    raise LookupError("a block begins with a probe")

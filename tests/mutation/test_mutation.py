@@ -58,7 +58,7 @@ def test_tests_of_a_line_come_in_order_of_speed_and_within_the_budget() -> None:
     own, quick, slow = "tests/cache/test_cursors.py::test_c", "tests/a.py::test_a", "tests/b.py::test_b[1]"
     assert covering_tests(mutant, known, 10.0) == [own, quick, slow]
     assert covering_tests(mutant, known, 0.45) == [own, quick]
-    assert covering_tests(mutant._replace(line=7, last_line=7, function=(7, 9)), known, 10.0) == []
+    assert covering_tests(mutant._replace(line=7, last_line=7, function=(7, 9)), known, 10.0) == [own]  # of the module
 
 
 def test_mutant_is_killed_by_a_failing_test_and_survives_a_passing_one(tmp_path: Path) -> None:

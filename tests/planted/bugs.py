@@ -118,7 +118,7 @@ RECOVERY: dict[str, Bug] = {
         ("tests/store/test_repair.py",),
     ),
     "repair: later losses are not counted": Bug(
-        "store/recovery/tally.py", "            self._repair.note_missing(path, more)\n", "            pass\n",
+        "store/recovery/lane_files.py", "self._repair.note_missing(path, lost)", "pass",
         ("tests/store/test_repair.py::test_segments_missing_before_a_closed_one_are_told_of",),
     ),
     "repair: a queue's later messages move up into the place of lost ones": Bug(

@@ -219,9 +219,11 @@ def test_windows_that_the_page_cache_has_forgotten_are_asked_for_again(
 ) -> None:
     monkeypatch.setattr(windows, "LOOK_S", 0.0)
     places = list(range(0, cold.data.size(), WINDOW_BYTES))
+    cold.read(places[0], 1)
+    assert not cold.windows.all_asked
     for place in places:
         cold.read(place, 1)
-    assert cold.windows.all_asked
+    assert cold.windows.all_asked and len(cold.windows.asked()) == len(places)
     cold._data.calls.clear()
     cold.read(places[3], 1)
     assert cold._data.calls == [("look", places[3]), ("read", places[3])]

@@ -65,6 +65,14 @@ def test_error_of_any_kind_in_the_background_is_noted_and_the_work_goes_on(
         assert store.stats()["segments"]["sealed"] > 5
 
 
+def test_spare_that_has_no_space_is_told_of_and_appends_go_on_while_there_is_room(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(segment_bytes=MIB), disk=SmallDisk(3 * MIB // 2)) as store:
+        for number in range(60):
+            assert store.append("t", 0, bytes(10_000)) == number
+        until(lambda: store.stats()["last_background_error"] is not None)
+        assert "no space" in store.stats()["last_background_error"]
+
+
 def test_more_prewriting_than_there_is_space_for_is_refused_and_none_of_it_kept(tmp_path: Path) -> None:
     config = tiny(segment_bytes=MIB, prewrite_bytes=100 * MIB, lanes=2)
     with pytest.raises(StoreFull, match="Nothing was written"):
