@@ -284,6 +284,8 @@ class LaneFiles:
         self.note_lost(sequence, lost)
         self.spares = [spare for spare in self.spares if spare[0] > sequence]
         self._unfit = [path for path in self._unfit if path != segment.path]
+        if self._ends_at is not None:
+            self._ends_at = max(self._ends_at, sequence + 1)  # what was made here stays
         file = self._disk.open(segment.path, create=True)
         try:
             if file.size():

@@ -194,10 +194,11 @@ class Explorer:
         trial = RepairTrial(world.checker, disk, bounds, lanes)
         try:
             trial.run(self._chance, self.effort.crashes)
-        except (BrokenPromise, StoreError) as error:
+        except (BrokenPromise, StoreError, OSError) as error:  # an OSError must not be taken for the device's
             raise BrokenPromise(f"{words}: {error}") from error
         parts["repaired"] += 1
         parts["crashed in a repair"] += len(trial.cuts)
+        parts["repaired, losses count too many"] += trial.too_many
 
 
 def draw_fault(chance: random.Random) -> Fault:

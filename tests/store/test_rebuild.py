@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.format.footer import FooterData, by_stream
 from stratalog.store.format.layout import LOST_ENTRY
-from stratalog.store.recovery.placement import Bounds
+from stratalog.store.recovery.placement import NO_OFFSET, Bounds
 from stratalog.store.recovery.reindex import ScanColumns, index_by_footer, index_columns
 from stratalog.store.recovery.repair import Repair
 
@@ -87,7 +87,7 @@ def expected_of(footer: FooterData, lost: range) -> list[int]:
 def test_footer_places_messages_behind_any_number_of_lost_ones() -> None:
     lost = range(10_000, 150_000)
     columns, footer = stretch([0, 0, 1] * 60_000, [7, 70_000], lost)
-    made = index_by_footer(columns, footer, [7])
+    made = index_by_footer(columns, footer, [7, NO_OFFSET])
     assert made is not None
     assert made.entries.tolist() == expected_of(footer, lost)
     assert (made.first.tolist(), made.start.tolist()) == (footer.first.tolist(), footer.start.tolist())
@@ -95,7 +95,7 @@ def test_footer_places_messages_behind_any_number_of_lost_ones() -> None:
 
 def test_messages_missing_before_the_footer_are_lost_in_its_segment() -> None:
     columns, footer = stretch([0, 1, 0], [3, 5], range(0, 0))
-    made = index_by_footer(columns, footer, [1])
+    made = index_by_footer(columns, footer, [1, NO_OFFSET])
     assert made is not None
     assert (made.first.tolist(), made.next_offsets.tolist()) == ([1, 5], [5, 6])
     assert made.entries.tolist() == [LOST_ENTRY, LOST_ENTRY, 0, 2, 1]
