@@ -31,8 +31,8 @@ class RepairTrial:
         * the repaired store opens plainly with the same messages, `verify` finds nothing, and repairing it again
           changes nothing and tells nothing.
 
-    Losses that count more messages than are not there are counted in `too_many`: where several parts of a crashed lane are
-    gone, two losses can count the same messages, and bytes that nobody acknowledged can count as messages.
+    Losses that count more messages than are not there are counted in `too_many`. Where several parts of a crashed lane
+    are gone, two losses can count the same messages, and bytes that nobody acknowledged can count as messages.
     """
 
     def __init__(self, checker: Checker, disk: SimulatedDisk, bounds: Bounds, lanes: set[int]) -> None:

@@ -516,7 +516,6 @@ def test_segments_missing_before_a_closed_one_are_told_of(folder: Path) -> None:
         assert store.losses == [
             Loss(str(first), 0, 0, 100 - held, None, offsets_may_repeat=True),
             *(Loss(str(other), 0, 0, 0, None) for other in rest),
-            Loss(str(closed), DATA_START, 0, 0, None),  # its frames name no queue
         ]
         ((_, mine),) = scanned(store).items()
         assert mine == {at: rows[at][2] for at in range(100 - held, 100)}
