@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import OffsetOutOfRange
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.format.layout import BLOCK_BYTES
 from tests.seeds import draw_seed
 from tests.store.helpers import flip_bit, memory_folder
 
 from .cases import Case, damage
-from .checks import Broken, Reading
+from .checks import Broken
 from .damage import CUTS_A_REPAIR, Fuzzer, Stock
 from .faults import Fault, draw_faults
 from .orders import Order
 from .places import HEADER_BYTES, Places, Verdict, locate, zones_of
-from .stories import Maker, Plan, Told
+from .stories import Maker, Plan
 
 QUIET = Order(caches=False, plain_first=False, append_plainly=True, append_in_repair=False, retire=True, seed=1)
 PLAN = Plan(lanes=1, retention=False, closed=True, repaired=False, bulk=False, marks=False, seed=7)
@@ -127,14 +127,17 @@ def test_messages_below_the_bounds_are_not_gone_in_silence_if_a_read_refuses_the
 def test_messages_below_the_bounds_that_no_read_refuses_are_noticed(
     retained: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that takes the first offset that it finds for the queue's first."""
+    """A store that takes what it cannot find for what retention has removed."""
+    get_range = MessageStore.get_range
 
-    def probe(self: Reading, told: Told, at: int) -> bool:
-        raise OffsetOutOfRange(*told.name, at, at + 1, at + 1)
+    def silent(store: MessageStore, topic: str, queue_id: int, offset: int, count: int) -> dict[int, bytes]:
+        try:
+            return get_range(store, topic, queue_id, offset, count)
+        except StoreCorrupt:
+            raise OffsetOutOfRange(topic, queue_id, offset, *store.queue_bounds(topic, queue_id)) from None
 
     case = Case(retained, damage(retained, [cut_first(retained)]), QUIET._replace(retire=False), folder)
-    monkeypatch.setattr(Reading, "_sweep", lambda *_: None)
-    monkeypatch.setattr(Reading, "probe", probe)
+    monkeypatch.setattr(MessageStore, "get_range", silent)
     with pytest.raises(Broken, match="a message vanished in silence"):
         case.run()
 
