@@ -111,9 +111,7 @@ class Case:
             raise Broken("verify or inspect changed the folder", "")
         return report, problems
 
-    def compare(
-        self, refusal: StoreCorrupt | None, report: VerifyReport | None, problems: list[str] | None
-    ) -> None:
+    def compare(self, refusal: StoreCorrupt | None, report: VerifyReport | None, problems: list[str] | None) -> None:
         """Verify and inspect report what the opening refused."""
         if refusal is None:
             return
@@ -178,9 +176,7 @@ class Case:
             refused = reading.refused[number]
             self.gone.update((number, at) for at in left if tail[at] and at not in refused)
 
-    def check_absent(
-        self, reading: Reading, number: int, at: int, bounds: tuple[int, int], *, may_read: bool
-    ) -> None:
+    def check_absent(self, reading: Reading, number: int, at: int, bounds: tuple[int, int], *, may_read: bool) -> None:
         """A durable message was not read: a read that begins with it says why.
 
         It may be below the bounds: they begin behind an oldest segment that nothing tells of.
