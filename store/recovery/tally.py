@@ -20,13 +20,15 @@ class Tally:
         * `total` counts them all, lost ones included; None while nothing tells;
         * `unplaced` counts the lost ones whose queues are not known yet; None if nothing tells how many;
         * every loss behind `_since` may be of such messages. Once a whole footer has placed all of them, none is.
+        * `_since` stays behind a lost START, whose messages are not counted. `_open_since` does not: until a whole
+          footer tells how far each queue had got, nothing else may.
     """
 
     def __init__(self, repair: Repair) -> None:
         self._repair = repair
         self.total: int | None = 0
         self.streams = 0  # how many the lane had by here, as far as headers and records tell
-        self._since = 0
+        self._since = self._open_since = 0
         self._noted = self._placed = 0
         self._is_open = False  # a loss of unknown size is among those
 
@@ -38,7 +40,7 @@ class Tally:
     def begin(self, messages_before: int) -> None:
         """The log begins here."""
         self.total = None if messages_before == UNKNOWN else messages_before
-        self.is_settled()
+        self._since = len(self._repair.losses)
 
     def reach(self, messages_before: int) -> int | None:
         """A segment whose header says this follows. How many are missing before it, None if that is unknown."""
@@ -92,7 +94,8 @@ class Tally:
 
     def is_settled(self) -> None:
         """Every queue's offsets are known here."""
-        self._since, self._noted, self._placed, self._is_open = len(self._repair.losses), 0, 0, False
+        self._since = self._open_since = len(self._repair.losses)
+        self._noted, self._placed, self._is_open = 0, 0, False
 
     def is_left_out(self) -> None:
         """So many offsets are left out in every queue that none of the lost messages' is given again."""
@@ -100,7 +103,7 @@ class Tally:
 
     def may_repeat(self) -> None:
         """Offsets of the messages that were noted last may be given again."""
-        self._repair.may_repeat(self._since)
+        self._repair.may_repeat(self._open_since)
 
     @property
     def next_total(self) -> int:

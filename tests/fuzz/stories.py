@@ -65,7 +65,7 @@ class Plan(NamedTuple):
 
     def config(self) -> StoreConfig:
         """Small segments; what retention leaves are a few of each lane."""
-        kept = (12 if self.bulk else 5 * self.lanes) * 64 * KIB
+        kept = (12 if self.bulk else 3 * self.lanes) * 64 * KIB
         return config(retention_bytes=kept if self.retention else None, lanes=self.lanes)
 
 

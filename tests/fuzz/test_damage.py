@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
+from stratalog.store.format.layout import BLOCK_BYTES
 from tests.seeds import draw_seed
 from tests.store.helpers import flip_bit, memory_folder
 
@@ -16,7 +18,7 @@ from .checks import Broken
 from .damage import CUTS_A_REPAIR, Fuzzer, Stock
 from .faults import Fault, draw_faults
 from .orders import Order
-from .places import Places, Verdict, locate, zones_of
+from .places import HEADER_BYTES, Places, Verdict, locate, zones_of
 from .stories import Maker, Plan
 
 QUIET = Order(caches=False, plain_first=False, append_plainly=True, append_in_repair=False, retire=True, seed=1)
@@ -95,6 +97,48 @@ def test_message_that_is_gone_is_noticed(closed: Places, folder: Path) -> None:
     case = Case(closed, damage(closed, [cut]), QUIET, folder)
     case.verdict = Verdict(closed, closed.story.final)
     with pytest.raises(Broken, match="a repair lost an unhurt message"):
+        case.run()
+
+
+@pytest.fixture(scope="module")
+def retained(folder: Path) -> Places:
+    """A small store of which retention has removed the oldest segments."""
+    home = folder / "retained"
+    home.mkdir()
+    places = locate(Maker(PLAN._replace(retention=True, seed=5), home).make(), home)
+    assert places.files[0].sequence > 1 and len(places.files) > 2  # an older one than recovery reads
+    return places
+
+
+def cut_first(places: Places) -> Fault:
+    """The oldest segment is cut behind its seal record: its frames and its footer are gone."""
+    first = places.files[0]
+    assert first.record is not None
+    return Fault("cut", lambda state: {**state, first.name: state[first.name][: BLOCK_BYTES + HEADER_BYTES]})
+
+
+def test_messages_below_the_bounds_are_not_gone_in_silence_if_a_read_refuses_them(
+    retained: Places, folder: Path
+) -> None:
+    case = Case(retained, damage(retained, [cut_first(retained)]), QUIET._replace(retire=False), folder)
+    case.run()
+
+
+def test_messages_below_the_bounds_that_no_read_refuses_are_noticed(
+    retained: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that takes what it cannot find for what retention has removed."""
+    get_range = MessageStore.get_range
+
+    def silent(store: MessageStore, topic: str, queue_id: int, offset: int, count: int) -> dict[int, bytes]:
+        try:
+            return get_range(store, topic, queue_id, offset, count)
+        except StoreCorrupt:
+            raise OffsetOutOfRange(topic, queue_id, offset, *store.queue_bounds(topic, queue_id)) from None
+
+    case = Case(retained, damage(retained, [cut_first(retained)]), QUIET._replace(retire=False), folder)
+    monkeypatch.setattr(MessageStore, "get_range", silent)
+    with pytest.raises(Broken, match="a message vanished in silence"):
         case.run()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,24 @@ def test_missing_first_segment_of_a_store_without_retention_is_refused_by_all(fo
             assert loss.messages == 40 - left > 0
         MessageStore.open(home, TINY).close()
         assert verify_folder(home).ok and problems(home) == []
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_lost_start_of_a_lane_with_nothing_else_left_says_that_offsets_may_repeat(folder: Path, is_begun: bool) -> None:
+    """An old copy of a segment, or a spare, is all that is left: nothing tells how far the queue had got."""
+    path = folder / "s"
+    second = path / "lane-00" / "000000000002.seg"
+    old = bytes(1 << 16)
+    with MessageStore.open(path, TINY) as store:
+        for _ in range(100):
+            store.append(*QUEUE, bytes(3000))
+            if is_begun and not any(old) and second.exists():
+                old = second.read_bytes()
+    shutil.rmtree(second.parent)
+    second.parent.mkdir()
+    second.write_bytes(old)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        losses, offset = store.losses, store.append(*QUEUE, b"y")
+        assert losses[0].file.endswith(START_FILE)
+        assert offset >= 100 or any(loss.offsets_may_repeat for loss in losses), losses
+    assert verify_folder(path).ok and problems(path) == []
