@@ -195,9 +195,9 @@ class Loop:
         """Reopen: every acknowledged message is there, in order and unharmed; now and then from the first on."""
         everything = number % 10 == 9
         settings = self.settings._replace(retention_bytes=0)  # nothing moves while it is looked at
-        begins = self.begins()
         with MessageStore.open(self.path, settings.config()) as store:
             assert not store.losses
+            begins = self.begins()  # now: opening has ended the removals that the kill cut short
             for queue, told in enumerate(self.told):
                 first, end = store.queue_bounds(TOPIC, queue)
                 assert end > max(told, default=-1), f"queue {queue} ends at {end} and {max(told)} was acknowledged"
