@@ -183,7 +183,7 @@ def _child(
         code = 70
         try:
             end = around(reporter) if around is not None else lambda: None
-            base = [f"--rootdir={tree}", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=1"]
+            base = [f"--rootdir={tree}", "-n0", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=1"]
             code = int(pytest.main([*base, *arguments], plugins=[reporter]))
             end()
         finally:
