@@ -36,7 +36,7 @@ from .neighbours import ends_ahead
 from .placement import ANY, Bounds
 from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
-from .segment_scan import SegmentScan
+from .segment_scan import SegmentScan, write_anew
 from .tally import Tally
 
 
@@ -264,6 +264,8 @@ class LaneRecovery:
             return scan
         if len(self._repair.losses) == noted:
             self._note_made_again(segment, file, later)
+        if file.record is None and not self._files.vouched(later, (segment.sequence, scanner.position)):
+            write_anew(self._disk, segment.path, scan.durable_end, scanner.position)
         entries = scan.columns.next_entry
         self.found.sealed.append(write_footer(self._disk, segment, data, scanner.position, scanner.chain, entries))
         return scan

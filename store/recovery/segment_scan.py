@@ -7,13 +7,15 @@ then it is damage. A repair sets the damaged range aside and goes on with the ne
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.footer import FooterData
-from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, kept_messages
+from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
 from ..segment.evidence import is_end, mark_of
 from ..segment.scanner import FrameScanner, Scanned, good_messages
 from ..segment.segment import Segment
@@ -21,6 +23,8 @@ from .lane_files import LaneFiles, UsedFile
 from .lane_streams import FooterNames, LaneStreams
 from .reindex import ScanColumns
 from .repair import Repair, footer_behind
+
+ANEW_BYTES = 8 << 20
 
 
 class SegmentScan:
@@ -138,6 +142,12 @@ class SegmentScan:
         self.losses.append(messages)
 
     @property
+    def durable_end(self) -> int:
+        """How far the segment was durable, as its frames say: whatever lies behind may be in memory alone."""
+        marks = (mark_of(frame.header) for frame in self.columns.frames)
+        return max((position for sequence, position in marks if sequence == self.sequence), default=0)
+
+    @property
     def _following(self) -> SegmentHeader | None:
         return self._later[0].header if self._later else None
 
@@ -194,3 +204,19 @@ class SegmentScan:
         place = (self._file.sequence, position)
         frames = self._scanner.find_later(position, self._scanner.reader.size_bytes)
         return any(mark_of(frame) > place for frame in frames) or self._files.vouched(self._later, place)
+
+
+def write_anew(disk: Disk, path: Path, begin: int, end: int) -> None:
+    """Write a range of a file once more, with the bytes that it has; the caller forces it.
+
+    A force may have failed, and the process have died of that. Then the kernel takes these blocks for clean: it gives
+    them to whoever reads, and no force brings them to the device, unless they are written again.
+    """
+    file = disk.open(path)
+    try:
+        for at in range(align_down(begin), align_up(end), ANEW_BYTES):
+            found = file.read(at, min(ANEW_BYTES, align_up(end) - at))
+            if found:
+                file.write([found], at)
+    finally:
+        file.close()

@@ -108,8 +108,7 @@ class Explorer:
         if world.disk.is_forced():
             del manners[1:]  # a cut takes nothing: every one leaves the same
         for manner in manners:
-            # Behind a failed force only a power cut tells what the device has: see `World`.
-            kill = manner == "all" and world.may("kills") and not world.disk.is_in_doubt()
+            kill = manner == "all" and world.may("kills")
             self._crash(world, world.disk, manner, operation, 0, power_cut=not kill)
 
     def _crash(

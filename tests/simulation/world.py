@@ -54,9 +54,6 @@ class World:
     """One run on one disk, life after life; `on_moment` is called before every operation of the disk.
 
     The same seed and shape give the same operations, whatever `on_moment` looks at.
-
-    Behind a failed force the next life comes after a power cut. Not tried is a life that follows at once: it reads
-    from the kernel what the device may not have, and none of its forces brings it there.
     """
 
     def __init__(
@@ -148,7 +145,6 @@ class World:
         """The process ends, or the power; the next life finds what is left."""
         chance = self.chance
         ended = self._left or self.disk
-        kill = kill and not ended.is_in_doubt()
         left = ended.kill() if kill else ended.crash(chance)
         self._end(abandon)
         self._left = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from pathlib import Path
 
 import pytest
 
 from stratalog.store import MessageStore, StoreError, StorePoisoned, Ticket
 from stratalog.store.log.streams import lane_of
+from stratalog.store.testing import Fault, SimulatedDisk
 
 from .disks import FailingDisk, RecordingDisk
 from .helpers import PATIENCE_S, contents, crash_copy, start, tiny, until
@@ -139,6 +141,27 @@ def test_failed_write_poisons_appends_and_spares_reads(tmp_path: Path, broken: s
             found = contents(again, [("t", queue)])["t", queue]
             assert {offset: found.get(offset) for offset in sent[queue]} == sent[queue]
             assert again.append("t", queue, b"new") == len(found)
+
+
+def test_messages_that_a_recovery_finds_behind_a_failed_force_survive_the_next_power_cut(tmp_path: Path) -> None:
+    """The kernel takes their blocks for clean, so a force alone brings them nowhere."""
+    disk = SimulatedDisk()
+    store = MessageStore.open(tmp_path, tiny(), disk=disk)
+    store.append("t", 0, b"durable")
+    disk.inject(Fault("force", for_good=True))
+    with pytest.raises(StorePoisoned):
+        store.append("t", 0, bytes(9000))
+    left = disk.kill()
+    store.close()
+    left.inject()
+    assert left.is_in_doubt()
+    with MessageStore.open(tmp_path, tiny(), disk=left) as again:
+        found = contents(again, [("t", 0)])
+        assert len(found["t", 0]) == 2, "the kernel has the message"
+        cuts = [left.crash(random.Random(seed), "none") for seed in range(5)]
+    for cut in cuts:
+        with MessageStore.open(tmp_path, tiny(), disk=cut) as last:
+            assert contents(last, [("t", 0)]) == found
 
 
 def test_failed_write_fails_everything_in_flight(tmp_path: Path) -> None:
