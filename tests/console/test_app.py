@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import os
 import shutil
 import signal
@@ -183,7 +184,7 @@ def test_verify_of_an_unharmed_store_exits_with_0(folder: Path, tmp_path: Path) 
     out = tmp_path / "out.json"
     shown = run("verify", folder, "--json", out)
     assert shown.exit_code == 0, shown.output
-    assert shown.output.startswith("2 messages in 2 frames, ")
+    assert re.match(r"2 messages in [23] frames, ", shown.output)  # a slow machine has time for a mark
     assert shown.output.endswith("unharmed\n")
     figures = json.loads(out.read_text())
     assert (figures["ok"], figures["messages"], figures["damages"]) == (True, 2, [])
@@ -193,7 +194,7 @@ def test_verify_of_an_unharmed_store_exits_with_0(folder: Path, tmp_path: Path) 
 def test_one_message_is_no_plural(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store") as store:
         store.append("t", 0, b"x")
-    assert run("verify", tmp_path / "store").output.startswith("1 message in 1 frame, ")
+    assert re.match(r"1 message in (1 frame|2 frames), ", run("verify", tmp_path / "store").output)
 
 
 def test_verify_of_a_damaged_store_shows_the_place_and_exits_with_1(folder: Path, tmp_path: Path) -> None:
