@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import StoreCorrupt, StoreLocked, StoreUnusable
-from ..format.layout import BLOCK_BYTES, START_FILE, LaneStart, StoreHeader, lane_name
+from ..format.layout import BLOCK_BYTES, FORMAT_VERSION, START_FILE, LaneStart, StoreHeader, lane_name, version_in
 from .descriptor import Descriptor, open_descriptor
 from .disk import Disk
 from .lane_start import write_start
@@ -20,6 +20,7 @@ from .system import check_system
 STORE_FILE = "STORE"
 LOCK_FILE = "LOCK"
 QUARANTINE = "quarantine"
+HEADER_IS_DAMAGED = "the store's header is damaged"
 _OURS = frozenset({STORE_FILE, STORE_FILE + ".new", LOCK_FILE, QUARANTINE})
 
 
@@ -168,21 +169,33 @@ def _is_empty_lane(disk: Disk, path: Path) -> bool:
     return path.name.startswith("lane-") and path.is_dir() and disk.list(path) in ([], [START_FILE])
 
 
+def check_version(block: bytes, folder: Path) -> None:
+    """Raises StoreUnusable if this is the STORE file of another version of the format."""
+    version = version_in(block)
+    if version not in (None, FORMAT_VERSION):
+        raise StoreUnusable(
+            f"{folder} is a store of format {version}, and this version of stratalog reads format {FORMAT_VERSION}; "
+            f"open it with the version that wrote it"
+        )
+
+
 def read_header(disk: Disk, folder: Path) -> StoreHeader | None:
     """Which store this is; None in a new folder. Raises StoreCorrupt."""
     if STORE_FILE not in disk.list(folder):
         return None
     file = disk.open(folder / STORE_FILE)
     try:
-        header = StoreHeader.unpack(file.read(0, BLOCK_BYTES))
+        block = file.read(0, BLOCK_BYTES)
     finally:
         file.close()
+    check_version(block, folder)
+    header = StoreHeader.unpack(block)
     if header is None:
         raise StoreCorrupt(
-            "the store's header is damaged or of a newer version",
+            HEADER_IS_DAMAGED,
             folder / STORE_FILE,
             0,
-            "Restore this one file from a copy of the store, or use the version of stratalog that wrote it.",
+            "Restore this one file from a copy of the store.",
         )
     return header
 

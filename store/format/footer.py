@@ -18,20 +18,23 @@ from .layout import (
     DATA_START,
     FOOTER_MAGIC,
     FORMAT_VERSION,
+    KNOWN_FLAGS,
     LOST_ENTRY,
     MAX_OFFSET,
     MAX_TOPIC_BYTES,
+    NO_DUES,
+    DueRange,
     SealRecord,
     checksum64,
 )
 
-# On disk: of the two columns of names, first, start, entries, and of the three columns of frames.
-KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8")
+# On disk: of the two columns of names, first, start, entries, and of the four columns of frames.
+KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8", "<u2")
 if TYPE_CHECKING:
     from ..device.disk import LogFile
 
-_FIXED = struct.Struct("<8sIIIIIIQqqq")
-_SECTIONS = 9
+_FIXED = struct.Struct("<8sIIIIIIQqqqq")
+_SECTIONS = 10
 _SUMS = struct.Struct(f"<{_SECTIONS + 1}Q")
 HEADER_BYTES = _FIXED.size + _SUMS.size
 
@@ -49,7 +52,8 @@ class FooterData:
     frame_position: npt.NDArray[np.uint32]
     frame_entry: npt.NDArray[np.uint32]
     frame_time: npt.NDArray[np.int64]
-    due_max_ms: int = 0
+    frame_flags: npt.NDArray[np.uint16]
+    dues: DueRange = NO_DUES
     packed_names: bytes | None = None  # what `pack_names` makes of the topics, if that is known
 
     @property
@@ -68,7 +72,7 @@ class FooterData:
         names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
         columns: tuple[npt.NDArray[np.integer], ...] = (
             self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
-            self.frame_position, self.frame_entry, self.frame_time,
+            self.frame_position, self.frame_entry, self.frame_time, self.frame_flags,
         )  # fmt: skip
         arrays = [column.astype(kind, copy=False) for column, kind in zip(columns, KINDS, strict=True)]
         times = self.frame_time
@@ -76,7 +80,7 @@ class FooterData:
         sections = [memoryview(names), *(_bytes_of(part) for part in arrays)]
         fixed = _FIXED.pack(
             FOOTER_MAGIC, FORMAT_VERSION, len(self.topics), len(names), len(self.first), len(self.entries),
-            len(times), sequence, low, high, self.due_max_ms,
+            len(times), sequence, low, high, *self.dues,
         )  # fmt: skip
         parts: list[bytes | memoryview] = []
         sums = []
@@ -131,11 +135,11 @@ class Footer:
         self._bytes = memoryview(content) if file is None else _map(file, record)
         self._check_header()
         fixed = _FIXED.unpack_from(self._bytes, 0)
-        _, _, self.topic_count, self._name_bytes, streams, entries, frames, self.sequence, low, high, due = fixed
-        self.time_min_ms, self.time_max_ms, self.due_max_ms = low, high, due
+        _, _, self.topic_count, self._name_bytes, streams, entries, frames, self.sequence, low, high, *dues = fixed
+        self.time_min_ms, self.time_max_ms, self.dues = low, high, DueRange(*dues)
         self._sums = _SUMS.unpack_from(self._bytes, _FIXED.size)
         sizes = (self._name_bytes, *(4 * streams,) * 2, 8 * streams, 4 * (streams + 1), 4 * entries)
-        if HEADER_BYTES + sum(map(_round8, (*sizes, *(4 * frames,) * 2, 8 * frames))) != len(self._bytes):
+        if HEADER_BYTES + sum(map(_round8, (*sizes, *(4 * frames,) * 2, 8 * frames, 2 * frames))) != len(self._bytes):
             raise StoreCorrupt("the footer's sizes do not add up", path, self.position)
         self._at = HEADER_BYTES + _round8(self._name_bytes)
         self._section = 1
@@ -148,6 +152,7 @@ class Footer:
         self.frame_position = self._array(KINDS[5], frames)
         self.frame_entry = self._array(KINDS[6], frames)
         self.frame_time = self._array(KINDS[7], frames)
+        self.frame_flags = self._array(KINDS[8], frames)
         self._check_tables()
 
     def _check_header(self) -> None:
@@ -183,6 +188,8 @@ class Footer:
             raise StoreCorrupt("the footer's table of streams makes no sense", self.path, self.position)
         if not (in_data and _never_falls(entry) and _all_within(entry, 0, self._record.entries)):
             raise StoreCorrupt("the footer's table of frames makes no sense", self.path, self.position)
+        if (self.frame_flags & ~np.uint16(KNOWN_FLAGS)).any() or self.dues.least > self.dues.most:
+            raise StoreCorrupt("the footer's flags or delivery times make no sense", self.path, self.position)
 
     def check_entries(self) -> None:
         """Check what opening leaves unchecked: all entries, and the names."""
@@ -228,7 +235,7 @@ class Footer:
         """Everything as plain arrays."""
         return FooterData(
             self.topics(), self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
-            self.frame_position, self.frame_entry, self.frame_time, self.due_max_ms,
+            self.frame_position, self.frame_entry, self.frame_time, self.frame_flags, self.dues,
         )  # fmt: skip
 
 

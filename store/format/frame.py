@@ -20,9 +20,11 @@ from .layout import (
     HAS_PROPERTIES,
     HAS_STREAMS,
     NO_BYTES,
+    NO_DUES,
     NO_TIME,
     WIDE_LENGTHS,
     WIDE_NUMBERS,
+    DueRange,
     FrameHead,
     FrameHeader,
     check_frame_head,
@@ -122,6 +124,16 @@ def _encode_definitions(defined: Sequence[Definition]) -> bytes:
     return b"".join(parts)
 
 
+def due_range(flags: int, count: int, columns: bytes) -> DueRange:
+    """The range of a frame's delivery times, of its packed columns."""
+    if not flags & HAS_DUE:
+        return NO_DUES
+    wide = (2 if flags & WIDE_NUMBERS else 0) + (2 if flags & WIDE_LENGTHS else 0)
+    times = np.frombuffer(columns, "<i8", count, (wide + 10) * count)
+    times = times[times != NO_TIME]
+    return DueRange(int(times.min()), int(times.max())) if len(times) else NO_DUES
+
+
 @dataclass(slots=True)
 class Frame:
     """A frame read back. Arrays have one element a message; positions are in the segment."""
@@ -137,6 +149,11 @@ class Frame:
     def header(self) -> FrameHeader:
         """The fixed part."""
         return self.head.header
+
+    @property
+    def dues(self) -> DueRange:
+        """The range of the messages' delivery times."""
+        return due_range(self.header.flags, self.header.count, self.head.columns)
 
     @property
     def payload_start(self) -> int:

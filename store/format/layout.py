@@ -2,6 +2,13 @@
 
 All numbers are little-endian. A *checksum* is xxh3_64; a message's is its low 32 bits.
 
+Versions
+    STORE says which version of the format its folder has, and nothing else in the folder is read before that was
+    looked at. A later version keeps STORE's first 40 bytes and the checksum behind them as they are here, so each
+    version can tell a store of another one from a damaged one. A store of an unknown version is refused and left
+    as it is, also by a repair. What is unknown inside a store of a known version (a flag of a frame, a state of a
+    seal record) is damage.
+
 Folder
     STORE                    one block: which store this is and how many lanes it has
     LOCK                     locked while a process has the folder open
@@ -64,10 +71,13 @@ Footer (block-aligned; every section begins at a multiple of 8)
     frame_position f x u32   where each frame begins
     frame_entry    f x u32   entry number of its first message
     frame_time     f x i64   its time, ms since the epoch
+    frame_flags    f x u16   its flags
+    The header has the range of the frames' times, and that of the messages' delivery times, NO_TIME twice if
+    there are none; where messages are lost, it may be wider than what is left.
     A lane's newest footer is therefore its whole stream table, and opening needs no older one.
 
 Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flags) and 4 in a footer; per
-frame 88 + 16, per stream and segment 20 and its compressed name.
+frame 88 + 18, per stream and segment 20 and its compressed name.
 """
 
 from __future__ import annotations
@@ -112,6 +122,23 @@ LEAST_MESSAGE_BYTES: Final = 10  # of a frame's columns
 # Under 65,536, so that `lows` place what follows a lost frame. What follows 65,536 lost messages of a queue is placed
 # by a footer alone.
 MAX_FRAME_MESSAGES: Final = 4096
+
+
+
+class DueRange(NamedTuple):
+    """The least and the largest of some delivery times, in ms; NO_TIME twice if there are none."""
+
+    least: int = NO_TIME
+    most: int = NO_TIME
+
+    def joined(self, other: DueRange) -> DueRange:
+        """The range of both."""
+        if NO_TIME in (self.least, other.least):
+            return max(self, other)
+        return DueRange(min(self.least, other.least), max(self.most, other.most))
+
+
+NO_DUES: Final = DueRange()
 
 # What decoding raises when checksums hold over bytes that make no sense.
 UNDECODABLE: Final = (ValueError, struct.error, IndexError, zlib.error)
@@ -185,6 +212,13 @@ class StoreHeader(NamedTuple):
         magic, version, store_id, lanes = _STORE.unpack(body)
         known = (magic, version) == (STORE_MAGIC, FORMAT_VERSION) and 1 <= lanes <= MAX_LANES
         return cls(store_id, lanes) if known else None
+
+
+def version_in(block: bytes) -> int | None:
+    """The format of the store whose STORE file this is; None where the bytes are no such file."""
+    body = _checked(block, _STORE.size)
+    magic, version, *_ = _STORE.unpack(body or bytes(_STORE.size))
+    return int(version) if magic == STORE_MAGIC else None
 
 
 class LaneStart(NamedTuple):

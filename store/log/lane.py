@@ -22,10 +22,11 @@ from ..config import StoreConfig
 from ..device.disk import Disk
 from ..device.ring import Ring
 from ..errors import StoreFull, StorePoisoned
-from ..format.frame import Columns, Definition, column_bytes_bound, encode_columns
+from ..format.frame import Columns, Definition, column_bytes_bound, due_range, encode_columns
 from ..format.layout import (
     DATA_START,
     FRAME_HEADER_BYTES,
+    HAS_DUE,
     HAS_PAYLOAD_CHECKSUM,
     UNKNOWN,
     WIDE_NUMBERS,
@@ -181,6 +182,8 @@ class Lane:
         rows = entry_rows(starts, columns.lengths, columns.checksums)
         numbers = columns.packed[: (4 if flags & WIDE_NUMBERS else 2) * count]
         self.table.add_frame(start - base, header.time_ms, flags, numbers, rows)
+        if flags & HAS_DUE:
+            self.table.dues = self.table.dues.joined(due_range(flags, count, columns.packed))
         self.tail = end
         self.counters.frames += 1
         if end > self._report_at:

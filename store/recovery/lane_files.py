@@ -136,7 +136,7 @@ class LaneFiles:
         first = first_number(found, numbers)
         self.start = found.start or LaneStart(self._lane, self._store_id, first, 0 if first == 1 else UNKNOWN)
         if not found.is_whole or min(numbers, default=first) < first:
-            # Also a whole one, before anything that it gives up is removed: its force may have failed, see `write_anew`.
+            # A whole one too, before what it gives up is removed: its force may have failed, see `write_anew`.
             write_start(self._disk, self._folder, self.start)
         self._remove([path for sequence, path in listed if sequence < first])
         return [(sequence, path) for sequence, path in listed if sequence >= first]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import TypedDict
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from ..errors import StoreCorrupt
 from ..format.footer import FooterData, by_stream
 from ..format.frame import Frame
-from ..format.layout import DATA_START, LOST_ENTRY, WIDE_NUMBERS
+from ..format.layout import DATA_START, LOST_ENTRY, NO_DUES, WIDE_NUMBERS, DueRange
 from ..segment.open_table import OpenTable, entry_rows
 from ..segment.postings import Row, Rows
 from .lane_streams import Name
@@ -32,11 +33,13 @@ MOST_ENTRIES = 1 << 27  # of a repaired segment, lost ones included: its footer 
 
 
 class _FrameColumns(TypedDict):
-    """The columns of a footer that have one element a frame."""
+    """The columns of a footer that have one element a frame, and the range of the delivery times."""
 
     frame_position: npt.NDArray[np.uint32]
     frame_entry: npt.NDArray[np.uint32]
     frame_time: npt.NDArray[np.int64]
+    frame_flags: npt.NDArray[np.uint16]
+    dues: DueRange
 
 
 @dataclass
@@ -152,6 +155,8 @@ def _frame_columns(frames: list[Frame]) -> _FrameColumns:
         "frame_position": np.array([header.position for header in headers], np.uint32),
         "frame_entry": np.array([header.first_entry for header in headers], np.uint32),
         "frame_time": np.array([header.time_ms for header in headers], np.int64),
+        "frame_flags": np.array([header.flags for header in headers], np.uint16),
+        "dues": reduce(DueRange.joined, (frame.dues for frame in frames), NO_DUES),
     }
 
 
@@ -224,6 +229,7 @@ def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
         rows = entry_rows(frame.starts().tolist(), lengths, checksums)
         numbers = frame.head.columns[: (4 if header.flags & WIDE_NUMBERS else 2) * header.count]
         table.add_frame(header.position, header.time_ms, header.flags, numbers, rows)
+    table.dues = data.dues
     table.visible = table.entries
     assert table.rows.indexed == table.entries
     return table

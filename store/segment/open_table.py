@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from ..format.layout import WIDE_NUMBERS
+from ..format.layout import NO_DUES, WIDE_NUMBERS
 from .held import fresh_key
 from .postings import Row, Rows
 
@@ -50,6 +50,7 @@ class OpenTable:
         self.frame_entry: array[int] = array("I")
         self.frame_time: array[int] = array("q")
         self.frame_flags: array[int] = array("H")
+        self.dues = NO_DUES
         self.frame_numbers: list[bytes] = []  # stream numbers, packed as in the frame: the footer is made of them
         # One plain matrix: a row is taken, and its columns become lists, in half the time of a record array.
         self._columns: Uint32s = np.zeros((1024, 3), np.uint32)

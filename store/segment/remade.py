@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ..errors import StoreCorrupt
 from ..format.footer import Footer, FooterData, by_stream
-from ..format.layout import LOST_ENTRY, SealRecord, align_up, kept_messages
+from ..format.layout import LOST_ENTRY, NO_DUES, DueRange, SealRecord, align_up, kept_messages
 from .scanner import ChunkReader, FrameScanner
 from .segment import Segment
 
@@ -47,6 +47,8 @@ class _Frames:
     first_entries: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
+    flags: list[int] = field(default_factory=list)
+    dues: DueRange = NO_DUES
 
     def entries(self) -> npt.NDArray[np.uint32]:
         """The entry number of each message."""
@@ -83,7 +85,7 @@ class Remade:
         data = FooterData(
             *_names(streams[:count]), first, start.astype(np.uint32), entries,
             np.array(frames.positions, np.uint32), np.array(frames.first_entries, np.uint32),
-            np.array(frames.times, np.int64),
+            np.array(frames.times, np.int64), np.array(frames.flags, np.uint16), frames.dues,
         )  # fmt: skip
         content = data.pack(self._segment.sequence)
         record = self._record._replace(footer_bytes=len(content))
@@ -132,6 +134,8 @@ class Remade:
         found.first_entries.append(header.first_entry)
         found.counts.append(kept)
         found.times.append(header.time_ms)
+        found.flags.append(header.flags)
+        found.dues = found.dues.joined(frame.dues)
         scanner.position, scanner.chain = header.end, frame.head.checksum
         return True
 

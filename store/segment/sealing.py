@@ -87,7 +87,8 @@ def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Foote
     return FooterData(
         list(names.topics), topics, queues, first, start, order.astype(np.uint32),
         np.frombuffer(table.frame_position, np.uint32), np.frombuffer(table.frame_entry, np.uint32),
-        np.frombuffer(table.frame_time, np.int64), packed_names=names.packed,
+        np.frombuffer(table.frame_time, np.int64), np.frombuffer(table.frame_flags, np.uint16), table.dues,
+        packed_names=names.packed,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..device.disk import OsDisk, ReadingDisk
-from ..device.folder import STORE_FILE, fixed_path, looking_at
+from ..device.folder import HEADER_IS_DAMAGED, STORE_FILE, check_version, fixed_path, looking_at
 from ..format.layout import StoreHeader, lane_name
 from ..segment.evidence import LANE_IS_MISSING
 from .lane import LaneCheck
@@ -60,9 +60,10 @@ def _store_header(folder: Path, findings: Findings) -> StoreHeader | None:
     except OSError as error:
         findings.damage(f"cannot be read ({error})", path, 0)
         return None
+    check_version(block, folder)
     header = StoreHeader.unpack(block)
     if header is None:
-        findings.damage("the store's header is damaged or of a newer version", path, 0)
+        findings.damage(HEADER_IS_DAMAGED, path, 0)
     elif block != header.pack():
         findings.remark("the store's header is not filled up with zeros", path, differ(block, header.pack()))
     return header

@@ -47,14 +47,16 @@ def disagreements(
     next_offsets: npt.NDArray[np.int64] | None,
 ) -> Iterator[str]:
     """What a sound footer says otherwise than the frames."""
-    columns = (footer.frame_position, footer.frame_entry, footer.frame_time)
+    columns = (footer.frame_position, footer.frame_entry, footer.frame_time, footer.frame_flags)
     listed = {*zip(*(column.tolist() for column in columns), strict=True)}
-    walked = {(head.position, head.first_entry, head.time_ms) for head in walk.headers}
+    walked = {(head.position, head.first_entry, head.time_ms, head.flags) for head in walk.headers}
     if walked - listed or (listed - walked and not walk.gaps):
         yield "the footer's frame table does not agree with the frames"
     times = footer.frame_time.tolist() or [0]
     if (footer.time_min_ms, footer.time_max_ms) != (min(times), max(times)):
         yield "the footer's time range does not agree with the frames"
+    if walk.dues.joined(footer.dues) != footer.dues or (walk.dues != footer.dues and not walk.gaps):
+        yield "the footer's delivery times do not agree with the frames"
     if names is not None and stream_names(footer)[: len(names)] != names:
         yield "the footer's streams do not agree with the frames"
     if next_offsets is not None:

@@ -10,6 +10,7 @@ from ..format.frame import Frame
 from ..format.layout import (
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
+    NO_DUES,
     REBUILT_MS,
     UNDECODABLE,
     FrameHeader,
@@ -46,6 +47,7 @@ class FrameWalk:
         self.reader, self.footer, self.names = reader, footer, names
         self._findings = findings
         self.headers: list[FrameHeader] = []
+        self.dues = NO_DUES  # the range of their delivery times
         self.numbers: list[npt.NDArray[np.int64]] = []
         self.lows: list[npt.NDArray[np.int64]] = []
         self.good: list[npt.NDArray[np.bool_]] = []
@@ -140,6 +142,7 @@ class FrameWalk:
             self._check_payloads(found)
         self._check_head(frame)
         self.headers.append(header)
+        self.dues = self.dues.joined(frame.dues)
         self.numbers.append(frame.numbers[:kept].astype(np.int64))
         self.lows.append(frame.lows[:kept].astype(np.int64))
         self.good.append(good[:kept])

@@ -17,8 +17,11 @@ from stratalog.store.format.frame import Definition, encode_columns
 from stratalog.store.format.layout import (
     CLOSED,
     FRAME_HEADER_BYTES,
+    HAS_DUE,
+    HAS_KEYS,
     HAS_PAYLOAD_CHECKSUM,
     SEALED,
+    DueRange,
     FrameHeader,
     LaneStart,
     SealRecord,
@@ -86,7 +89,8 @@ def footer_data() -> FooterData:
         np.array([8192, 12_288], np.uint32),
         np.array([0, 2], np.uint32),
         np.array([TIME_MS, TIME_MS + 1], np.int64),
-        TIME_MS + 99,
+        np.array([HAS_PAYLOAD_CHECKSUM, HAS_DUE | HAS_KEYS], np.uint16),
+        DueRange(TIME_MS + 7, TIME_MS + 99),
     )
 
 

@@ -43,7 +43,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert same(footer.data(), golden.footer_data())
     assert footer.topics() == ["orders", "Zürich/../x"]
     assert (footer.time_min_ms, footer.time_max_ms) == (golden.TIME_MS, golden.TIME_MS + 1)
-    assert footer.due_max_ms == golden.TIME_MS + 99
+    assert footer.dues == (golden.TIME_MS + 7, golden.TIME_MS + 99)
 
 
 def test_counts_and_next_offsets_follow() -> None:
@@ -54,7 +54,8 @@ def test_counts_and_next_offsets_follow() -> None:
 
 def test_footer_of_nothing_comes_back(tmp_path: Path) -> None:
     none, no_times = np.empty(0, np.uint32), np.empty(0, np.int64)
-    empty = FooterData([], none, none, no_times, np.zeros(1, np.uint32), none, none, none, no_times)
+    no_flags = np.empty(0, np.uint16)
+    empty = FooterData([], none, none, no_times, np.zeros(1, np.uint32), none, none, none, no_times, no_flags)
     footer = open_footer(tmp_path, empty.pack(1))
     assert same(footer.data(), replace(empty))
 

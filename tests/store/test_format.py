@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import xxhash
 
+from stratalog.store import MessageStore, StoreCorrupt, StoreUnusable, verify_folder
 from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import (
     BLOCK_BYTES,
@@ -27,7 +29,7 @@ from stratalog.store.format.layout import (
 )
 
 from . import golden
-from .helpers import run_child
+from .helpers import run_child, tiny
 
 Unpack = Callable[[bytes], object]
 BLOCKS: list[tuple[str, object, Unpack]] = [
@@ -75,6 +77,29 @@ def test_block_of_another_version_is_rejected(name: str, value: object, unpack: 
     content[8] += 1
     content[-8:] = struct.pack("<Q", checksum64(bytes(content[:-8])))
     assert unpack(bytes(content).ljust(BLOCK_BYTES, b"\0")) is None
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_store_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path, repair: bool) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"x")
+    block = bytearray((tmp_path / "STORE").read_bytes())
+    size = len(golden.fixture("store"))
+    block[8] = 2
+    block[size - 8 : size] = struct.pack("<Q", checksum64(bytes(block[: size - 8])))
+    (tmp_path / "STORE").write_bytes(block)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "LOCK"}
+    for look in (lambda: MessageStore.open(tmp_path, repair=repair), lambda: verify_folder(tmp_path)):
+        with pytest.raises(StoreUnusable, match="a store of format 2, and this version of stratalog reads format 1"):
+            look()
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_damaged_version_is_damage_and_not_another_version(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path, tiny()).close()
+    (tmp_path / "STORE").write_bytes(flipped((tmp_path / "STORE").read_bytes(), 8 * 8 + 1))
+    with pytest.raises(StoreCorrupt, match="header is damaged"):
+        MessageStore.open(tmp_path)
 
 
 def test_seal_record_of_an_unknown_state_is_rejected() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -317,14 +317,20 @@ class StoreMachine(RuleBasedStateMachine):
                 assert self.bounds(name)[1] == len(rows)
 
     def teardown(self) -> None:
-        if hasattr(self, "store"):
-            self.settle()
-            for name in QUEUES:
-                self.read(name, 0.0, 10**6)
-            assert self.store.stats()["cache"]["error"] is None
-            assert self.store.stats()["reads"]["unsound_messages"] == 0
-            self.store.close()
-        self.holder.__exit__(None, None, None)
+        """Also of a run that failed: it is made smaller in hundreds of others, and each would keep its store open."""
+        try:
+            if hasattr(self, "store"):
+                with self.store:
+                    self.check_all()
+        finally:
+            self.holder.__exit__(None, None, None)
+
+    def check_all(self) -> None:
+        self.settle()
+        for name in QUEUES:
+            self.read(name, 0.0, 10**6)
+        assert self.store.stats()["cache"]["error"] is None
+        assert self.store.stats()["reads"]["unsound_messages"] == 0
 
 
 def of_all_lanes(settings_: dict[str, Any], lanes: int) -> dict[str, Any]:
@@ -337,8 +343,10 @@ def row_of(message: Message) -> tuple[Any, ...]:
     return message.data, message.key, message.properties, message.deliver_at_ms
 
 
+# A run that fails is told of as it is: it has threads, so a smaller one may fail in another way or not at all.
 StoreMachine.TestCase.settings = settings(
     max_examples=50, stateful_step_count=40, deadline=None, print_blob=True,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 TestStoreAgainstADict = StoreMachine.TestCase

@@ -71,6 +71,7 @@ def stretch(numbers: list[int], firsts: list[int], lost: range) -> tuple[ScanCol
     footer = FooterData(
         ["t"], np.zeros(len(firsts), np.uint32), np.arange(len(firsts), dtype=np.uint32), np.array(firsts, np.int64),
         start.astype(np.uint32), order.astype(np.uint32), none, none, np.empty(0, np.int64),
+        np.empty(0, np.uint16),
     )  # fmt: skip
     for part in (range(lost.start), range(lost.stop, len(given))):
         columns.next_entry = part.start

@@ -270,7 +270,7 @@ def forged(tmp_path: Path) -> Forge:
     return forge
 
 
-NONE, NO_TIMES = np.empty(0, np.uint32), np.empty(0, np.int64)
+NONE, NO_TIMES, NO_FLAGS = np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.uint16)
 
 
 @pytest.mark.parametrize("entry", [1, 1 << 31, (1 << 32) - 2, LOST_ENTRY])
@@ -296,7 +296,12 @@ def test_an_entry_that_is_another_message_or_none_is_not_believed(
 
 
 def test_messages_without_frames_in_the_footer_are_found_by_the_frames(forged: Forge) -> None:
-    with forged(lambda data: replace(data, frame_position=NONE, frame_entry=NONE, frame_time=NO_TIMES)) as store:
+    def without(data: FooterData) -> FooterData:
+        return replace(
+            data, frame_position=NONE, frame_entry=NONE, frame_time=NO_TIMES, frame_flags=NO_FLAGS
+        )  # fmt: skip
+
+    with forged(without) as store:
         with pytest.raises(StoreCorrupt, match="table of frames"):
             list(store.scan())
         assert store.get_range("t", 0, 0, 1) == {0: data_of(0)}
@@ -307,8 +312,8 @@ def test_messages_without_frames_in_the_footer_are_found_by_the_frames(forged: F
 def test_a_scan_passes_over_no_frame_that_the_footer_leaves_out(forged: Forge, frame: int) -> None:
     def change(data: FooterData) -> FooterData:
         kept = np.arange(len(data.frame_entry)) != frame
-        position, entry, time = data.frame_position[kept], data.frame_entry[kept], data.frame_time[kept]
-        return replace(data, frame_position=position, frame_entry=entry, frame_time=time)
+        names = ("frame_position", "frame_entry", "frame_time", "frame_flags")
+        return replace(data, **{name: getattr(data, name)[kept] for name in names})
 
     with forged(change) as store, pytest.raises(StoreCorrupt, match="table of frames"):
         list(store.scan())

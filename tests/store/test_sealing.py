@@ -59,6 +59,7 @@ def check(data: FooterData, table: OpenTable, streams: list[Stream], offsets: Ne
     assert data.frame_position.tolist() == table.frame_position.tolist()
     assert data.frame_entry.tolist() == table.frame_entry.tolist()
     assert data.frame_time.tolist() == table.frame_time.tolist()
+    assert data.frame_flags.tolist() == table.frame_flags.tolist()
 
 
 NUMBERS = st.lists(st.lists(st.integers(0, 11), max_size=9), max_size=6)

@@ -21,6 +21,7 @@ from stratalog.store.format.layout import (
     BLOCK_BYTES,
     DATA_START,
     FRAME_MAGIC,
+    DueRange,
     FrameHeader,
     LaneStart,
     SealRecord,
@@ -254,7 +255,7 @@ def test_what_is_no_store_is_refused_and_not_made_one(tmp_path: Path) -> None:
 
 def test_damaged_store_file_is_reported_and_the_lanes_are_read_on(folder: Path) -> None:
     flip(folder / "STORE", 20)
-    what = "the store's header is damaged or of a newer version"
+    what = "the store's header is damaged"
     assert reported(folder, what, folder / "STORE", 0).messages == MESSAGES
 
 
@@ -507,7 +508,7 @@ def rewrite_footer(path: Path, change: Callable[[FooterData], None]) -> int:
     record = record_of(path)
     file = OsDisk().open(path)
     data = Footer(file, str(path), record).data()
-    for name in ("stream_queue", "first", "entries", "frame_position", "frame_entry", "frame_time"):
+    for name in ("stream_queue", "first", "entries", "frame_position", "frame_entry", "frame_time", "frame_flags"):
         setattr(data, name, np.array(getattr(data, name)))
     file.close()
     change(data)
@@ -545,6 +546,14 @@ def move_frame_time(data: FooterData) -> None:
     data.frame_time[4] += 1
 
 
+def change_frame_flags(data: FooterData) -> None:
+    data.frame_flags[4] ^= 4
+
+
+def widen_dues(data: FooterData) -> None:
+    data.dues = data.dues.joined(DueRange(5, 6))
+
+
 def move_first(data: FooterData) -> None:
     data.first[1] += 1
 
@@ -567,6 +576,8 @@ def rename_queue(data: FooterData) -> None:
         (move_frame, "frame table does not agree with the frames"),
         (move_frame_entry, "frame table does not agree with the frames"),
         (move_frame_time, "frame table does not agree with the frames"),
+        (change_frame_flags, "frame table does not agree with the frames"),
+        (widen_dues, "delivery times do not agree with the frames"),
         (move_first, "first offsets do not follow the segment before"),
         (move_first_by_a_turn_of_the_lows, "first offsets do not follow the segment before"),
         (rename_queue, "streams do not agree with the frames"),
