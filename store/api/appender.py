@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import StoreConfig
+from ..device.clock import Clock
 from ..errors import InvalidMessage, StoreError
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
@@ -32,8 +33,8 @@ class Appender(OpenStore):
     those that fail are left out. `RequestQueue` keeps it.
     """
 
-    def __init__(self, path: Path, config: StoreConfig) -> None:
-        super().__init__(path, config)
+    def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
+        super().__init__(path, config, clock)
         self._local = threading.local()
         self._max_message_bytes = config.max_message_bytes
 

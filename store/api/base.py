@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from ..config import StoreConfig
+from ..device.clock import Clock
 from ..errors import StoreClosed
 from ..log.lane import Lane
 from ..log.queue import RequestQueue
@@ -15,9 +16,10 @@ from ..log.streams import Stream, StreamMap
 class OpenStore:
     """The base of `Appender` and `Fetcher`; `MessageStore` is both, and opens and closes."""
 
-    def __init__(self, path: Path, config: StoreConfig) -> None:
+    def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
         self.path = path
         self.config = config
+        self._clock = clock
         self._streams = StreamMap()
         self._topics = self._streams.topics
         self._naming = threading.Lock()

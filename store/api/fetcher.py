@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from ..config import StoreConfig
+from ..device.clock import Clock
 from ..errors import OffsetOutOfRange, StoreUnreadable
 from ..log.streams import Stream, check_name
 from ..read.async_reads import AsyncReads, Wanted
@@ -23,10 +23,10 @@ from .checks import LONGEST_WAIT_MS, check_counts
 class Fetcher(OpenStore):
     """Gives messages out."""
 
-    def __init__(self, path: Path, config: StoreConfig) -> None:
-        super().__init__(path, config)
+    def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
+        super().__init__(path, config, clock)
         self._reader = Reader()
-        self._waiting = WaitingReaders(self._streams)
+        self._waiting = WaitingReaders(self._streams, self._clock)
         self._async_reads = AsyncReads(self._waiting)
 
     def read(
@@ -59,7 +59,7 @@ class Fetcher(OpenStore):
             offset, max_messages, max_bytes, wait_ms = check_counts(
                 offset=offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
             )
-        deadline = time.monotonic() + min(wait_ms, LONGEST_WAIT_MS) / 1000
+        deadline = self._clock.monotonic_s() + min(wait_ms, LONGEST_WAIT_MS) / 1000
         try:
             while True:
                 seen = offset

@@ -11,12 +11,14 @@ from types import TracebackType
 from typing import Any
 
 from ..config import StoreConfig
+from ..device.clock import SYSTEM_CLOCK, Clock
 from ..device.disk import Disk, OsDisk, takes_direct
 from ..device.folder import QUARANTINE, STORE_FILE, create_store, enter_folder, fixed_path, read_header
 from ..device.forks import forget, watch
 from ..device.ring import Ring
 from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
-from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, StoreHeader, align_up, lane_name
+from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up, lane_name
+from ..format.store_files import StoreHeader
 from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
@@ -45,13 +47,14 @@ class MessageStore(Appender, Fetcher):
     """
 
     def __init__(
-        self, path: Path, config: StoreConfig | None = None, disk: Disk | None = None, *, repair: bool = False
-    ) -> None:
+        self, path: Path, config: StoreConfig | None = None, disk: Disk | None = None, *,
+        repair: bool = False, clock: Clock = SYSTEM_CLOCK,
+    ) -> None:  # fmt: skip
         """Use `MessageStore.open`."""
         if config is None or disk is None:
             raise TypeError("a store is opened with MessageStore.open(path, config), not made by MessageStore(..)")
         began = time.perf_counter()
-        super().__init__(path, config)
+        super().__init__(path, config, clock)
         self._disk = disk
         self._feeder: Feeder | None = None
         self._running = running = Running(
@@ -84,6 +87,7 @@ class MessageStore(Appender, Fetcher):
         *,
         repair: bool = False,
         disk: Disk | None = None,
+        clock: Clock | None = None,
     ) -> MessageStore:
         """Open the store in a folder; create it if the folder is new or empty; recover it if need be.
 
@@ -93,6 +97,7 @@ class MessageStore(Appender, Fetcher):
             repair: set damaged ranges aside (into the folder `quarantine`) and go on without them, in place
                 of raising `StoreCorrupt`. What was lost is in `losses` and in `stats()["recovery"]`.
             disk: the file system to use; for tests.
+            clock: the time to go by; for tests.
 
         Raises:
             StoreLocked: another process, or another object of this one, has it open.
@@ -106,7 +111,8 @@ class MessageStore(Appender, Fetcher):
             raise StoreUnusable(f"the path of a store is a str or a Path, not {type(path).__name__}")
         if config is not None and not isinstance(config, StoreConfig):
             raise InvalidConfig(f"config is a StoreConfig, not {type(config).__name__}")
-        return cls(fixed_path(path), config or StoreConfig(), disk or OsDisk(), repair=repair)
+        given = (config or StoreConfig(), disk or OsDisk())
+        return cls(fixed_path(path), *given, repair=repair, clock=clock or SYSTEM_CLOCK)
 
     # -- opening and closing --------------------------------------------------------------------------
 
@@ -126,7 +132,7 @@ class MessageStore(Appender, Fetcher):
             direct = False
         running = self._running
         self._upkeep = running.upkeep = Upkeep(
-            disk, self.path, config, header.store_id, _now_ms, running.force_lazily, running.mark,
+            disk, self.path, config, header.store_id, self._clock, running.force_lazily, running.mark,
             self._caches.forget_removed, running.lock.is_in_place, running.goes_on, direct=direct,
         )  # fmt: skip
         for index in range(header.lanes):
@@ -177,12 +183,13 @@ class MessageStore(Appender, Fetcher):
         config, upkeep, running = self.config, self._upkeep, self._running
         ring = Ring(self._ring_bytes(lanes))
         lane = Lane(
-            index, folder, self._disk, config, _now_ms, ring, upkeep.next_segment, upkeep.look, upkeep.segment_full
-        )
+            index, folder, self._disk, config, self._clock.wall_ms, ring,
+            upkeep.next_segment, upkeep.look, upkeep.segment_full,
+        )  # fmt: skip
         cap = max(self._caches.publish_buffer_bytes // lanes, 4096)
         threads = 2 if config.durability == "force" else 1
         sizer = Sizer(OVERLAP_BYTES)
-        queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads)
+        queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads, self._clock)
         for number, (topic, queue_id) in enumerate(found.streams):
             stream = Stream(topic, queue_id, lane, queue, number)
             lane.streams.append(stream)
@@ -287,7 +294,3 @@ class MessageStore(Appender, Fetcher):
                 "losses": [loss._asdict() for loss in self.losses],
             },
         }
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

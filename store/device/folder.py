@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import StoreCorrupt, StoreLocked, StoreUnusable
-from ..format.layout import BLOCK_BYTES, FORMAT_VERSION, START_FILE, LaneStart, StoreHeader, lane_name, version_in
+from ..format.layout import BLOCK_BYTES, FORMAT_VERSION, START_FILE, lane_name
+from ..format.store_files import LaneStart, StoreHeader, version_in
 from .descriptor import Descriptor, open_descriptor
 from .disk import Disk
 from .lane_start import write_start

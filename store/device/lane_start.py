@@ -6,7 +6,8 @@ import errno
 from pathlib import Path
 from typing import NamedTuple
 
-from ..format.layout import BLOCK_BYTES, START_FILE, LaneStart
+from ..format.layout import BLOCK_BYTES, START_FILE
+from ..format.store_files import LaneStart
 from .disk import Disk, LogFile
 
 _COPIES = (0, BLOCK_BYTES)

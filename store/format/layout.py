@@ -155,20 +155,16 @@ SEALED: Final = 2
 MAX_TOPIC_BYTES: Final = 255
 MAX_QUEUE_ID: Final = (1 << 31) - 1
 
-STORE_MAGIC: Final = b"SLOGSTOR"
-START_MAGIC: Final = b"SLOGSTRT"
 SEGMENT_MAGIC: Final = b"SLOGSEGM"
 SEAL_MAGIC: Final = b"SLOGSEAL"
 FRAME_MAGIC: Final = b"\xf5SLf"
 FOOTER_MAGIC: Final = b"SLOGFOOT"
 
-_STORE = struct.Struct("<8sI16sI")
-_START = struct.Struct("<8sII16sQQ")
 _SEGMENT = struct.Struct("<8sII16sQQqQQQ")
 _SEAL = struct.Struct("<8sIIQQQQQQQ")
 _FRAME = struct.Struct("<4sHHIIIIQQqQQQQ")
-_SUM = struct.Struct("<Q")
-FRAME_HEADER_BYTES: Final = _FRAME.size + _SUM.size
+SUM = struct.Struct("<Q")
+FRAME_HEADER_BYTES: Final = _FRAME.size + SUM.size
 
 checksum64 = xxhash.xxh3_64_intdigest
 
@@ -193,57 +189,6 @@ def lane_name(lane: int) -> str:
     return f"lane-{lane:02d}"
 
 
-class StoreHeader(NamedTuple):
-    """The STORE file."""
-
-    store_id: bytes
-    lanes: int
-
-    def pack(self) -> bytes:
-        body = _STORE.pack(STORE_MAGIC, FORMAT_VERSION, self.store_id, self.lanes)
-        return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
-
-    @classmethod
-    def unpack(cls, block: bytes) -> StoreHeader | None:
-        """The header, or None when the bytes are not one (wrong magic, version or checksum, or no such store)."""
-        body = _checked(block, _STORE.size)
-        if body is None:
-            return None
-        magic, version, store_id, lanes = _STORE.unpack(body)
-        known = (magic, version) == (STORE_MAGIC, FORMAT_VERSION) and 1 <= lanes <= MAX_LANES
-        return cls(store_id, lanes) if known else None
-
-
-def version_in(block: bytes) -> int | None:
-    """The format of the store whose STORE file this is; None where the bytes are no such file."""
-    body = _checked(block, _STORE.size)
-    magic, version, *_ = _STORE.unpack(body or bytes(_STORE.size))
-    return int(version) if magic == STORE_MAGIC else None
-
-
-class LaneStart(NamedTuple):
-    """One copy of a lane's START: the first segment of the log, and the messages of the log before it or UNKNOWN."""
-
-    lane: int
-    store_id: bytes
-    sequence: int = 1
-    messages_before: int = 0
-
-    def pack(self) -> bytes:
-        body = _START.pack(START_MAGIC, FORMAT_VERSION, *self)
-        return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
-
-    @classmethod
-    def unpack(cls, block: bytes) -> LaneStart | None:
-        """The record, or None when the bytes are not one."""
-        body = _checked(block, _START.size)
-        if body is None:
-            return None
-        magic, version, *rest = _START.unpack(body)
-        start = cls(*rest)
-        return start if (magic, version) == (START_MAGIC, FORMAT_VERSION) and start.sequence >= 1 else None
-
-
 class SegmentHeader(NamedTuple):
     """Block 0 of a segment. `previous_chain` ties it to the end of the segment before.
 
@@ -265,7 +210,7 @@ class SegmentHeader(NamedTuple):
             SEGMENT_MAGIC, FORMAT_VERSION, self.lane, self.store_id, self.sequence, self.capacity_bytes,
             self.created_ms, self.previous_chain, self.messages_before, self.streams_before,
         )  # fmt: skip
-        return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+        return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
 
     @property
     def is_rebuilt(self) -> bool:
@@ -285,12 +230,12 @@ class SegmentHeader(NamedTuple):
     @property
     def chain(self) -> int:
         """What the first frame's `chain` must be."""
-        return int(_SUM.unpack_from(self.pack(), _SEGMENT.size)[0])
+        return int(SUM.unpack_from(self.pack(), _SEGMENT.size)[0])
 
     @classmethod
     def unpack(cls, block: bytes) -> SegmentHeader | None:
         """The header, or None when the bytes are not one."""
-        body = _checked(block, _SEGMENT.size)
+        body = checked(block, _SEGMENT.size)
         if body is None:
             return None
         magic, version, *rest = _SEGMENT.unpack(body)
@@ -314,12 +259,12 @@ class SealRecord(NamedTuple):
             SEAL_MAGIC, FORMAT_VERSION, self.state, self.sequence, self.data_end, self.chain, self.entries,
             self.footer_position, self.footer_bytes, self.streams,
         )  # fmt: skip
-        return (body + _SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+        return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
 
     @classmethod
     def unpack(cls, block: bytes) -> SealRecord | None:
         """The record, or None when the segment is open (or the record is torn or nonsense: then it is scanned)."""
-        body = _checked(block, _SEAL.size)
+        body = checked(block, _SEAL.size)
         if body is None:
             return None
         magic, version, *rest = _SEAL.unpack(body)
@@ -365,7 +310,7 @@ class FrameHeader(NamedTuple):
         """Header and columns as they go to disk, and the frame's checksum (the next one's `chain`)."""
         body = _FRAME.pack(FRAME_MAGIC, *self)
         total = checksum64(body + columns)
-        return b"".join((body, _SUM.pack(total), columns)), total
+        return b"".join((body, SUM.pack(total), columns)), total
 
 
 def kept_messages(record: SealRecord | None, header: FrameHeader) -> int:
@@ -401,12 +346,12 @@ def check_frame_head(header: FrameHeader, raw: bytes) -> FrameHead | None:
         return None
     columns = raw[FRAME_HEADER_BYTES : header.header_bytes]
     total = checksum64(raw[: _FRAME.size] + columns)
-    return FrameHead(header, columns, total) if total == _SUM.unpack_from(raw, _FRAME.size)[0] else None
+    return FrameHead(header, columns, total) if total == SUM.unpack_from(raw, _FRAME.size)[0] else None
 
 
-def _checked(block: bytes, size: int) -> bytes | None:
+def checked(block: bytes, size: int) -> bytes | None:
     """The first `size` bytes if the checksum behind them holds."""
-    if len(block) < size + _SUM.size:
+    if len(block) < size + SUM.size:
         return None
     body = bytes(block[:size])
-    return body if _SUM.unpack_from(block, size)[0] == checksum64(body) else None
+    return body if SUM.unpack_from(block, size)[0] == checksum64(body) else None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..device.clock import SYSTEM_CLOCK, Clock
 from ..errors import PublishBufferFull, StoreError, again
 from ..format.layout import MAX_FRAME_MESSAGES
 from .request import Ticket, cost_bytes
@@ -97,7 +97,7 @@ class RequestQueue:
         timeout_ms: int,
         sizer: Sizer,
         builders: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.cap_bytes = cap_bytes
         self.used_bytes = 0
@@ -169,16 +169,16 @@ class RequestQueue:
 
     def _wait_in_line(self, request: Ticket, place: Place, bell: threading.Lock) -> None:
         """Sleep until the request is accepted; raises where it is not."""
-        deadline = self._clock() + self._timeout_ms / 1000
+        deadline = self._clock.monotonic_s() + self._timeout_ms / 1000
         while True:
-            bell.acquire(timeout=max(deadline - self._clock(), 0.0))
+            bell.acquire(timeout=max(deadline - self._clock.monotonic_s(), 0.0))
             with self._lock:
                 if request not in self._line:
                     break
                 if self._refusal is not None:  # a close was interrupted
                     del self._line[request]
                     raise again(self._refusal)
-                if self._clock() >= deadline:
+                if self._clock.monotonic_s() >= deadline:
                     raise self._take_out(request)
         if place.error is not None:
             raise again(place.error)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import sys
-import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -17,11 +16,13 @@ from pathlib import Path
 
 from ..config import MIB, StoreConfig
 from ..device.background import Background, Bell
+from ..device.clock import Clock
 from ..device.disk import Disk
 from ..device.lane_start import write_start
 from ..errors import StoreCorrupt, StoreFull
 from ..format.footer import Footer
-from ..format.layout import RETIRED_PREFIX, LaneStart, lane_name
+from ..format.layout import RETIRED_PREFIX, lane_name
+from ..format.store_files import LaneStart
 from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
 from ..segment.segment import Segment
 from .lane import Lane
@@ -46,7 +47,7 @@ class Upkeep:
     """
 
     def __init__(
-        self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock_ms: Callable[[], int],
+        self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock: Clock,
         force: Callable[[], None], mark: Callable[[Lane], None], removed: Callable[[Lane], None],
         is_in_place: Callable[[], bool], goes_on: Callable[[], bool], *, direct: bool,
     ) -> None:  # fmt: skip
@@ -55,7 +56,7 @@ class Upkeep:
         self._folder = folder
         self._config = config
         self._store_id = store_id
-        self._clock_ms = clock_ms
+        self._clock = clock
         self._force = force
         self._mark = mark
         self._removed = removed
@@ -153,7 +154,7 @@ class Upkeep:
     # -- the background -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        forced = time.monotonic()
+        forced = self._clock.monotonic_s()
         interval_s = self._config.flush_interval_ms / 1000
         lazy = self._config.durability == "os"
         while not self._closing:
@@ -161,8 +162,8 @@ class Upkeep:
             self._wake.clear()
             if not self._goes_on():  # what stands at our paths now is not ours to seal or remove
                 return
-            if lazy and time.monotonic() - forced >= interval_s:
-                forced = time.monotonic()
+            if lazy and self._clock.monotonic_s() - forced >= interval_s:
+                forced = self._clock.monotonic_s()
                 self._try(self._force)
             # Each for itself: on a full disk no spare can be made, and retention is what helps.
             for task in (self._drop_pages, self._seal_full, self._retire, self._clear_away, self._mark_quiet):
@@ -287,7 +288,7 @@ class Upkeep:
         if not self._retires:
             return
         if self._config.retention_ms is not None:
-            limit = self._clock_ms() - self._config.retention_ms
+            limit = self._clock.wall_ms() - self._config.retention_ms
             for lane in self._lanes:
                 while len(lane.view.sealed) > 1 and _newest_ms(lane) < limit:
                     self._remove_oldest(lane)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from ..device.clock import Clock
 from ..log.lane import Lane
 from ..log.streams import Stream, StreamMap
 from ..log.write import Shown
@@ -53,7 +53,8 @@ class WaitingReaders:
     An interrupt in an unlucky place leaves a bell hanging: it is rung for nobody, once.
     """
 
-    def __init__(self, streams: StreamMap) -> None:
+    def __init__(self, streams: StreamMap, clock: Clock) -> None:
+        self._clock = clock
         self._streams = streams
         self._bells: dict[Name, dict[Bell, None]] = {}  # in the order in which they were hung
         self._lock = threading.Lock()
@@ -62,7 +63,7 @@ class WaitingReaders:
         return sum(map(len, list(self._bells.values())))
 
     def wait(self, name: Name, deadline: float, has_come: Callable[[], bool]) -> bool:
-        """Sleep until `has_come` says yes; False when it is later than `deadline` (of `time.monotonic`)."""
+        """Sleep until `has_come` says yes; False when it is later than `deadline` (of the monotonic time)."""
         while True:
             bell = threading.Lock()
             bell.acquire()
@@ -70,7 +71,7 @@ class WaitingReaders:
                 self.hang(name, bell)
                 if has_come():
                     return True
-                left = deadline - time.monotonic()
+                left = deadline - self._clock.monotonic_s()
                 if left <= 0:
                     return False
                 bell.acquire(timeout=left)

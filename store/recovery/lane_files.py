@@ -24,11 +24,11 @@ from ..format.layout import (
     UNKNOWN,
     UNLINKED,
     FrameHeader,
-    LaneStart,
     SealRecord,
     SegmentHeader,
     segment_name,
 )
+from ..format.store_files import LaneStart
 from ..segment.evidence import (
     SEGMENT_IS_MISSING,
     START_IS_LOST,

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from ..device.disk import OsDisk, ReadingDisk
 from ..device.folder import HEADER_IS_DAMAGED, STORE_FILE, check_version, fixed_path, looking_at
-from ..format.layout import StoreHeader, lane_name
+from ..format.layout import lane_name
+from ..format.store_files import StoreHeader
 from ..segment.evidence import LANE_IS_MISSING
 from .lane import LaneCheck
 from .report import Findings, Progress, VerifyReport, differ

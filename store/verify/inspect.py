@@ -23,10 +23,10 @@ from ..format.layout import (
     SEALED,
     SealRecord,
     SegmentHeader,
-    StoreHeader,
     align_up,
     read_frame_header,
 )
+from ..format.store_files import StoreHeader
 from ..segment.evidence import LANE_IS_MISSING
 from ..segment.scanner import ChunkReader, FrameScanner
 from .listing import Listing, SegmentFile, stream_names

@@ -32,7 +32,7 @@ from stratalog.store import (
     inspect_folder,
     verify_folder,
 )
-from stratalog.store.format.layout import StoreHeader
+from stratalog.store.format.store_files import StoreHeader
 from tests.store.helpers import Snapshot, put_snapshot, take_snapshot, until
 
 from .checks import Broken, Expected, Reading, append_everywhere

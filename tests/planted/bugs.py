@@ -71,8 +71,8 @@ READING: dict[str, Bug] = {
 
 UPKEEP: dict[str, Bug] = {
     "retention: young messages go with the old ones": Bug(
-        "store/log/upkeep.py", "self._clock_ms() - self._config.retention_ms",
-        "self._clock_ms() + self._config.retention_ms",
+        "store/log/upkeep.py", "self._clock.wall_ms() - self._config.retention_ms",
+        "self._clock.wall_ms() + self._config.retention_ms",
         ("tests/store/test_retention.py",),
     ),
     "retention: a removed segment is used again under its readers": Bug(

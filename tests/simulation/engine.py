@@ -34,6 +34,7 @@ from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.write import Write
 from stratalog.store.read.reader import Reader
 
+from ..clocks import WallClock
 from .interrupts import Interrupter
 
 SMALL_RING = 512 << 10
@@ -163,12 +164,13 @@ def open_store(
         if real_lock:
             stack.enter_context(mock.patch("stratalog.store.api.store.enter_folder", enter_folder))
             stack.enter_context(mock.patch("stratalog.store.api.running.FolderLock", FolderLock))
-        stack.enter_context(mock.patch("stratalog.store.api.store._now_ms", clock))
         stack.enter_context(mock.patch("stratalog.store.device.folder.secrets.token_bytes", chance.randbytes))
         if config.cache is not None:
             ring_bytes = "stratalog.store.api.store.MessageStore._ring_bytes"
             stack.enter_context(mock.patch(ring_bytes, lambda store, lanes: SMALL_RING))
-        store = MessageStore.open(home() if path is None else path, config, disk=disk, repair=repair)
+        store = MessageStore.open(
+            home() if path is None else path, config, disk=disk, repair=repair, clock=WallClock(clock)
+        )  # fmt: skip
     if config.cache is not None:
         _look_past_the_ring(store._reader)
     return store

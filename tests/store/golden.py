@@ -23,12 +23,11 @@ from stratalog.store.format.layout import (
     SEALED,
     DueRange,
     FrameHeader,
-    LaneStart,
     SealRecord,
     SegmentHeader,
-    StoreHeader,
     checksum64,
 )
+from stratalog.store.format.store_files import LaneStart, StoreHeader
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 STORE_ID = bytes(range(16))

@@ -14,6 +14,7 @@ import pytest
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.format.footer import HEADER_BYTES
 from stratalog.store.segment.sealed import SealedSegment
+from tests.clocks import WallClock
 from tests.seeds import draw_seed
 
 from .helpers import (
@@ -276,10 +277,10 @@ def test_retention_by_age_keeps_what_may_be_young(
         store._upkeep._retire()
         assert segments(store)[0].segment.sequence == first
         oldest = segments(store)[1].footer.time_max_ms
-        store._upkeep._clock_ms = lambda: oldest + 3_600_000
+        store._upkeep._clock = WallClock(lambda: oldest + 3_600_000)
         store._upkeep._retire()
         assert segments(store)[0].segment.sequence == first
-        store._upkeep._clock_ms = lambda: oldest + 3_600_001
+        store._upkeep._clock = WallClock(lambda: oldest + 3_600_001)
         store._upkeep._retire()
         assert segments(store)[0].segment.sequence > first
 

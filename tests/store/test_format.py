@@ -16,10 +16,8 @@ from stratalog.store.format.layout import (
     CLOSED,
     DATA_START,
     FRAME_HEADER_BYTES,
-    LaneStart,
     SealRecord,
     SegmentHeader,
-    StoreHeader,
     align_down,
     align_up,
     checksum64,
@@ -27,6 +25,7 @@ from stratalog.store.format.layout import (
     read_frame_header,
     segment_name,
 )
+from stratalog.store.format.store_files import LaneStart, StoreHeader
 
 from . import golden
 from .helpers import run_child, tiny

@@ -12,7 +12,8 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
 from stratalog.store.device.disk import OsDisk, OsFile
 from stratalog.store.device.lane_start import read_start, write_start
-from stratalog.store.format.layout import BLOCK_BYTES, START_FILE, UNKNOWN, LaneStart
+from stratalog.store.format.layout import BLOCK_BYTES, START_FILE, UNKNOWN
+from stratalog.store.format.store_files import LaneStart
 
 from .helpers import crash_copy, flip_bit, has_settled, memory_folder, segment_paths, tiny, until
 

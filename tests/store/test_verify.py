@@ -23,12 +23,12 @@ from stratalog.store.format.layout import (
     FRAME_MAGIC,
     DueRange,
     FrameHeader,
-    LaneStart,
     SealRecord,
     SegmentHeader,
     align_up,
     read_frame_header,
 )
+from stratalog.store.format.store_files import LaneStart
 from stratalog.store.verify.folder import VerifyReport, verify_folder
 
 from .helpers import crash_copy, without_marks

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreClosed, StorePoisoned
-from stratalog.store.api import fetcher as fetcher_module
+from stratalog.store.device.clock import SystemClock
 from stratalog.store.read import waiting as waiting_module
 from stratalog.store.segment.open_table import OpenTable
 
@@ -123,13 +123,13 @@ def test_message_that_comes_between_the_look_and_the_sleep_is_not_missed(store: 
     assert looks == [0, 1]
 
 
-class FakeTime:
-    """A clock that only sleepers move; stands for the modules `time` and `threading`."""
+class SleepersClock(SystemClock):
+    """A clock that only sleepers move; stands for the module `threading` as well."""
 
     def __init__(self) -> None:
         self.now = 1000.0
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         return self.now
 
     def Lock(self) -> Any:
@@ -148,9 +148,9 @@ def test_wait_ends_when_its_time_is_up_and_not_later(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch, name: tuple[str, int]
 ) -> None:
     store.append("t", 0, b"x")
-    clock = FakeTime()
-    monkeypatch.setattr(fetcher_module, "time", clock)
-    monkeypatch.setattr(waiting_module, "time", clock)
+    clock = SleepersClock()
+    monkeypatch.setattr(store, "_clock", clock)
+    monkeypatch.setattr(store._waiting, "_clock", clock)
     monkeypatch.setattr(waiting_module, "threading", clock)
     assert store.read(*name, wait_ms=60) == []
     assert clock.now == pytest.approx(1000.06)

@@ -1,0 +1,65 @@
+"""STORE and START: the two small files that say which store a folder is, and where each lane's log begins."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from .layout import BLOCK_BYTES, FORMAT_VERSION, MAX_LANES, SUM, checked, checksum64
+
+STORE_MAGIC: Final = b"SLOGSTOR"
+START_MAGIC: Final = b"SLOGSTRT"
+
+_STORE = struct.Struct("<8sI16sI")
+_START = struct.Struct("<8sII16sQQ")
+
+
+class StoreHeader(NamedTuple):
+    """The STORE file."""
+
+    store_id: bytes
+    lanes: int
+
+    def pack(self) -> bytes:
+        body = _STORE.pack(STORE_MAGIC, FORMAT_VERSION, self.store_id, self.lanes)
+        return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, block: bytes) -> StoreHeader | None:
+        """The header, or None when the bytes are not one (wrong magic, version or checksum, or no such store)."""
+        body = checked(block, _STORE.size)
+        if body is None:
+            return None
+        magic, version, store_id, lanes = _STORE.unpack(body)
+        known = (magic, version) == (STORE_MAGIC, FORMAT_VERSION) and 1 <= lanes <= MAX_LANES
+        return cls(store_id, lanes) if known else None
+
+
+def version_in(block: bytes) -> int | None:
+    """The format of the store whose STORE file this is; None where the bytes are no such file."""
+    body = checked(block, _STORE.size)
+    magic, version, *_ = _STORE.unpack(body or bytes(_STORE.size))
+    return int(version) if magic == STORE_MAGIC else None
+
+
+class LaneStart(NamedTuple):
+    """One copy of a lane's START: the first segment of the log, and the messages of the log before it or UNKNOWN."""
+
+    lane: int
+    store_id: bytes
+    sequence: int = 1
+    messages_before: int = 0
+
+    def pack(self) -> bytes:
+        body = _START.pack(START_MAGIC, FORMAT_VERSION, *self)
+        return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, block: bytes) -> LaneStart | None:
+        """The record, or None when the bytes are not one."""
+        body = checked(block, _START.size)
+        if body is None:
+            return None
+        magic, version, *rest = _START.unpack(body)
+        start = cls(*rest)
+        return start if (magic, version) == (START_MAGIC, FORMAT_VERSION) and start.sequence >= 1 else None
