@@ -226,6 +226,22 @@ def has_removed(store: MessageStore, segments: int) -> bool:
     return int(store.stats()["log"]["removed_segments"]) >= segments
 
 
+def test_segment_that_is_still_being_read_is_not_recycled(tmp_path: Path) -> None:
+    """Also when it was removed long ago: whoever has found it reads its bytes, and not a later segment's."""
+    with MessageStore.open(tmp_path, tiny(retention_bytes=256 * KIB)) as store:
+        fill(store, 0, 100)
+        until(lambda: has_settled(store))
+        held = store._lanes[0].view.sealed[0].segment
+        before = held.read(0, 32 * KIB)
+        end = push_until_recycled(store, 100)
+        for _ in range(5):  # what may be recycled is, again and again
+            recycled = store.stats()["log"]["recycled_segments"]
+            while store.stats()["log"]["recycled_segments"] == recycled:
+                fill(store, end, end + 5)
+                end += 5
+        assert held.read(0, 32 * KIB) == before
+
+
 def test_scan_beside_retention_ends_well_or_with_an_error_of_ours(tmp_path: Path) -> None:
     """The segments under a running scan are removed and reused; it must not crash, nor show wrong messages."""
     with MessageStore.open(tmp_path, tiny(retention_bytes=150 * KIB)) as store:
