@@ -125,7 +125,7 @@ def index_columns(
         repair.on_break("an offset does not follow the one before", path, DATA_START)
     sure = True
     if jumps or bounds.ends is not None or bounds.before or columns.next_entry != len(order):
-        placed = place(lows, columns.missing()[order], start, bounds, path)
+        placed = place(lows, columns.missing()[order], start, bounds)
         first, sure = placed.first, placed.is_sure
         entries, start = _spread(entries, start, placed, path)
     return _footer_data(columns.frames, names, first, start, entries), sure
