@@ -14,7 +14,6 @@ from typing import TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import StoreCorrupt
 from ..format.footer import FooterData, by_stream
 from ..format.frame import Frame
 from ..format.layout import DATA_START, LOST_ENTRY, WIDE_NUMBERS

@@ -41,13 +41,14 @@ class Loss(NamedTuple):
         file: the file; the lane's folder, where that is missing.
         position: where in it the damage begins.
         size_bytes: the bytes that were set aside; 0 where there are none: the file or the rest of it is missing.
-        messages: the messages that are gone: 0 where all was made again, None where nothing is left that tells
-            how many they were. Of missing segments in a row the first one's tells of all.
+        messages: the messages that are gone: 0 where all was made again, None where nothing is left that proves
+            how many they were. Where only the sum of some losses is proved, the first one tells of all.
         quarantined_to: the copy of the bytes; None where there are none.
-        offsets_may_repeat: an offset that was acknowledged with a lost message may be given to another one.
-            Mostly it is not: what is left of the log says how far each queue had got, or at least how many messages
-            are lost, and so many offsets are left out in every queue. It is where that is unknown, where the names
-            of queues are lost, and where more than 65,535 messages in a row are and no footer tells of which queues.
+        offsets_may_repeat: an offset that was acknowledged once may be given to another message.
+            Mostly it is not: a whole footer behind the damage says how far each queue had got; or it is proved how
+            many messages are lost, and so many offsets are left out in every queue. It is where neither is so: where
+            no whole footer is left and retention has removed segments; where lost frames may have named queues; where
+            `messages` is None; where 65,536 messages in a row are lost and no footer tells of which queues.
     """
 
     file: str
