@@ -13,13 +13,6 @@ import random
 VARIABLE = "STRATALOG_SEED"
 
 
-def fixed_seed(seed: int) -> int:
-    """The seed that `STRATALOG_SEED` names, else this one: for a test whose other seeds still have open findings."""
-    given = os.environ.get(VARIABLE)
-    print(f"seed {given or seed}; {VARIABLE} gives it another one")
-    return int(given) if given else seed
-
-
 def draw_seed() -> int:
     """The seed that `STRATALOG_SEED` names, else a new one; printed, so that a failure can be replayed."""
     given = os.environ.get(VARIABLE)

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..device.disk import Disk
 from ..format.footer import FooterData
-from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, LOST_ENTRY, SEALED, align_up, segment_name
+from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, LOST_ENTRY, SEALED, UNKNOWN, align_up, segment_name
 from ..log.write import OpenSegment
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
 from ..segment.scanner import ChunkReader, FrameScanner
@@ -32,7 +32,7 @@ from ..segment.sealed import SealedSegment, write_footer
 from ..segment.segment import Segment
 from .lane_files import LaneFiles, UsedFile
 from .lane_streams import FooterNames, LaneStreams
-from .neighbours import ends_ahead
+from .neighbours import look_ahead
 from .placement import ANY, Bounds
 from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
@@ -92,12 +92,14 @@ class LaneRecovery:
         for index, listed in enumerate(files):
             if index:
                 self._fill_holes(files[index - 1].sequence + 1, listed.sequence, files[index:])
-            tally = self._tally
+            tally, streams = self._tally, self._streams
             file = self._files.linked(listed, found.last_chain, tally.next_total, self._known_streams)
             if index and file.header.previous_chain != found.last_chain and self._ends_before(files[index:]):
                 break
-            tally.reach(file.header.messages_before)
-            tally.streams = max(tally.streams, file.header.streams_before)
+            if not is_unlinked(listed.header):  # what is put into that was counted here
+                tally.reach(file.header.messages_before)
+            if not file.header.is_rebuilt:
+                streams.are_told(file.header.streams_before)
             segment = Segment(self._disk, self._folder, file.header, direct=self._direct)
             self._opened.append(segment)
             found.segments.append((file.sequence, file.header.capacity_bytes))
@@ -115,27 +117,26 @@ class LaneRecovery:
     def _begin(self) -> list[UsedFile]:
         """The segments in use. If the first ones are lost, the log begins behind them."""
         files, start = self._files.in_use(), self._files.start
-        self._tally.begin(start.messages_before)
+        self._tally.begin(start.sequence, start.messages_before)
         self._streams.begin_at_zero = start.sequence == 1
         if files and files[0].sequence > start.sequence:
             self._repair.on_damage(SEGMENT_IS_MISSING, self._folder / segment_name(start.sequence), 0)
-            lost = self._tally.reach(files[0].header.messages_before)
-            self._files.move_start(files[0], lost)
-            self._tally.lose(lost)
+            self._files.move_start(files[0], self._tally.missing_before(files[0].header.messages_before))
+            self._streams.is_complete = False
         return files
 
     def _finish(self) -> None:
         found, streams, tally = self.found, self._streams, self._tally
-        if tally.unplaced != 0 or streams.unnamed or len(streams.names) < tally.streams:
-            tally.may_repeat()
+        tally.finish(has_all_streams=streams.has_all)
         found.streams, found.next_offsets = streams.names, streams.next_offsets
         self._repair.tell_all()
         found.spares, found.losses = self._files.spares, self._repair.losses
-        found.messages = sum(streams.next_offsets) if tally.total is None else tally.total
+        total = tally.end_total
+        found.messages = sum(streams.next_offsets) if total is None else total
 
     @property
     def _known_streams(self) -> int:
-        return max(len(self._streams.names), self._tally.streams)
+        return max(len(self._streams.names), self._streams.told)
 
     def _pass(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> bool:
         """Take a sealed segment as it is. False if it is not sealed, or a repair finds damage in it or behind it."""
@@ -147,7 +148,9 @@ class LaneRecovery:
         self._passed = sealed
         self.found.sealed.append(sealed)
         self.found.last_chain = file.record.chain
-        self._tally.pass_by(file.record)
+        is_exact = not self._repair.allowed or len(sealed.footer.entries) == file.record.entries
+        self._tally.keep(file.record.entries, is_exact=is_exact)
+        self._streams.are_told(file.record.streams)
         return True
 
     def _goes_on(self, chain: int, file: UsedFile, later: Sequence[UsedFile]) -> bool:
@@ -188,12 +191,13 @@ class LaneRecovery:
         following = later[0] if later else None
         self._load_streams()
         tally = self._tally
-        lost = None if following is None else tally.reach(following.header.messages_before)
+        lost = None if following is None else tally.missing_before(following.header.messages_before)
+        behind = UNKNOWN if lost is None or following is None else following.header.messages_before
         chain = self._chain_into(later, self.found.last_chain)
         for sequence in range(first, end):
             streams = self._known_streams
-            segment = self._files.make_empty(sequence, self.found.last_chain, tally.next_total, streams, lost)
-            tally.lose(lost)
+            segment = self._files.make_empty(sequence, self.found.last_chain, behind, streams, lost)
+            self._streams.is_complete = False
             bounds = self._bounds(later)
             data = self._index(ScanColumns(), segment, bounds)
             self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
@@ -218,12 +222,14 @@ class LaneRecovery:
             scan: its frames; None for an empty one.
         """
         streams, unplaced = self._streams, self._tally.unplaced
-        ahead = ends_ahead(self._disk, self._folder, later) if self._repair.allowed else None
-        if ahead is not None:
+        ahead = look_ahead(self._disk, self._folder, later) if self._repair.allowed else None
+        if ahead is not None and ahead.footer is not None:
             streams.take_over(ahead.footer)
         bounds = Bounds(np.array(streams.next_offsets, np.int64), ANY if unplaced is None else unplaced)
         end = scan.end_entry if scan is not None else 0
         if ahead is not None:
+            bounds.lows = ahead.lows
+        if ahead is not None and ahead.ends is not None:
             # What is missing between two segments is left out in the place of the missing ones.
             adjacent = scan is None or later[0].sequence == scan.sequence + 1
             bounds.ends, bounds.is_exact = ahead.ends, ahead.is_next and adjacent
@@ -235,14 +241,12 @@ class LaneRecovery:
     def _recover_segment(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> SegmentScan:
         """Scan a segment; seal it, or make it the one that is gone on with."""
         self._load_streams()
-        noted = len(self._repair.losses)
         before, behind = None, None
         if self._repair.allowed:
             before = whole_footer(segment, file.record)
             behind = FooterNames(self._disk, self._folder, [file, *later])
         self._load_before(before)
-        if self._files.start.sequence > 1 and file.header.streams_before > len(self._streams.names):
-            self._streams.begin_at_zero = False  # some began in segments that retention removed
+        noted = len(self._repair.losses)
         scan, scanner = self._scan(segment, file, later, before, behind)
         if scan.is_torn and later:
             # The next segment continues the torn frame's chain, but not its messages, and was never durable. It goes
@@ -251,7 +255,9 @@ class LaneRecovery:
             later = ()
         if self._repair.allowed and not scan.has_gaps and not self._goes_on(scanner.chain, file, later):
             scan.note_lost_end()
-        self._tally.take(scan.losses, scan.columns.next_entry, scan.end_entry)
+        self._tally.keep(scan.kept, is_exact=scan.is_counted)
+        if len(self._repair.losses) == noted:
+            self._note_made_again(segment, file, later)
         data = self._index_scan(scan, segment, behind, later)
         if scan.has_gaps and later:
             scanner.chain = self._chain_into(later, scanner.chain)
@@ -262,8 +268,6 @@ class LaneRecovery:
             opened = OpenSegment(segment, open_table(scan.columns.frames, data))
             self.found.resumable = opened, scanner.position, scanner.chain
             return scan
-        if len(self._repair.losses) == noted:
-            self._note_made_again(segment, file, later)
         if file.record is None and not self._files.vouched(later, (segment.sequence, scanner.position)):
             write_anew(self._disk, segment.path, scan.durable_end, scanner.position)
         entries = scan.columns.next_entry
@@ -290,8 +294,8 @@ class LaneRecovery:
             sequential.close()
         self.found.scan_ms += (time.perf_counter() - began) * 1000
         self.found.scanned_bytes += min(end, align_up(scanner.position))
-        if file.record is not None:
-            self._tally.streams = max(self._tally.streams, file.record.streams)
+        if file.record is not None and (file.record.state == SEALED or not later):
+            self._streams.are_told(file.record.streams)
         return scan, scanner
 
     def _note_made_again(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> None:
@@ -319,7 +323,7 @@ class LaneRecovery:
             if data is not None:
                 streams.take_over(footer)
                 streams.next_offsets = data.next_offsets.tolist()
-                self._tally.place(segment.path, _lost(data) - _lost(footer), exact=True)
+                self._tally.place(segment.path, _lost(data) - _lost(footer), is_exact=True, is_sure=True)
                 return data
         # A lost frame may have named some; of others no frame may be left.
         streams.know(columns.streams(), behind, segment.path)
@@ -352,9 +356,7 @@ class LaneRecovery:
         """
         streams, tally, path = self._streams, self._tally, segment.path
         data, is_sure = index_columns(columns, streams.names, bounds, self._repair, path)
-        if not is_sure:
-            tally.may_repeat()
-        tally.place(path, _lost(data), exact=bounds.is_exact)
+        tally.place(path, _lost(data), is_exact=bounds.is_exact, is_sure=is_sure)
         if is_last and tally.unplaced:
             more = leave_out(data, tally.unplaced)
             if more is not None:

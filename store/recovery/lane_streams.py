@@ -29,9 +29,10 @@ Name = tuple[str, int]  # (topic, queue)
 class LaneStreams:
     """Names and next offsets of a lane's streams; both lists have one element a stream, by number.
 
-    `unnamed` is how many streams got a name of ours. `begin_at_zero`: a stream that turns up begins with offset 0,
-    whichever frame names it. It does not while nothing tells of the streams of segments that retention removed; then
-    its next offset is NO_OFFSET.
+    `unnamed` is how many streams got a name of ours, `told` how many the lane had by here, as far as headers and
+    records tell. `is_complete` is False behind lost frames: they may have named streams of which nothing is left.
+    `begin_at_zero`: a stream that turns up begins with offset 0, whichever frame names it. It does not while nothing
+    tells of the streams of segments that retention removed; then its next offset is NO_OFFSET.
     """
 
     def __init__(self, lane: int, repair: Repair) -> None:
@@ -39,21 +40,31 @@ class LaneStreams:
         self._repair = repair
         self.names: list[Name] = []
         self.next_offsets: list[int] = []
-        self.unnamed = 0
-        self.begin_at_zero = True
+        self.unnamed = self.told = 0
+        self.is_complete = self.begin_at_zero = True
 
     def load(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are behind its segment."""
-        self.names = names_in(footer)
-        self.next_offsets = footer.next_offsets.tolist()
-        self.begin_at_zero = True
+        self._load(footer, footer.next_offsets.tolist())
 
     def load_before(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are before its segment."""
-        self.names = names_in(footer)
-        self.next_offsets = footer.first.tolist()
+        self._load(footer, footer.first.tolist())
+
+    def _load(self, footer: FooterData, next_offsets: list[int]) -> None:
+        self.names, self.next_offsets = names_in(footer), next_offsets
         self.unnamed = 0
-        self.begin_at_zero = True
+        self.is_complete = self.begin_at_zero = True
+
+    def are_told(self, streams: int) -> None:
+        """The lane had so many streams by here."""
+        self.told = max(self.told, streams)
+        self.is_complete = True
+
+    @property
+    def has_all(self) -> bool:
+        """Are all streams known, by their names?"""
+        return self.is_complete and not self.unnamed and len(self.names) >= self.told
 
     def learn(self, frame: Frame, behind: FooterNames | None, path: Path) -> None:
         """Note the streams that a frame names. Raises StoreCorrupt."""
@@ -61,6 +72,7 @@ class LaneStreams:
             self.know(number, behind, path)
             if number == len(self.names):
                 self._add((topic, queue_id), 0)
+                self.is_complete = True  # numbers have no gaps: no stream was named since the one before
             self.names[number] = (topic, queue_id)
 
     def know(self, count: int, behind: FooterNames | None, path: Path) -> None:
@@ -68,7 +80,7 @@ class LaneStreams:
 
         Raises StoreCorrupt if so many cannot be.
         """
-        if count > len(self.names) + MOST_UNNAMED:
+        if count > max(len(self.names), self.told) + MOST_UNNAMED:
             raise StoreCorrupt("a stream's number makes no sense", path, DATA_START)
         while len(self.names) < count:
             number = len(self.names)

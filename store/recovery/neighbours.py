@@ -1,4 +1,4 @@
-"""The exact offsets that a whole footer further on gives to a segment that has none."""
+"""What the segments behind one tell of its offsets: the exact ones of a whole footer further on, and low bits."""
 
 from __future__ import annotations
 
@@ -11,56 +11,84 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..format.footer import FooterData
-from ..format.layout import UNKNOWN
+from ..format.layout import UNKNOWN, kept_messages
 from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
 from .lane_files import UsedFile
 from .lane_streams import footer_of
+from .placement import NO_OFFSET, WINDOW
+
+Int64s = npt.NDArray[np.int64]
 
 
 class Ahead(NamedTuple):
-    """What the first whole footer behind a segment says of the segment's end.
+    """What the segments behind one say of its end.
 
-    ends (streams,): each stream's next offset behind the segment; too high by the messages that are lost in between.
+    footer: the first whole one of them; None if there is none.
+    ends (streams,): each stream's next offset behind the segment by this footer, too high by messages that are lost in
+        between, but not above its next message. None without a footer.
+    lows (some streams,): low bits of each one's next message before that footer's segment; NO_OFFSET if it has none.
     messages_before: of the log before this end, if none is lost in between; or UNKNOWN.
     is_next: nothing lies in between, so `ends` are exact.
     """
 
-    footer: FooterData
-    ends: npt.NDArray[np.int64]
-    messages_before: int
-    is_next: bool
+    footer: FooterData | None
+    ends: Int64s | None
+    lows: Int64s
+    messages_before: int = UNKNOWN
+    is_next: bool = False
 
 
-def ends_ahead(disk: Disk, folder: Path, later: Sequence[UsedFile]) -> Ahead | None:
-    """The first whole footer of the segments behind one, carried back to that one's end. None if they have none."""
-    found = np.zeros(0, np.int64)
+class _Found:
+    """The messages of some segments, stream by stream."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(0, np.int64)
+        self.lows = np.zeros(0, np.int64)
+
+    def add(self, numbers: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint16]) -> None:
+        """Add a frame's, behind all that were added."""
+        counts = np.bincount(numbers, minlength=len(self.counts)).astype(np.int64)
+        more = len(counts) - len(self.counts)
+        self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)]) + counts
+        self.lows = np.concatenate([self.lows, np.full(more, NO_OFFSET, np.int64)])
+        streams, begins = np.unique(numbers, return_index=True)
+        is_new = self.lows[streams] == NO_OFFSET
+        self.lows[streams[is_new]] = lows[begins[is_new]]
+
+    def ends_before(self, first: Int64s) -> Int64s:
+        """Where streams ended before these messages, if they begin like this behind them."""
+        ends = first.copy()
+        known = min(len(ends), len(self.counts))
+        ends[:known] -= self.counts[:known]
+        lows = self.lows[:known]
+        ends[:known] -= np.where(lows == NO_OFFSET, 0, (ends[:known] - lows) % WINDOW)
+        return ends
+
+
+def look_ahead(disk: Disk, folder: Path, later: Sequence[UsedFile]) -> Ahead:
+    """Look at the segments behind one, up to the first that has a whole footer."""
+    found = _Found()
     for index, file in enumerate(later):
         footer = footer_of(disk, folder, file)
         if footer is not None:
-            ends = footer.first.copy()
-            ends -= np.resize(np.concatenate([found, np.zeros(len(ends), np.int64)]), len(ends))
             before = file.header.messages_before
-            return Ahead(footer, ends, before - int(found.sum()) if before != UNKNOWN else UNKNOWN, index == 0)
-        counts = _messages(disk, file)
-        total = np.zeros(max(len(found), len(counts)), np.int64)
-        total[: len(found)] += found
-        total[: len(counts)] += counts
-        found = total
-    return None
+            messages = before - int(found.counts.sum()) if before != UNKNOWN else UNKNOWN
+            return Ahead(footer, found.ends_before(footer.first), found.lows, messages, index == 0)
+        _add_messages(disk, file, found)
+    return Ahead(None, None, found.lows)
 
 
-def _messages(disk: Disk, file: UsedFile) -> npt.NDArray[np.int64]:
-    """How many messages of each stream the frames of a segment have, on the chain or not."""
+def _add_messages(disk: Disk, file: UsedFile, found: _Found) -> None:
+    """Add what the frames of a segment have, on the chain or not."""
     data = open_sequential(disk, file.path)
     reader = ChunkReader(data, file.record.data_end if file.record is not None else data.size())
     try:
         scanner = FrameScanner(reader, file.header.lane, file.sequence, 0, 0)
-        numbers = [np.zeros(0, np.uint32)]
         for header in scanner.find_later(0, reader.size_bytes):
             frame = scanner.frame_at(header.position)
             if frame is not None:
-                numbers.append(frame.numbers)
-        return np.bincount(np.concatenate(numbers))
+                kept = kept_messages(file.record, header)
+                found.add(frame.numbers[:kept], frame.lows[:kept])
     finally:
         reader.close()
         data.close()

@@ -8,13 +8,9 @@ is taken from the exact offsets that a neighbour's footer has. What stays open t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-
-from ..errors import StoreCorrupt
-from ..format.layout import DATA_START
 
 Int64s = npt.NDArray[np.int64]
 
@@ -32,6 +28,7 @@ class Bounds:
     ends (some streams,): where each ends: exactly at the segment's end, if `is_exact`, else there or later, by as much
         as is lost in between. None if no footer behind it tells.
     inside: lost messages from the segment's begin to `ends`, or to its own end; ANY if that is unknown.
+    lows (some streams,): low bits of each one's next message behind the segment, or NO_OFFSET.
     """
 
     first: Int64s
@@ -39,6 +36,7 @@ class Bounds:
     ends: Int64s | None = None
     is_exact: bool = False
     inside: int = ANY
+    lows: Int64s | None = None
 
 
 @dataclass
@@ -68,42 +66,44 @@ class _Rows:
         self.behind = bounds.inside - missing[self.tails]  # lost messages behind each stream's last one
         self.open = self.jumps + WINDOW <= gaps  # there may be whole windows more in these
         self.wrong = self.jumps > gaps  # what is not lost is missing
-        self.ends = np.full(len(bounds.first), NO_OFFSET, np.int64)
-        if bounds.ends is not None:
-            self.ends[: len(bounds.ends)] = bounds.ends[: len(self.ends)]
+        self.ends = _of_each(bounds.ends, len(bounds.first))
 
     def sums(self, values: npt.NDArray[np.generic]) -> Int64s:
         """The sum of each stream's values."""
         return np.add.reduceat(values.astype(np.int64), self.heads) if len(self.heads) else np.zeros(0, np.int64)
 
 
-def place(
-    lows: npt.NDArray[np.uint16], missing: Int64s, start: Int64s, bounds: Bounds, path: Path
-) -> Placed:
-    """Place a segment's messages.
+def _of_each(some: Int64s | None, streams: int) -> Int64s:
+    """The values of all streams: NO_OFFSET for those that are not among `some`."""
+    values = np.full(streams, NO_OFFSET, np.int64)
+    if some is not None:
+        values[: len(some)] = some[:streams]
+    return values
+
+
+def place(lows: npt.NDArray[np.uint16], missing: Int64s, start: Int64s, bounds: Bounds) -> Placed:
+    """Place a segment's messages. Where the bounds contradict each other the low bits decide, and nothing is sure.
 
     Args:
         lows (messages,): low bits of the offsets, by stream and in log order.
         missing (messages,): how many messages of the segment are lost before each, of any stream.
         start (streams + 1,): each stream's messages are start[i] .. start[i + 1] - 1.
         bounds: what else is known.
-        path: the segment's file, for errors.
-
-    Raises StoreCorrupt if the bounds contradict each other.
     """
     rows = _Rows(lows, missing, start, bounds)
     ends = rows.ends[rows.streams]
     sure = ~rows.wrong.any() if len(lows) else np.True_
     if bounds.is_exact:
-        sure &= _fit(rows, ends, path)
+        sure &= _fit(rows, ends)
     else:
         sure &= not rows.open.any()
-    first = np.where(bounds.first == NO_OFFSET, rows.ends, bounds.first)
+    behind = np.where(rows.ends == NO_OFFSET, _of_each(bounds.lows, len(bounds.first)), rows.ends)
+    first = np.where(bounds.first == NO_OFFSET, behind, bounds.first)
     reach = rows.sums(1 + rows.jumps)
     blind = ~rows.known
     sure &= _count_back(rows, ends, reach, blind)
     first[rows.streams[blind]] = rows.first[blind]
-    sure &= bool((first != NO_OFFSET).all())
+    sure &= bool(((bounds.first != NO_OFFSET) | (rows.ends != NO_OFFSET)).all())
     if not bounds.is_exact and bounds.inside:
         sure &= bool(np.isin(np.flatnonzero(bounds.first == NO_OFFSET), rows.streams).all())
     first[first == NO_OFFSET] = 0
@@ -116,19 +116,17 @@ def place(
     return Placed(first, counts, inner - base.repeat(np.diff(start)[rows.streams]), bool(sure))
 
 
-def _fit(rows: _Rows, ends: Int64s, path: Path) -> bool:
+def _fit(rows: _Rows, ends: Int64s) -> bool:
     """Put whole windows where the exact ends say that they are missing. Are all jumps sure then?"""
     known = rows.known & (ends != NO_OFFSET)
     rest = np.where(known, ends - rows.first - rows.sums(1 + rows.jumps), 0)  # missing, and not in a jump
-    if (rest < 0).any():
-        raise StoreCorrupt("the offsets make no sense", path, DATA_START)
     choices = rows.sums(rows.open)
     hidden = -(-(rest - rows.behind).clip(0) // WINDOW) * WINDOW
     one = known & (choices == 1)
     for index in np.flatnonzero(one & (hidden > 0)).tolist():
         at = rows.heads[index] + np.flatnonzero(rows.open[rows.heads[index] : rows.tails[index] + 1])[0]
         rows.jumps[at] += hidden[index]
-    settled = (choices == 0) | (rest < WINDOW) | (one & (rows.behind < WINDOW))
+    settled = (rest >= 0) & ((choices == 0) | (rest < WINDOW) | (one & (rows.behind < WINDOW)))
     return bool((settled & (known | (choices == 0)))[rows.known].all())
 
 

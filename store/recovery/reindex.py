@@ -15,7 +15,6 @@ from typing import TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import StoreCorrupt
 from ..format.footer import FooterData, by_stream
 from ..format.frame import Frame
 from ..format.layout import DATA_START, LOST_ENTRY, NO_DUES, WIDE_NUMBERS, DueRange
@@ -128,9 +127,9 @@ def index_columns(
         repair.on_break("an offset does not follow the one before", path, DATA_START)
     sure = True
     if jumps or bounds.ends is not None or bounds.before or columns.next_entry != len(order):
-        placed = place(lows, columns.missing()[order], start, bounds, path)
+        placed = _place(lows, columns.missing()[order], start, bounds)
         first, sure = placed.first, placed.is_sure
-        entries, start = _spread(entries, start, placed, path)
+        entries, start = _spread(entries, start, placed)
     return _footer_data(columns.frames, names, first, start, entries), sure
 
 
@@ -160,12 +159,22 @@ def _frame_columns(frames: list[Frame]) -> _FrameColumns:
     }
 
 
-def _spread(entries: Entries, start: Offsets, placed: Placed, path: Path) -> tuple[Entries, Offsets]:
+def _place(lows: npt.NDArray[np.uint16], missing: Offsets, start: Offsets, bounds: Bounds) -> Placed:
+    """Place a segment's messages. Ends that leave out more than a footer can say are not kept to."""
+    placed = place(lows, missing, start, bounds)
+    if placed.counts.sum() <= MOST_ENTRIES:
+        return placed
+    placed = place(lows, missing, start, Bounds(bounds.first, lows=bounds.lows))
+    counts = np.diff(start)
+    if placed.counts.sum() > MOST_ENTRIES:
+        placed = replace(placed, counts=counts, places=np.arange(len(lows)) - start[:-1].repeat(counts))
+    return replace(placed, is_sure=False)
+
+
+def _spread(entries: Entries, start: Offsets, placed: Placed) -> tuple[Entries, Offsets]:
     """Put entries into their places, and LOST_ENTRY into the others; they, and where each stream's begin."""
     begins = np.zeros(len(start), np.int64)
     placed.counts.cumsum(out=begins[1:])
-    if begins[-1] > MOST_ENTRIES:
-        raise StoreCorrupt("the offsets make no sense", path, DATA_START)
     result = np.full(begins[-1], LOST_ENTRY, np.uint32)
     result[placed.places + begins[:-1].repeat(np.diff(start))] = entries
     return result, begins
@@ -185,9 +194,14 @@ def index_by_footer(columns: ScanColumns, footer: FooterData, begins: list[int])
     """The segment's own footer once more, without the messages that the scan did not find.
 
     It knows every offset, however many messages are lost; those between `begins`, where the segment before ends, and
-    its own first ones are lost as well. None if the frames say otherwise: it is not theirs.
+    its own first ones are lost as well. None if the frames say otherwise: it is not theirs. None, too, if more messages
+    are lost than a footer can say.
     """
     entries = columns.entries()
+    first = np.array(begins, np.int64)
+    first = np.where(first == NO_OFFSET, footer.first, first)
+    if (footer.next_offsets - first).sum() > MOST_ENTRIES:
+        return None
     good = entries != LOST_ENTRY
     found, numbers, lows = entries[good], columns.all_numbers()[good], columns.all_lows()[good]
     order = np.argsort(footer.entries, kind="stable")
@@ -202,8 +216,6 @@ def index_by_footer(columns: ScanColumns, footer: FooterData, begins: list[int])
         return None
     kept = np.full(len(footer.entries), LOST_ENTRY, np.uint32)
     kept[places] = found[listed]
-    first = np.array(begins, np.int64)
-    first = np.where(first == NO_OFFSET, footer.first, first)
     start = np.zeros(len(first) + 1, np.int64)
     (footer.next_offsets - first).cumsum(out=start[1:])
     data = replace(footer, first=first, start=start.astype(np.uint32), **_frame_columns(columns.frames))

@@ -41,13 +41,14 @@ class Loss(NamedTuple):
         file: the file; the lane's folder, where that is missing.
         position: where in it the damage begins.
         size_bytes: the bytes that were set aside; 0 where there are none: the file or the rest of it is missing.
-        messages: the messages that are gone: 0 where all was made again, None where nothing is left that tells
-            how many they were. Of missing segments in a row the first one's tells of all.
+        messages: the messages that are gone: 0 where all was made again, None where nothing is left that proves
+            how many they were. Where only the sum of some losses is proved, the first one tells of all.
         quarantined_to: the copy of the bytes; None where there are none.
-        offsets_may_repeat: an offset that was acknowledged with a lost message may be given to another one.
-            Mostly it is not: what is left of the log says how far each queue had got, or at least how many messages
-            are lost, and so many offsets are left out in every queue. It is where that is unknown, where the names
-            of queues are lost, and where more than 65,535 messages in a row are and no footer tells of which queues.
+        offsets_may_repeat: an offset that was acknowledged once may be given to another message.
+            Mostly it is not: a whole footer behind the damage says how far each queue had got; or it is proved how
+            many messages are lost, and so many offsets are left out in every queue. It is where neither is so: where
+            no whole footer is left and retention has removed segments; where lost frames may have named queues; where
+            `messages` is None; where 65,536 messages in a row are lost and no footer tells of which queues.
     """
 
     file: str
@@ -122,16 +123,33 @@ class Repair:
         """Note the loss of messages of which no byte is left."""
         self.losses.append(Loss(str(path), 0, 0, messages, None))
 
-    def count(self, since: int, messages: int) -> None:
-        """So many were lost with the losses from `since` on, beside those that were counted."""
-        for index, loss in enumerate(self.losses[since:], since):
-            if loss.messages is None:
-                self.losses[index] = loss._replace(messages=messages)
-                messages = 0  # the first one tells of all
+    def sum_up(self, since: int, messages: int, path: Path | None = None) -> None:
+        """The losses from `since` on have so many messages together. What was not noted is missing from `path`.
+
+        Of those that had no count, the first one tells of all. Where the counts make more than the sum, some of these
+        messages were counted twice or were never durable: nothing tells which.
+        """
+        losses = self.losses[since:]
+        rest = messages - sum(loss.messages or 0 for loss in losses)
+        for index, loss in enumerate(losses, since):
+            if rest < 0 and loss.messages:
+                self.losses[index] = loss._replace(messages=None)
+            elif rest >= 0 and loss.messages is None:
+                self.losses[index] = loss._replace(messages=rest)
+                rest = 0
+        if rest > 0 and path is not None:
+            self.note_missing(path, rest)
 
     def may_repeat(self, since: int) -> None:
-        """What was lost with the losses from `since` on had offsets that may be given again."""
-        self.losses[since:] = [loss._replace(offsets_may_repeat=loss.messages != 0) for loss in self.losses[since:]]
+        """Nothing tells how far the queues had got behind the losses from `since` on: those of messages say so.
+
+        If none is of messages, all do: what told of the queues is lost.
+        """
+        since = min(since, len(self.losses) - 1)
+        is_any = not any(loss.messages != 0 for loss in self.losses[since:])
+        for index, loss in enumerate(self.losses[since:], since):
+            if is_any or loss.messages != 0:
+                self.losses[index] = loss._replace(offsets_may_repeat=True)
 
     def make_readable(self, path: Path) -> None:
         """Put a copy in the place of a file that the device refuses to read in places, with zeros there.

@@ -31,8 +31,8 @@ class SegmentScan:
     """Scans one segment; `later` are the segments in use behind it.
 
     After `run`, the scanner stands at the end of the log, `columns` has all messages before it, and
-    `has_gaps` says that a repair left some out, `lost` how many of them were noted as lost; `is_torn` that the
-    log ends inside the last frame. `footer` is the segment's own, if all of it is whole.
+    `has_gaps` says that a repair left some out; `is_torn` that the log ends inside the last frame. `footer` is the
+    segment's own, if all of it is whole.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class SegmentScan:
         self.columns = ScanColumns()
         self.has_gaps = False
         self.is_torn = False
-        self.losses: list[int | None] = []
+        self._lost = 0  # messages noted as lost, those behind the last one apart
         self.end_is_lost = False
         self.footer = footer
         self._before = messages_before
 
     def run(self, streams: LaneStreams, behind: FooterNames | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
-        going = True
+        going, self._streams = True, streams
         while going:
             begin = self._scanner.position
             found = self._scanner.next()
@@ -91,7 +91,7 @@ class SegmentScan:
             self._give_up(begin, scanner.reader.size_bytes, None if end is None else np.arange(next_entry, end))
             return False
         if resumed.position > begin or resumed.first_entry > next_entry:
-            self._give_up(begin, resumed.position, np.arange(next_entry, resumed.first_entry))
+            self._lost += self._give_up(begin, resumed.position, np.arange(next_entry, resumed.first_entry)) or 0
         scanner.position, scanner.chain = resumed.position, resumed.chain
         self.columns.next_entry = resumed.first_entry
         return True
@@ -121,25 +121,34 @@ class SegmentScan:
         good = good_messages(frame, found.payload)[:kept]
         lost = self._not_given_up(np.flatnonzero(~good) + header.first_entry)
         if len(lost):
-            self._set_aside(header.position, header.end, lost)
+            self._repair.set_aside(self._file.path, header.position, header.end - header.position, len(lost))
+            self._lost += len(lost)
         self._add(found, kept, good)
         return True
 
-    def _give_up(self, begin: int, end: int, entries: npt.NDArray[np.int64] | None) -> None:
-        """Set a range of frames aside with these messages, unless an earlier repair has done that."""
-        lost = None if entries is None else self._not_given_up(entries)
+    def _give_up(self, begin: int, end: int, entries: npt.NDArray[np.int64] | None) -> int | None:
+        """Set a range of frames aside with these messages, unless an earlier repair has done that; how many it has."""
+        lost = None if entries is None else len(self._not_given_up(entries))
         known = () if self.footer is None else self.footer.frame_position.tolist()
-        if self.footer is None or lost is None or len(lost) or any(begin <= position < end for position in known):
-            self._set_aside(begin, end, lost)
+        if self.footer is None or lost != 0 or any(begin <= position < end for position in known):
+            self._repair.set_aside(self._file.path, begin, end - begin, lost)
+            self._streams.is_complete = False
+        return lost
 
     def _not_given_up(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Those of the messages that the segment's footer still has."""
         return entries if self.footer is None else entries[np.isin(entries, self.footer.entries)]
 
-    def _set_aside(self, begin: int, end: int, lost: npt.NDArray[np.int64] | None) -> None:
-        messages = None if lost is None else len(lost)
-        self._repair.set_aside(self._file.path, begin, end - begin, messages)
-        self.losses.append(messages)
+    @property
+    def kept(self) -> int:
+        """The segment's messages up to the end of the scan, without those noted as lost."""
+        return self.columns.next_entry - self._lost
+
+    @property
+    def is_counted(self) -> bool:
+        """Are those all that it has beside what was noted? Not if an earlier repair gave up others, behind its end."""
+        entries = self._file.record.entries if self._file.record is not None else self.columns.next_entry
+        return self.footer is None or len(self.footer.entries) == entries
 
     @property
     def durable_end(self) -> int:
@@ -170,7 +179,7 @@ class SegmentScan:
         known = max(self.columns.next_entry, record.entries if record is not None else 0)
         messages = None if end is None else max(0, end - known)
         self._repair.set_aside(self._file.path, self._scanner.position, 0, messages)
-        self.losses.append(messages)
+        self._streams.is_complete = False
         self.has_gaps = self.end_is_lost = True
 
     def _add(self, found: Scanned, count: int, good: npt.NDArray[np.bool_] | None = None) -> None:

@@ -1,7 +1,8 @@
-"""How many messages of a lane's log are lost, counted along its segments in a repair.
+"""How many messages of a lane's log are lost, and whether every queue's offsets are known: counted in a repair.
 
-Every segment's header counts the messages of the log before it, and every frame those of its segment. So a gap is
-counted by what stands on both sides of it, and the offsets are not needed for that.
+What is *proved* and what is *guessed* are kept apart. Every segment's header counts the messages of the log before it,
+and every frame those of its segment: so a gap is counted by what stands on both sides of it. A whole footer has every
+queue's offsets. What neither tells is not counted, and the offsets behind it are not sure until the next whole footer.
 """
 
 from __future__ import annotations
@@ -9,103 +10,130 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..format.layout import UNKNOWN, SealRecord
-from .repair import Repair
+from ..format.layout import UNKNOWN
+from .repair import Loss, Repair
 
 
 class Tally:
     """The messages of a lane's log up to the place that recovery has reached.
 
     Invariants:
-        * `total` counts them all, lost ones included; None while nothing tells;
-        * `unplaced` counts the lost ones whose queues are not known yet; None if nothing tells how many;
-        * every loss behind `_since` may be of such messages. Once a whole footer has placed all of them, none is.
-        * `_since` stays behind a lost START, whose messages are not counted. `_open_since` does not: until a whole
-          footer tells how far each queue had got, nothing else may.
+        * `_proved` is a header's number of messages before a place, None while nothing tells it. Behind that place
+          `_kept` messages are still there, if `_is_counted`, and the losses from `_counted` on lie behind it. So the
+          next header's number proves the sum of these losses.
+        * the losses from `_settled` on may have taken offsets of any queue: before them, a whole footer has said how
+          far each queue had got, or the log began there with segment 1. `_placed` of their messages have a place.
+        * `_is_anchored`: there was such a footer or beginning. Without one no offset is more than a guess.
     """
 
     def __init__(self, repair: Repair) -> None:
         self._repair = repair
-        self.total: int | None = 0
-        self.streams = 0  # how many the lane had by here, as far as headers and records tell
-        self._since = self._open_since = 0
-        self._noted = self._placed = 0
-        self._is_open = False  # a loss of unknown size is among those
+        self._proved: int | None = 0
+        self._kept = 0
+        self._counted = self._settled = self._placed = 0
+        self._is_anchored = self._is_counted = self._is_sure = True
+
+    def begin(self, sequence: int, messages_before: int) -> None:
+        """The log begins here, with the segment of this number."""
+        self._prove(messages_before)
+        self._is_anchored = sequence == 1
+
+    # -- counts ---------------------------------------------------------------------------------------
 
     @property
-    def unplaced(self) -> int | None:
-        """Lost messages of any queue, which later offsets may leave out."""
-        return None if self._is_open else self._noted - self._placed
-
-    def begin(self, messages_before: int) -> None:
-        """The log begins here."""
-        self.total = None if messages_before == UNKNOWN else messages_before
-        self._since = len(self._repair.losses)
-
-    def reach(self, messages_before: int) -> int | None:
-        """A segment whose header says this follows. How many are missing before it, None if that is unknown."""
-        if messages_before == UNKNOWN:
+    def total(self) -> int | None:
+        """All messages up to here, lost ones included; None while nothing tells."""
+        lost = _sum(self._repair.losses[self._counted :])
+        if self._proved is None or lost is None or not self._is_counted:
             return None
-        missing = None if self.total is None else max(0, messages_before - self.total)
-        self.total = messages_before
-        return missing
-
-    def pass_by(self, record: SealRecord) -> None:
-        """A sealed segment is taken as it is."""
-        self.go_on(record.entries)
-        self.streams = max(self.streams, record.streams)
-
-    def go_on(self, entries: int) -> None:
-        """The segment at hand had so many messages."""
-        if self.total is not None:
-            self.total += entries
-
-    def take(self, losses: Sequence[int | None], entries: int, end_entry: int | None) -> None:
-        """The segment at hand was scanned, with these losses. Its last messages may be among them: see `end_entry`."""
-        if losses and end_entry is not None:
-            entries = max(entries, end_entry)
-        self.go_on(entries)
-        for lost in losses:
-            self.lose(lost)
-        if None in losses:
-            self.total = None
-
-    def lose(self, messages: int | None) -> None:
-        """So many messages were noted as lost."""
-        if messages is None:
-            self._is_open = True
-        else:
-            self._noted += messages
-
-    def place(self, path: Path, messages: int, *, exact: bool) -> None:
-        """A footer leaves out so many messages of known queues. With `exact`, none is left without a place.
-
-        If there are more of them than were noted, the difference was lost in the segment in `path`.
-        """
-        self._placed += messages
-        more = self._placed - self._noted
-        if self._is_open and exact:
-            self._repair.count(self._since, max(0, more))
-        elif not self._is_open and more > 0:
-            self._repair.note_missing(path, more)
-            self._noted = self._placed
-        if exact:
-            self.is_settled()
-
-    def is_settled(self) -> None:
-        """Every queue's offsets are known here."""
-        self._since = self._open_since = len(self._repair.losses)
-        self._noted, self._placed, self._is_open = 0, 0, False
-
-    def is_left_out(self) -> None:
-        """So many offsets are left out in every queue that none of the lost messages' is given again."""
-        self._placed = self._noted
-
-    def may_repeat(self) -> None:
-        """Offsets of the messages that were noted last may be given again."""
-        self._repair.may_repeat(self._open_since)
+        return self._proved + self._kept + lost
 
     @property
     def next_total(self) -> int:
         """What the next segment's header says of the messages before it."""
         return UNKNOWN if self.total is None else self.total
+
+    @property
+    def end_total(self) -> int | None:
+        """What headers behind the log's end count on from; None if that may be any number.
+
+        Losses that nobody can count are left out, so what lies between two headers is what is lost there later.
+        """
+        if self._proved is None:
+            return None
+        return self._proved + self._kept + sum(loss.messages or 0 for loss in self._repair.losses[self._counted :])
+
+    def missing_before(self, messages_before: int) -> int | None:
+        """How many messages are lost between here and the segment whose header says this; None if that is unknown."""
+        total = self.total
+        return None if total is None or messages_before == UNKNOWN else max(0, messages_before - total)
+
+    def reach(self, messages_before: int) -> None:
+        """A segment whose header says this follows: the losses before it are so many together."""
+        if messages_before != UNKNOWN and self._proved is not None and self._is_counted:
+            noted = self._repair.losses[self._counted :]
+            path = Path(noted[-1].file) if noted else None
+            self._repair.sum_up(self._counted, messages_before - self._proved - self._kept, path)
+        self._prove(messages_before)
+
+    def _prove(self, messages_before: int) -> None:
+        self._proved = None if messages_before == UNKNOWN else messages_before
+        self._kept, self._is_counted, self._counted = 0, True, len(self._repair.losses)
+
+    def keep(self, messages: int, *, is_exact: bool) -> None:
+        """The segment at hand has so many messages, those apart that were noted as lost.
+
+        Not exactly so many, if an earlier repair has given up some that it could not number.
+        """
+        self._kept += messages
+        self._is_counted = self._is_counted and is_exact
+
+    # -- offsets --------------------------------------------------------------------------------------
+
+    @property
+    def unplaced(self) -> int | None:
+        """Lost messages of any queue, which later offsets may leave out; None if nothing tells how many."""
+        lost = _sum(self._repair.losses[self._settled :])
+        return None if lost is None else max(0, lost - self._placed)
+
+    def place(self, path: Path, messages: int, *, is_exact: bool, is_sure: bool) -> None:
+        """A footer that was made again, of the segment in `path`, leaves out so many messages of known queues.
+
+        With `is_exact` it ends where the next one begins: then what is left out between two such footers is all that
+        was lost between them. Else more may be left out than was counted only where nothing is sure.
+        """
+        self._placed += messages
+        self._is_sure = self._is_sure and is_sure
+        lost = _sum(self._repair.losses[self._settled :])
+        if lost is None or lost < self._placed:
+            if is_exact and self._is_sure and self._is_anchored:
+                self._repair.sum_up(self._settled, self._placed, path)
+            elif lost is not None:
+                self._repair.note_missing(path, None)
+        if is_exact:
+            self.is_settled()
+
+    def is_settled(self) -> None:
+        """A whole footer knows every queue's offsets here."""
+        self._tell_if_unsure()
+        self._settled, self._placed = len(self._repair.losses), 0
+        self._is_sure = self._is_anchored = True
+
+    def is_left_out(self) -> None:
+        """So many offsets are left out in every queue that none of the lost messages' is given again."""
+        self._placed += self.unplaced or 0
+
+    def finish(self, *, has_all_streams: bool) -> None:
+        """The log ends here."""
+        self._is_sure = self._is_sure and self._is_anchored and self.unplaced == 0 and has_all_streams
+        self._tell_if_unsure()
+
+    def _tell_if_unsure(self) -> None:
+        if not self._is_sure:
+            self._repair.may_repeat(self._settled)
+
+
+def _sum(losses: Sequence[Loss]) -> int | None:
+    """How many messages these losses have together; None if one of them does not tell."""
+    counts = [loss.messages for loss in losses]
+    return None if None in counts else sum(count for count in counts if count is not None)

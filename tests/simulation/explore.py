@@ -197,7 +197,6 @@ class Explorer:
             raise BrokenPromise(f"{words}: {error}") from error
         parts["repaired"] += 1
         parts["crashed in a repair"] += len(trial.cuts)
-        parts["repaired, losses count too many"] += trial.too_many
 
 
 def draw_fault(chance: random.Random) -> Fault:

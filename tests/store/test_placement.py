@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stratalog.store import StoreCorrupt
 from stratalog.store.recovery.placement import ANY, NO_OFFSET, WINDOW, Bounds, Placed, place
 
 from ..seeds import draw_seed
-
-PATH = Path("segment")
 
 
 class Story:
@@ -40,7 +36,7 @@ class Story:
         counts = np.bincount(np.array([row[0] for row in rows], np.int64), minlength=len(self.firsts))
         start = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
         lows = np.array([row[1] & 0xFFFF for row in rows], np.uint16)
-        return place(lows, np.array([row[2] for row in rows], np.int64), start, bounds, PATH)
+        return place(lows, np.array([row[2] for row in rows], np.int64), start, bounds)
 
     def is_right(self, placed: Placed) -> bool:
         rows = sorted(self.kept, key=lambda row: row[0])
@@ -73,15 +69,25 @@ def test_what_is_sure_is_right(has_first: bool, ends: str) -> None:
 def test_what_follows_fewer_lost_messages_than_low_bits_can_count_is_sure() -> None:
     placed = place(
         np.array([0, (WINDOW - 1 + 5) & 0xFFFF], np.uint16), np.array([0, WINDOW - 1], np.int64),
-        np.array([0, 2], np.int64), Bounds(np.zeros(1, np.int64), inside=WINDOW - 1), PATH,
+        np.array([0, 2], np.int64), Bounds(np.zeros(1, np.int64), inside=WINDOW - 1),
     )  # fmt: skip
     assert placed.is_sure
     assert placed.places.tolist() == [0, 4]  # four of the lost ones are of this stream
 
 
-def test_bounds_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(StoreCorrupt, match="the offsets make no sense"):
-        place(
-            np.array([7], np.uint16), np.zeros(1, np.int64), np.array([0, 1], np.int64),
-            Bounds(np.array([7], np.int64), ends=np.array([5], np.int64), is_exact=True, inside=0), PATH,
-        )  # fmt: skip
+def test_bounds_that_contradict_each_other_leave_the_low_bits_their_word_and_are_not_sure() -> None:
+    placed = place(
+        np.array([7], np.uint16), np.zeros(1, np.int64), np.array([0, 1], np.int64),
+        Bounds(np.array([7], np.int64), ends=np.array([5], np.int64), is_exact=True, inside=0),
+    )  # fmt: skip
+    assert not placed.is_sure
+    assert (placed.first.tolist(), placed.counts.tolist(), placed.places.tolist()) == ([7], [1], [0])
+
+
+def test_queue_of_which_nothing_is_known_begins_with_the_low_bits_of_its_next_message() -> None:
+    placed = place(
+        np.array([], np.uint16), np.array([], np.int64), np.zeros(3, np.int64),
+        Bounds(np.full(2, NO_OFFSET, np.int64), lows=np.array([27], np.int64), inside=0),
+    )  # fmt: skip
+    assert not placed.is_sure
+    assert (placed.first.tolist(), placed.counts.tolist()) == ([27, 0], [0, 0])
