@@ -245,7 +245,8 @@ class Appender(OpenStore):
         extras = None
         if deliver_at_ms is not None or key is not None or properties is not None:
             extras = check_extras(deliver_at_ms, key, properties)
-        self._check_size(len(data), extras)
+        if len(data) > self._max_message_bytes or extras is not None:
+            self._check_size(len(data), extras)
         return stream or self._stream(topic, queue_id), data, extras
 
     def _check_size(self, size_bytes: int, extras: Extras | None) -> None:

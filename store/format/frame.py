@@ -36,6 +36,7 @@ _DEFINITION = struct.Struct("<IIH")
 _TIME = struct.Struct("<q")
 _LENGTH = struct.Struct("<I")
 FEW_BLOBS = 64  # below it a loop is quicker than arrays
+_SIZE_OF = {NO_BYTES: 0}.get  # (length, length): a blob's size, without a step of the interpreter
 _NO_EXTRAS = Extras(None, None, None)
 
 Uint32s = npt.NDArray[np.uint32]
@@ -321,8 +322,7 @@ class _Optional:
         if count <= FEW_BLOBS:
             self.at += 4 * count
             few = struct.unpack_from(f"<{count}I", self.columns, begin + lengths_at)
-            sizes = [0 if length == NO_BYTES else length for length in few]
-            ends = array("I", accumulate(sizes, initial=self.at - begin))
+            ends = array("I", accumulate(map(_SIZE_OF, few, few), initial=self.at - begin))
             self.at = begin + ends[-1]
             return _Blobs(lengths_at, memoryview(ends))
         lengths = self._blob_lengths()

@@ -47,25 +47,38 @@ class Finder:
                 next_offset = row[0] + len(row[1])
         return first or 0, next_offset or 0
 
-    def runs(self, stream: Stream, offset: int, limit: int) -> Iterator[Run]:
+    def runs(self, stream: Stream, offset: int, limit: int) -> Iterable[Run]:
         """Up to `limit` messages from `offset` on, as of now.
 
         Raises OffsetOutOfRange below the first, StoreCorrupt at the first message that damage keeps from being found.
         """
-        view, number = stream.lane.view, stream.number
+        lane, number = stream.lane, stream.number
+        view = lane.view
         if number < 0 or limit <= 0:
-            return iter(())
+            return ()
         at = len(view.open)
         while at:  # the newest first: most reads are of what was just written
             at -= 1
             row = view.open[at].table.row(number)
             if row is not None and row[0] <= offset:
                 return _open_runs(view.open[at:], number, offset, limit)
-        if offset < first_offset(stream.lane, view, number):
+        index = _last_from(lane, view, number, offset) if view.sealed else -1
+        if index >= 0 and limit <= RUN_MESSAGES:
+            # As most calls find it: one segment has all that is wanted. A generator costs as much as finding that out.
+            try:
+                segment = view.sealed[index]
+                first, count = segment.first_of(number)
+                if first <= offset and offset + limit <= first + count:
+                    run = segment.run(lane.ring, number, offset, limit)
+                    if len(run.entries) == limit:
+                        return (run,)
+            except StoreCorrupt:
+                pass  # the long way says what of it can be found
+        if offset < first_offset(lane, view, number):
             if view.sealed:
                 _ = view.sealed[0].index  # raises if it is damaged: it may have had this message
             raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
-        return _all_runs(stream, view, offset, limit)
+        return _all_runs(stream, view, offset, limit, index)
 
 
 def first_offset(lane: Lane, view: View, number: int) -> int:
@@ -118,10 +131,9 @@ def _open_runs(opened: Iterable[OpenSegment], number: int, offset: int, limit: i
                 break
 
 
-def _all_runs(stream: Stream, view: View, offset: int, limit: int) -> Iterator[Run]:
-    """Of the sealed segments, and then of the open ones."""
+def _all_runs(stream: Stream, view: View, offset: int, limit: int, index: int) -> Iterator[Run]:
+    """Of the sealed segments, from `index` on, and then of the open ones."""
     number, lane, sealed = stream.number, stream.lane, view.sealed
-    index = _last_from(lane, view, number, offset)
     while 0 <= index < len(sealed) and limit > 0:
         segment = sealed[index]
         try:

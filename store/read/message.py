@@ -12,6 +12,8 @@ import numpy.typing as npt
 from ..errors import StoreError
 from ..format.extras import Extras
 
+_PROPERTIES = json.JSONDecoder()  # of text: `json.loads` would look first how the bytes are encoded
+
 
 class Message(NamedTuple):
     """One durable message. Times are ms since the epoch; `timestamp_ms` is when it was put into the log."""
@@ -122,7 +124,7 @@ def make_message(
     if extra is None:
         return Message(topic, queue_id, offset, data, time_ms, None, None, None)
     try:
-        properties = json.loads(extra.properties) if extra.properties is not None else None
+        properties = _PROPERTIES.decode(extra.properties.decode()) if extra.properties is not None else None
     except (ValueError, RecursionError) as error:
         raise StoreError(f"the properties of {topic!r}/{queue_id} at offset {offset} cannot be decoded") from error
     return Message(topic, queue_id, offset, data, time_ms, extra.due_ms, extra.key, properties)

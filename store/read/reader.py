@@ -79,9 +79,8 @@ class Reader(Finder):
 
     def _check(self, stream: Stream, run: Run, datas: list[bytes]) -> None:
         """Raises StoreCorrupt if the bytes are not those that were written."""
-        for data, checksum in zip(datas, run.places[2], strict=True):
-            if checksum64(data) & LOW_32 != checksum:
-                raise self._damage(stream, run, datas)
+        if [whole & LOW_32 for whole in map(checksum64, datas)] != run.places[2]:
+            raise self._damage(stream, run, datas)
 
     def _recent(self, stream: Stream, run: Run) -> list[bytes] | None:
         """The messages from the ring of recent frames; None if it does not have all of them any more."""
@@ -145,6 +144,10 @@ class Reader(Finder):
             datas = self.payloads(stream, run)
             if len(datas) == 1:  # as in a queue that is spread over the log
                 found[run.offsets[0] - offset] = datas[0]
+                continue
+            first, last = run.offsets[0], run.offsets[-1]
+            if last - first < len(datas):  # a repair has left no hole
+                found.update(enumerate(datas, first - offset))
                 continue
             for at, data in zip(run.offsets, datas, strict=True):
                 found[at - offset] = data

@@ -40,7 +40,7 @@ CACHE: dict[str, Bug] = {
 
 READING: dict[str, Bug] = {
     "reader: a message is given without a look at its checksum": Bug(
-        "store/read/reader.py", "                raise self._damage(stream, run, datas)", "                pass",
+        "store/read/reader.py", "            raise self._damage(stream, run, datas)", "            pass",
         ("tests/store/test_recovery.py::test_damage_found_while_reading_is_reported", "tests/store/test_reader.py"),
     ),
     "reader: max_bytes gives nothing where one message is larger": Bug(
