@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import threading
 import time
@@ -261,6 +262,14 @@ class MessageStore(Appender, Fetcher):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> MessageStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)  # it waits for the device, and the loop goes on meanwhile
 
     def stats(self) -> dict[str, Any]:
         """What the store has and did since it was opened, as a plain nested dict (bytes, counts, ms)."""
