@@ -22,7 +22,12 @@ from .checks import LONGEST_WAIT_MS, check_counts
 
 
 class Fetcher(OpenStore):
-    """Gives messages out."""
+    """Gives messages out.
+
+    Invariant: all reads by offset end alike. At the queue's next offset there is nothing (yet), which is no error; an
+    offset behind it, or before the queue's first, is `OffsetOutOfRange`. A queue that was never used has the next
+    offset 0.
+    """
 
     def __init__(self, path: Path, config: StoreConfig) -> None:
         super().__init__(path, config)
@@ -104,10 +109,10 @@ class Fetcher(OpenStore):
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..}: up to `fetch_num` messages from `offset` on (R1, the contest's call).
 
-        Empty behind the queue's end, however far: other than `read`, which raises OffsetOutOfRange there.
+        The queue's next offset gives an empty dict.
 
         Raises:
-            OffsetOutOfRange: the offset is before the queue's first.
+            OffsetOutOfRange: the offset is before the queue's first or after its next one.
             StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
                 in front of it.
             StoreUnreadable: the system refused a read.
@@ -120,7 +125,10 @@ class Fetcher(OpenStore):
             stream = self._readable(topic, queue_id)
             offset, fetch_num = check_counts(offset=offset, fetch_num=fetch_num)
         try:
-            return self._reader.get_range(stream, offset, fetch_num) if stream is not None else {}
+            found = self._reader.get_range(stream, offset, fetch_num) if stream is not None else {}
+            if not found:
+                self._check_not_past(topic, queue_id, stream, offset)
+            return found
         except OSError as error:
             raise self._unreadable(error) from error
 

@@ -18,9 +18,8 @@ from stratalog.store import (
     MessageTooLarge,
     OffsetOutOfRange,
     StoreError,
-    Ticket,
 )
-from stratalog.store.log.request import NOBODY
+from stratalog.store.log.request import NOBODY, SubmitRequest
 
 from .helpers import start, tiny, until
 
@@ -255,9 +254,9 @@ def test_timeout_may_be_longer_than_a_lock_can_wait(timeout: Any) -> None:
     assert found == [7]
 
 
-def waiting_ticket() -> Ticket:
+def waiting_ticket() -> SubmitRequest:
     """One that nobody has answered."""
-    return Ticket(NOBODY, b"", 0)
+    return SubmitRequest(NOBODY, b"", 0)
 
 
 def test_huge_numbers_are_answered(store: MessageStore) -> None:

@@ -17,7 +17,7 @@ from .helpers import handed_over, run_child, tiny, until
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_topics_and_queues_are_sorted_and_outlive_the_store(tmp_path: Path, lanes: int) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=lanes)) as store:
-        assert store.topics() == store.queues("orders") == []
+        assert (store.topics(), store.queues("orders")) == ([], [])
         store.append_batch([("orders", queue, b"x") for queue in (10, 9, 2, 2**31 - 1)])
         store.append("événements", 0, b"x")
         store.append("a/b", 7, b"x")

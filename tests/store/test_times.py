@@ -38,7 +38,7 @@ def test_it_is_the_first_message_of_that_time_or_later(tmp_path: Path, lanes: in
 
     def check(store: MessageStore) -> None:
         every = sorted({time_ms for some in times for time_ms in some})
-        wanted = chance.sample(every, 20) + [0, every[0] - 1, every[-1], every[-1] + 1, 1 << 61]
+        wanted = [*chance.sample(every, 20), 0, every[0] - 1, every[-1], every[-1] + 1, 1 << 61]
         for queue in range(QUEUES):
             for at in wanted + [one + 1 for one in wanted]:
                 assert store.offset_at("t", queue, at) == model(times[queue], at), (queue, at)
