@@ -23,7 +23,7 @@ from .errors import (
     StoreUnusable,
 )
 from .format.extras import Extras
-from .log.request import Ticket
+from .log.ticket import Ticket
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
 from .verify.folder import VerifyReport, verify_folder

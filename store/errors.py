@@ -39,6 +39,12 @@ def _made_again(kind: type[StoreError], arguments: tuple[Any, ...]) -> StoreErro
 Failure = TypeVar("Failure", bound=StoreError)
 
 
+class _OfOneMessage(StoreError):
+    """`row`: in a batch, the number of the row that could not be taken, counted from 0; None elsewhere."""
+
+    row: int | None = None
+
+
 class StoreLocked(StoreError):
     """Another process, or another store object of this one, has the folder open."""
 
@@ -80,8 +86,8 @@ class PublishBufferFull(StoreError):
     """The publish buffer stayed full for `append_timeout_ms`; the message was not accepted."""
 
 
-class MessageTooLarge(StoreError):
-    """The message is over `max_message_bytes`; it was not accepted."""
+class MessageTooLarge(_OfOneMessage):
+    """The message is over `max_message_bytes`; it was not accepted. `row` is its number in a batch."""
 
 
 class OffsetOutOfRange(StoreError):
@@ -96,12 +102,12 @@ class OffsetOutOfRange(StoreError):
         self.next_offset = next_offset
 
 
-class InvalidTopic(StoreError):
-    """The topic or queue id breaks the rules of naming."""
+class InvalidTopic(_OfOneMessage):
+    """The topic or queue id breaks the rules of naming. `row` is the number of the message in a batch."""
 
 
-class InvalidMessage(StoreError):
-    """The data, key, properties or delivery time has a type or a size that cannot be stored."""
+class InvalidMessage(_OfOneMessage):
+    """An argument has a type or a value that cannot be used. `row` is the number of the message in a batch."""
 
 
 class InvalidConfig(StoreError):

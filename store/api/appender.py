@@ -15,12 +15,14 @@ from ..config import StoreConfig
 from ..device.clock import Clock
 from ..errors import InvalidMessage, StoreError
 from ..format.extras import Extras
-from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.queue import RequestQueue
-from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest, Group, Ticket
+from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest, SubmitRequest
 from ..log.streams import Stream, check_name, lane_of
+from ..log.ticket import Ticket
 from .base import OpenStore
+from .batches import AsyncBatch, Part, cut_by_lane, offsets_of
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large
+from .partitioner import Partitioner, Queues
 
 _DATA = itemgetter(2)  # of a row
 
@@ -37,26 +39,33 @@ class Appender(OpenStore):
         super().__init__(path, config, clock)
         self._local = threading.local()
         self._max_message_bytes = config.max_message_bytes
+        self._partitioner = Partitioner(self._streams)
 
     def append(
         self,
         topic: str,
-        queue_id: int,
-        data: Payload,
+        queue_id: int | None = None,
+        data: Payload | None = None,
         *,
         deliver_at_ms: int | None = None,
         key: bytes | None = None,
         properties: Mapping[str, str] | None = None,
+        queues: Queues | None = None,
     ) -> int:
         """Append one message; its offset, once it is durable. Offsets of a queue are 0, 1, 2 ..
 
         Args:
             topic: 1 to 255 bytes of UTF-8 without control characters.
-            queue_id: 0 to 2**31 - 1.
+            queue_id: 0 to 2**31 - 1. Left out, or None: the store chooses, by the key if there is one, else one queue
+                after the other. The queue of a key is queues[xxh3_64(key) % len(queues)].
             data: bytes, bytearray or memoryview.
-            deliver_at_ms: when the message should be delivered, ms since the epoch.
-            key: bytes to find or replace the message by.
+            deliver_at_ms: when the message should be delivered, ms since the epoch. It is stored and returned by
+                reads; nothing waits for it yet, so the message can be read at once.
+            key: bytes that say what the message is about.
             properties: str to str.
+            queues: what to choose from, where queue_id is left out: a number n (queues 0 to n - 1), or a sequence of
+                queue ids. Left out: the queues that the topic has, ascending; queue 0 if it has none. Give it where a
+                key is to keep its queue, or else the first message of a new queue changes the queues of keys.
 
         Raises:
             PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
@@ -65,8 +74,8 @@ class Appender(OpenStore):
             StoreClosed: not accepted.
         """
         # As `_accept` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
-        if type(queue_id) is not int or type(topic) is not str:
-            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1, and hashes may raise
+        if type(queue_id) is not int or type(topic) is not str or queues is not None:
+            topic, queue_id = self._named(topic, queue_id, key, queues)
         stream: Stream | None
         try:
             stream = self._topics[topic][queue_id]
@@ -105,12 +114,13 @@ class Appender(OpenStore):
     def submit(
         self,
         topic: str,
-        queue_id: int,
-        data: Payload,
+        queue_id: int | None = None,
+        data: Payload | None = None,
         *,
         deliver_at_ms: int | None = None,
         key: bytes | None = None,
         properties: Mapping[str, str] | None = None,
+        queues: Queues | None = None,
     ) -> Ticket:
         """Hand one message over and return at once; `ticket.result()` waits for its offset.
 
@@ -124,25 +134,33 @@ class Appender(OpenStore):
             PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
             StorePoisoned, StoreClosed: not accepted. What fails later, the ticket's result raises.
         """
-        stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties)
-        ticket = Ticket(stream, data, len(data), extras)
+        stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        ticket = SubmitRequest(stream, data, len(data), extras)
         stream.queue.put(ticket)
         return ticket
 
     def append_async(
         self,
         topic: str,
-        queue_id: int,
-        data: Payload,
+        queue_id: int | None = None,
+        data: Payload | None = None,
         *,
         deliver_at_ms: int | None = None,
         key: bytes | None = None,
         properties: Mapping[str, str] | None = None,
+        queues: Queues | None = None,
     ) -> asyncio.Future[int]:
         """`append` for coroutines: await the result for the offset. While the buffer is full, messages wait in order.
 
-        The call itself hands the message over, and what it returns is a Future, no coroutine: `asyncio.gather` and
-        `asyncio.ensure_future` take it, `create_task` does not (put a coroutine that awaits it around it there).
+        The call itself hands the message over, and what it returns is a Future, no coroutine, which would cost a task
+        a message. `await`, `asyncio.gather` and `asyncio.wait_for` take it. `create_task` and `TaskGroup.create_task`
+        take coroutines alone, so give them one that awaits it:
+
+            async def append(data: bytes) -> int:
+                return await store.append_async("orders", 3, data)
+
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(append(data)) for data in datas]
 
         Args: as for `append`.
 
@@ -151,7 +169,7 @@ class Appender(OpenStore):
             MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
             StorePoisoned, StoreClosed: not accepted. What fails later, `PublishBufferFull` among it, awaiting raises.
         """
-        stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties)
+        stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
         loop = asyncio.get_running_loop()
         request = AsyncRequest(stream, data, len(data), extras, loop)
         if not stream.queue.put(request, wait=False):
@@ -164,16 +182,47 @@ class Appender(OpenStore):
         """Append many messages; their offsets (int64, one each, in order) once all are durable.
 
         Messages of one queue keep their order. A batch is no transaction: if it fails, some of its messages
-        may be stored. A row has no key, properties or delivery time: messages with these are for `submit`.
+        may be stored. A row names its queue, and has no key, properties or delivery time: what else there is is for
+        `submit`.
 
         Args:
             messages: (topic, queue id, data) of each; see `append`.
 
         Raises:
-            MessageTooLarge, InvalidTopic, InvalidMessage: of the row that the error names, counted from 0; none is
-                stored.
+            MessageTooLarge, InvalidTopic, InvalidMessage: of the row that the error names, counted from 0, also in its
+                `row`. All rows are checked before the first is handed over, so none is stored.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some may be stored.
         """
+        parts = self._cut(messages)
+        for part in parts:
+            for group in part.groups:
+                group.stream.queue.put(group)
+        return offsets_of(parts) if parts else np.empty(0, np.int64)
+
+    def append_batch_async(
+        self, messages: Iterable[tuple[str, int, Payload]]
+    ) -> asyncio.Future[npt.NDArray[np.int64]]:
+        """`append_batch` for coroutines: await the result for the offsets. At the cap the groups wait in order.
+
+        The call itself hands the messages over; what it returns is a Future, see `append_async`. It is done when each
+        message of the batch is durable or has failed. A batch that is cancelled may be stored in part.
+
+        Args: as for `append_batch`.
+
+        Raises:
+            RuntimeError: no event loop is running in this thread; nothing was handed over.
+            MessageTooLarge, InvalidTopic, InvalidMessage: of the row that the error names, counted from 0, also in its
+                `row`; none is stored.
+            StorePoisoned, StoreClosed: some may be stored. What fails later, `PublishBufferFull` among it, awaiting
+                raises; then, too, some may be stored.
+        """
+        loop = asyncio.get_running_loop()
+        batch = AsyncBatch(loop, self._cut(messages))
+        batch.put(self.config.append_timeout_ms / 1000)
+        return batch.future
+
+    def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[Part]:
+        """A batch, checked, in groups; nothing is handed over yet."""
         try:
             if isinstance(messages, str | bytes | bytearray | memoryview):
                 raise TypeError
@@ -185,56 +234,22 @@ class Appender(OpenStore):
         rows = list(each)  # a copy: another thread may change the caller's list
         if not rows:
             self._check_open()
-            return np.empty(0, np.int64)
-        streams, datas, sizes = self._accept_batch(rows)
-        if len(self._lanes) == 1:
-            return self._append_rows(streams, datas, sizes)
-        offsets = np.empty(len(rows), np.int64)
-        groups: list[tuple[list[int], list[Group]]] = []
-        for lane in self._lanes:
-            picked = [index for index, stream in enumerate(streams) if stream.lane is lane]
-            if picked:
-                part = [streams[i] for i in picked], [datas[i] for i in picked], [sizes[i] for i in picked]
-                groups.append((picked, self._put_groups(*part)))
-        for picked, parts in groups:
-            offsets[picked] = _collect(parts)
-        return offsets
-
-    def _append_rows(self, streams: list[Stream], datas: list[bytes], sizes: list[int]) -> npt.NDArray[np.int64]:
-        return _collect(self._put_groups(streams, datas, sizes))
-
-    def _put_groups(self, streams: list[Stream], datas: list[bytes], sizes: list[int]) -> list[Group]:
-        """Hand messages of one lane over in groups that fit into a frame."""
-        queue = streams[0].queue
-        limit = self.config.max_frame_bytes
-        groups: list[Group] = []
-        total = sum(sizes)
-        if total <= limit and len(streams) <= MAX_FRAME_MESSAGES:
-            group = Group(streams, datas, sizes, total)
-            queue.put(group)
-            return [group]
-        begin = size = 0
-        for index, length in enumerate([*sizes, limit + 1]):
-            if index > begin and (size + length > limit or index - begin >= MAX_FRAME_MESSAGES):
-                group = Group(streams[begin:index], datas[begin:index], sizes[begin:index], size)
-                queue.put(group)
-                groups.append(group)
-                begin, size = index, 0
-            size += length
-        return groups
+            return []
+        return cut_by_lane(self._lanes, *self._accept_batch(rows), self.config.max_frame_bytes)
 
     def _accept(
         self,
         topic: str,
-        queue_id: int,
-        data: Payload,
+        queue_id: int | None,
+        data: Payload | None,
         deliver_at_ms: int | None,
         key: bytes | None,
         properties: Mapping[str, str] | None,
+        queues: Queues | None,
     ) -> tuple[Stream, bytes, Extras | None]:
         """Check one message: (stream, data, extras)."""
-        if type(queue_id) is not int or type(topic) is not str:
-            topic, queue_id = check_name(topic, queue_id)  # True and 1.0 would be found as 1, and hashes may raise
+        if type(queue_id) is not int or type(topic) is not str or queues is not None:
+            topic, queue_id = self._named(topic, queue_id, key, queues)
         stream: Stream | None
         try:
             stream = self._topics[topic][queue_id]
@@ -248,6 +263,14 @@ class Appender(OpenStore):
         if len(data) > self._max_message_bytes or extras is not None:
             self._check_size(len(data), extras)
         return stream or self._stream(topic, queue_id), data, extras
+
+    def _named(self, topic: object, queue_id: object, key: object, queues: Queues | None) -> tuple[str, int]:
+        """The name of a stream, plain and checked: True and 1.0 would be found as 1, and hashes may raise."""
+        if queue_id is None:
+            queue_id = self._partitioner.choose(topic, key, queues)
+        elif queues is not None:
+            raise InvalidMessage("queues are to choose from where queue_id is left out: give one of the two")
+        return check_name(topic, queue_id)
 
     def _check_size(self, size_bytes: int, extras: Extras | None) -> None:
         total = size_bytes + (extras.size_bytes if extras is not None else 0)
@@ -338,9 +361,3 @@ def _leave_line(queue: RequestQueue, request: AsyncRequest, timer: asyncio.Timer
     if request.future.cancelled():
         queue.withdraw(request)
 
-
-def _collect(groups: list[Group]) -> npt.NDArray[np.int64]:
-    """The offsets of groups, once all are answered; raises the first error."""
-    for group in groups:
-        group.result()
-    return groups[0].offsets if len(groups) == 1 else np.concatenate([group.offsets for group in groups])

@@ -28,6 +28,11 @@ class OpenStore:
         self._lanes: list[Lane] = []
         self._queues: list[RequestQueue] = []
 
+    @property
+    def closed(self) -> bool:
+        """True once `close` was called, and in a forked child. A poisoned store is not closed: its reads go on."""
+        return self._closed
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed(self._why_closed)

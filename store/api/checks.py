@@ -41,7 +41,7 @@ def as_bytes(data: object, limit_bytes: int) -> bytes:
 def check_rows(rows: Sequence[object], limit_bytes: int) -> list[tuple[str, int, bytes]]:
     """The rows of a batch, (topic, queue id, data), one by one, with plain names and bytes.
 
-    Raises InvalidTopic, InvalidMessage or MessageTooLarge, which names the first row that cannot be.
+    Raises InvalidTopic, InvalidMessage or MessageTooLarge, which names the first row that cannot be, also in its `row`.
     """
     checked = []
     for index, row in enumerate(rows):
@@ -52,7 +52,9 @@ def check_rows(rows: Sequence[object], limit_bytes: int) -> list[tuple[str, int,
             if len(plain) > limit_bytes:
                 raise too_large(len(plain), limit_bytes)
         except (InvalidTopic, InvalidMessage, MessageTooLarge) as error:
-            raise type(error)(f"row {index}: {error}") from error.__cause__
+            told = type(error)(f"row {index}: {error}")
+            told.row = index
+            raise told from error.__cause__
         checked.append((*name, plain))
     return checked
 

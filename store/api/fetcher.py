@@ -15,13 +15,19 @@ from ..read.async_reads import AsyncReads, Wanted
 from ..read.message import Message, MessageBatch
 from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
+from ..read.times import offset_at
 from ..read.waiting import WaitingReaders
 from .base import OpenStore
 from .checks import LONGEST_WAIT_MS, check_counts
 
 
 class Fetcher(OpenStore):
-    """Gives messages out."""
+    """Gives messages out.
+
+    Invariant: all reads by offset end alike. At the queue's next offset there is nothing (yet), which is no error; an
+    offset behind it, or before the queue's first, is `OffsetOutOfRange`. A queue that was never used has the next
+    offset 0.
+    """
 
     def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
         super().__init__(path, config, clock)
@@ -103,10 +109,10 @@ class Fetcher(OpenStore):
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..}: up to `fetch_num` messages from `offset` on (R1, the contest's call).
 
-        Empty behind the queue's end, however far: other than `read`, which raises OffsetOutOfRange there.
+        The queue's next offset gives an empty dict.
 
         Raises:
-            OffsetOutOfRange: the offset is before the queue's first.
+            OffsetOutOfRange: the offset is before the queue's first or after its next one.
             StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
                 in front of it.
             StoreUnreadable: the system refused a read.
@@ -119,7 +125,10 @@ class Fetcher(OpenStore):
             stream = self._readable(topic, queue_id)
             offset, fetch_num = check_counts(offset=offset, fetch_num=fetch_num)
         try:
-            return self._reader.get_range(stream, offset, fetch_num) if stream is not None else {}
+            found = self._reader.get_range(stream, offset, fetch_num) if stream is not None else {}
+            if not found:
+                self._check_not_past(topic, queue_id, stream, offset)
+            return found
         except OSError as error:
             raise self._unreadable(error) from error
 
@@ -196,6 +205,55 @@ class Fetcher(OpenStore):
         stream = self._readable(topic, queue_id)
         try:
             return self._reader.bounds(stream) if stream is not None else (0, 0)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The offset of the queue's first message of this time or later; its next offset if there is none.
+
+        A message's time is its `timestamp_ms`: when it was put into the log. Where the clock was set back, "first" is
+        the first by offset.
+
+        Args:
+            timestamp_ms: ms since the epoch.
+
+        Raises:
+            StoreCorrupt: a part of the log that may have the message cannot be read.
+            StoreUnreadable: the system refused a read.
+            InvalidTopic, InvalidMessage: there can be no such queue, or no such time.
+        """
+        stream = self._readable(topic, queue_id)
+        (time_ms,) = check_counts(timestamp_ms=timestamp_ms)
+        try:
+            return offset_at(stream, time_ms) if stream is not None else 0
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def topics(self) -> list[str]:
+        """The topics that a message was durable in, sorted; also where retention has removed all of it.
+
+        Raises StoreUnreadable: the system refused a read.
+        """
+        self._check_open()
+        topics = [(topic, list(queues.values())) for topic, queues in list(self._topics.items())]
+        return sorted(topic for topic, streams in topics if any(map(self._was_used, streams)))
+
+    def queues(self, topic: str) -> list[int]:
+        """The queue ids of a topic that a message was durable in, sorted; none of a topic that was never used.
+
+        Raises:
+            InvalidTopic: there can be no such topic.
+            StoreUnreadable: the system refused a read.
+        """
+        self._check_open()
+        name, _ = check_name(topic, 0)
+        streams = list(self._topics.get(name, {}).values())
+        return sorted(stream.queue_id for stream in streams if self._was_used(stream))
+
+    def _was_used(self, stream: Stream) -> bool:
+        """False for a queue of which nothing was durable yet: its first message is on its way, or failed."""
+        try:
+            return self._reader.bounds(stream)[1] > 0
         except OSError as error:
             raise self._unreadable(error) from error
 

@@ -22,8 +22,9 @@ from ..errors import StoreClosed, StoreError
 from ..format.layout import CLOSED, SealRecord
 from ..log.flusher import Flusher
 from ..log.lane import Lane
+from ..log.listeners import Listeners, report
 from ..log.queue import RequestQueue
-from ..log.request import Barrier, Mark, Ticket, answer_all
+from ..log.request import Barrier, Mark, SubmitRequest, answer_all
 from ..log.upkeep import Upkeep, gone
 from ..log.write import FullSegment, Shown
 from ..read.async_reads import AsyncReads
@@ -58,6 +59,7 @@ class Running:
         self.lanes = lanes
         self.queues = queues
         self.flushers: list[Flusher] = []
+        self.listeners = Listeners()
         self.waiting = waiting
         self.async_reads = async_reads
         self.caches: Caches | None = None
@@ -81,10 +83,13 @@ class Running:
     # -- what the threads call ------------------------------------------------------------------------
 
     def arrived(self, lane: Lane, shown: Sequence[Shown]) -> None:
-        """Messages became durable."""
-        self.waiting.tell(lane, shown)
-        if self.feeder is not None:
-            self.feeder.look()
+        """Messages became durable. Whatever becomes of those who want to know, the log goes on."""
+        try:
+            self.waiting.tell(lane, shown)
+            if self.feeder is not None:
+                self.feeder.look()
+        except Exception as error:
+            report("waiting readers could not be told of new messages", error)
 
     def poisoned(self, error: StoreError) -> None:
         """One lane failed: none takes anything any more."""
@@ -131,6 +136,7 @@ class Running:
             answer_all([one for one in queue.close(closed) if not one.done()], closed)
         for flusher in self.flushers:
             flusher.join()
+        self.listeners.close()
         self.waiting.wake_all()
         self.async_reads.close()
         if self.upkeep is not None:
@@ -188,7 +194,11 @@ class Running:
         for lane, queue in zip(self.lanes, self.queues, strict=True):
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
             # Of the others nobody is here: their threads and loops stayed with the parent.
-            answer_all([one for one in waiting.values() if type(one) is Ticket and not one.done()], error)
+            tickets = [one for one in waiting.values() if type(one) is SubmitRequest and not one.done()]
+            for ticket in tickets:
+                ticket.forget_waiters()
+            answer_all(tickets, error)
+        self.listeners.after_fork()
 
     # -- a store that nobody holds --------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import threading
 import time
@@ -190,6 +191,7 @@ class MessageStore(Appender, Fetcher):
         threads = 2 if config.durability == "force" else 1
         sizer = Sizer(OVERLAP_BYTES)
         queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads, self._clock)
+        queue.listeners = running.listeners
         for number, (topic, queue_id) in enumerate(found.streams):
             stream = Stream(topic, queue_id, lane, queue, number)
             lane.streams.append(stream)
@@ -218,11 +220,13 @@ class MessageStore(Appender, Fetcher):
     def close(self) -> None:
         """Make everything durable, note where the log ends, and let the folder go. Twice is fine.
 
+        It returns when the callbacks of all tickets were called; within such a callback, it does not wait for them.
         If it is interrupted, call it again: it goes on where it was, unless the folder was let go already.
         """
         with self._naming:
             self._closed = True
         self._running.end()
+        self._running.listeners.join()  # behind everything else: a callback may close the store, too
         self._reader.buffers.clear()
         forget(self)
 
@@ -268,6 +272,14 @@ class MessageStore(Appender, Fetcher):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> MessageStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)  # it waits for the device, and the loop goes on meanwhile
 
     def stats(self) -> dict[str, Any]:
         """What the store has and did since it was opened, as a plain nested dict (bytes, counts, ms)."""

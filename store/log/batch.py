@@ -10,13 +10,13 @@ from itertools import accumulate
 import numpy as np
 
 from ..format.extras import Extras
-from .request import AsyncRequest, BlockingRequest, Group, Ticket
+from .request import AsyncRequest, BlockingRequest, Group, Request, SubmitRequest
 from .streams import Stream
 
-PLAIN = frozenset({Ticket, BlockingRequest, AsyncRequest})  # one message each
+PLAIN = frozenset({SubmitRequest, BlockingRequest, AsyncRequest})  # one message each
 
 
-def columns_of(requests: Sequence[Ticket], plain: bool) -> tuple[list[Stream], list[bytes], list[int]]:
+def columns_of(requests: Sequence[Request], plain: bool) -> tuple[list[Stream], list[bytes], list[int]]:
     """(streams, payloads, payload sizes) of all messages; `plain` if each request is one message."""
     if plain:
         return (
@@ -42,7 +42,7 @@ def columns_of(requests: Sequence[Ticket], plain: bool) -> tuple[list[Stream], l
     return streams, datas, sizes
 
 
-def extras_of(requests: Sequence[Ticket]) -> list[Extras | None]:
+def extras_of(requests: Sequence[Request]) -> list[Extras | None]:
     """The optional columns, one element a message."""
     extras: list[Extras | None] = []
     for request in requests:
@@ -50,7 +50,7 @@ def extras_of(requests: Sequence[Ticket]) -> list[Extras | None]:
     return extras
 
 
-def hand_out(requests: Sequence[Ticket], offsets: array[int], plain: bool) -> None:
+def hand_out(requests: Sequence[Request], offsets: array[int], plain: bool) -> None:
     """Tell each request its offset, or its offsets."""
     if plain:
         for request, offset in zip(requests, offsets, strict=True):
@@ -65,13 +65,13 @@ def hand_out(requests: Sequence[Ticket], offsets: array[int], plain: bool) -> No
         at += request.count
 
 
-def last_ends(requests: Sequence[Ticket], ends: Sequence[int]) -> list[int]:
+def last_ends(requests: Sequence[Request], ends: Sequence[int]) -> list[int]:
     """Where each request ends, of where each message ends; barriers end nowhere."""
     counts = accumulate([request.count for request in requests if request.count])
     return [ends[count - 1] for count in counts]
 
 
-def requests_within(requests: Sequence[Ticket], messages: int) -> int:
+def requests_within(requests: Sequence[Request], messages: int) -> int:
     """How many requests, from the first, consist only of the first `messages` messages."""
     if PLAIN.issuperset(map(type, requests)):
         return messages

@@ -14,7 +14,7 @@ from ..device.background import Background
 from ..errors import StoreError, StoreFull
 from .lane import Lane
 from .queue import Batch, RequestQueue
-from .request import Ticket, answer_all
+from .request import Request, answer_all
 from .write import Shown, Write
 
 HOLD_S = 0.0005
@@ -105,7 +105,7 @@ class Flusher:
         finally:
             self.queue.taken = ()
 
-    def _refuse(self, messages: Sequence[Ticket], cost: int, error: StoreFull) -> None:
+    def _refuse(self, messages: Sequence[Request], cost: int, error: StoreFull) -> None:
         answer_all(messages, error)
         self.queue.release(cost, len(messages))
 
@@ -125,7 +125,7 @@ class Flusher:
         if self.lane.poison is not None:
             self.fail(self.lane.poison)
 
-    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> None:
+    def fail(self, error: BaseException, building: Sequence[Request] = ()) -> None:
         """A step has raised: poison the lane, tell the store, and then all whose requests fail by it.
 
         In this order: who was told that the store is poisoned finds that nothing takes a message any more.

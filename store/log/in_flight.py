@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from ..errors import StorePoisoned
-from .request import Ticket, answer_all
+from .request import Request, answer_all
 from .write import Counters, Done, FullSegment, Pending, Shown, Write
 
 
@@ -61,7 +61,7 @@ class UnderWay:
 
     def complete(self, write: Write) -> Done:
         """Account for a write that succeeded; answer what became durable by it, in log order."""
-        answered: list[Ticket] = []
+        answered: list[Request] = []
         shown: list[Shown] = []
         cost = writes = 0
         full: list[FullSegment] = []
@@ -79,7 +79,7 @@ class UnderWay:
             answer_all(answered)
         return Done(len(answered), cost, shown, writes, full)
 
-    def _advance(self, write: Write, answered: list[Ticket], shown: list[Shown]) -> int:
+    def _advance(self, write: Write, answered: list[Request], shown: list[Shown]) -> int:
         """Show what is durable now, and note it and its requests; what these cost."""
         cost = 0
         whole_end = -1
@@ -113,19 +113,19 @@ class UnderWay:
         frame.table.visible = end
         shown.append((frame.table, frame.first_entry, end))
 
-    def after_fork(self) -> list[Ticket]:
+    def after_fork(self) -> list[Request]:
         """In a child process: the requests that nobody will answer there."""
         return [request for frame in list(self._pending) for request in frame.requests]
 
-    def _give_up(self) -> list[Ticket]:
+    def _give_up(self) -> list[Request]:
         """Forget what is under way; the requests that now fail."""
-        failed: list[Ticket] = []
+        failed: list[Request] = []
         while self._pending:  # a builder may be adding one
             failed += self._pending.popleft().requests
         self._writes.clear()
         return failed
 
-    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> list[Ticket]:
+    def fail(self, error: BaseException, building: Sequence[Request] = ()) -> list[Request]:
         """Poison the lane; the requests to be told so: nobody knows what of them the device has.
 
         `building`: requests of a frame whose building failed, whether or not it got as far as the lane.

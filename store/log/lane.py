@@ -43,7 +43,7 @@ from .alignment import Unissued, should_pad
 from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
 from .in_flight import UnderWay
 from .offsets import NextOffsets
-from .request import Mark, Ticket, answer_all
+from .request import Mark, Request, answer_all
 from .streams import NOT_DEFINED, Stream
 from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Write
 
@@ -108,7 +108,7 @@ class Lane:
 
     # -- building -------------------------------------------------------------------------------------
 
-    def build(self, requests: Sequence[Ticket]) -> int:
+    def build(self, requests: Sequence[Request]) -> int:
         """Make one frame of the requests' messages, in their order. Gives offsets and entry numbers.
 
         Returns how many requests were answered at once: barriers of a lane that nothing was ever written to.
@@ -203,7 +203,7 @@ class Lane:
         idle = self.durable == self.tail and self.under_way.is_idle
         return self.segment is not None and idle and self.marked != self.under_way.forced_mark
 
-    def _add_barriers(self, requests: Sequence[Ticket]) -> int:
+    def _add_barriers(self, requests: Sequence[Request]) -> int:
         if self.segment is None:
             answer_all(requests)  # nothing was ever written: nothing to wait for
             return len(requests)
@@ -358,7 +358,7 @@ class Lane:
             self._on_full(self, segment)
         return done
 
-    def fail(self, error: BaseException, building: Sequence[Ticket] = ()) -> list[Ticket]:
+    def fail(self, error: BaseException, building: Sequence[Request] = ()) -> list[Request]:
         """Poison the lane; the requests to be told so: see `UnderWay.fail`."""
         return self.under_way.fail(error, building)
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ..device.clock import SYSTEM_CLOCK, Clock
 from ..errors import PublishBufferFull, StoreError, again
 from ..format.layout import MAX_FRAME_MESSAGES
-from .request import Ticket, cost_bytes
+from .listeners import Listeners
+from .request import Request, cost_bytes
 
 WRITES_IN_FLIGHT = 2
 
@@ -18,7 +19,7 @@ WRITES_IN_FLIGHT = 2
 class Batch(NamedTuple):
     """What the builder takes: requests, what they count for, and what else it must know."""
 
-    requests: list[Ticket]
+    requests: list[Request]
     cost_bytes: int
     barrier: bool  # a flush, or the end: nothing may be held back
     closing: bool  # nothing will come any more
@@ -102,11 +103,12 @@ class RequestQueue:
         self.cap_bytes = cap_bytes
         self.used_bytes = 0
         self.sizer = sizer
+        self.listeners = Listeners()  # for the callbacks of its tickets; a store has one for all of its queues
         self._frame_bytes = frame_bytes
         self._timeout_ms = timeout_ms
         self._clock = clock
-        self._items: deque[Ticket] = deque()
-        self._line: OrderedDict[Ticket, Place] = OrderedDict()  # at the cap; leaving it costs the same at any place
+        self._items: deque[Request] = deque()
+        self._line: OrderedDict[Request, Place] = OrderedDict()  # at the cap; leaving it costs the same at any place
         self._taken_bytes = 0
         self._more = 0  # queued messages beyond one a request: groups have more, barriers none
         self._under_way = 0
@@ -116,14 +118,14 @@ class RequestQueue:
         self._refuses = False
         self._refusal: StoreError | None = None
         self._lock = threading.Lock()
-        self.taken: Sequence[Ticket] = ()  # what a builder took and the lane may not have yet
-        self._left: dict[Ticket, None] = {}  # of the line, when the queue was closed
+        self.taken: Sequence[Request] = ()  # what a builder took and the lane may not have yet
+        self._left: dict[Request, None] = {}  # of the line, when the queue was closed
         self._sleepers: list[threading.Lock] = []
         self._looking = builders  # those who are awake and not with the device
 
     # -- producers ------------------------------------------------------------------------------------
 
-    def put(self, request: Ticket, *, wait: bool = True) -> bool:
+    def put(self, request: Request, *, wait: bool = True) -> bool:
         """Accept a request. At the cap it joins the line: wait there; or, if `wait` is False, return False at once.
 
         A barrier never waits here. What was lined up and is not waited for is accepted later, or `close` returns it.
@@ -143,7 +145,7 @@ class RequestQueue:
                 return True
         return self._line_up(request, cost, wait and request.count > 0)
 
-    def _line_up(self, request: Ticket, cost: int, wait: bool) -> bool:
+    def _line_up(self, request: Request, cost: int, wait: bool) -> bool:
         place = Place(None)
         if wait:
             place.bell = threading.Lock()
@@ -167,7 +169,7 @@ class RequestQueue:
     def _has_room(self, cost: int) -> bool:
         return self.used_bytes + cost <= self.cap_bytes or not self.used_bytes
 
-    def _wait_in_line(self, request: Ticket, place: Place, bell: threading.Lock) -> None:
+    def _wait_in_line(self, request: Request, place: Place, bell: threading.Lock) -> None:
         """Sleep until the request is accepted; raises where it is not."""
         deadline = self._clock.monotonic_s() + self._timeout_ms / 1000
         while True:
@@ -183,7 +185,7 @@ class RequestQueue:
         if place.error is not None:
             raise again(place.error)
 
-    def _accept(self, request: Ticket, cost: int, lined_up: bool = False) -> None:
+    def _accept(self, request: Request, cost: int, lined_up: bool = False) -> None:
         # First the builder is woken, who then waits for our lock: an interrupt finds it looking and nothing queued, or
         # all done. Woken for nothing it goes back to sleep.
         if self._sleepers and not self._looking:
@@ -221,10 +223,10 @@ class RequestQueue:
         if self._line:
             self._let_in()
 
-    def refuse(self, error: StoreError) -> list[Ticket]:
+    def refuse(self, error: StoreError) -> list[Request]:
         """Accept nothing more and let the builders end; the requests that were not taken yet, but for those whose
         threads wait in `put` and raise the error there."""
-        left: dict[Ticket, None] = {}
+        left: dict[Request, None] = {}
         with self._lock:
             self._refusal = error
             left.update(dict.fromkeys(self._items))
@@ -236,7 +238,7 @@ class RequestQueue:
             self._close()
         return list(left)
 
-    def _dissolve_line(self, error: StoreError, left: dict[Ticket, None]) -> None:
+    def _dissolve_line(self, error: StoreError, left: dict[Request, None]) -> None:
         """Nobody comes in from the line any more: threads are told in `put`, what else stood there is put into `left`.
 
         If it is interrupted, it goes on where it was when it is called again.
@@ -248,13 +250,13 @@ class RequestQueue:
                 left[request] = None
             del self._line[request]
 
-    def after_fork(self, error: StoreError) -> list[Ticket]:
+    def after_fork(self, error: StoreError) -> list[Request]:
         """In a child process: refuse everything. The lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
         self._refusal = error
         return [*self._items, *self._line, *self.taken]
 
-    def close(self, error: StoreError) -> list[Ticket]:
+    def close(self, error: StoreError) -> list[Request]:
         """Accept nothing more; builders take what is there, and are then told that it was the last.
 
         Returns the requests that were still waiting to be accepted, but for those whose threads wait in `put` and
@@ -266,7 +268,7 @@ class RequestQueue:
             self._close()
         return list(self._left)
 
-    def withdraw(self, request: Ticket) -> PublishBufferFull | None:
+    def withdraw(self, request: Request) -> PublishBufferFull | None:
         """Take a request out of the line at the cap: the error for it, or None if it is not there (any more)."""
         error = None
         with self._lock:
@@ -274,7 +276,7 @@ class RequestQueue:
                 error = self._take_out(request)
         return error
 
-    def _take_out(self, request: Ticket) -> PublishBufferFull:
+    def _take_out(self, request: Request) -> PublishBufferFull:
         error = self._full()
         del self._line[request]
         self._let_in()  # it may have been the one that the others waited for
@@ -334,7 +336,7 @@ class RequestQueue:
 
     def _pop(self) -> Batch:
         items = self._items
-        taken: list[Ticket] = []
+        taken: list[Request] = []
         self.taken = taken
         self.sizer.observe(self._under_way + len(items))
         size, count = self.used_bytes - self._taken_bytes, len(items) + self._more

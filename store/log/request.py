@@ -1,8 +1,7 @@
 """Requests: what producers hand to a lane, and how their answers reach them (R1).
 
-Four kinds share one shape, so that a frame is built from any mix of them: `Ticket` (submit, and the base
-of the next two), `BlockingRequest` (append), `AsyncRequest` (append_async) and `Group` (append_batch, many
-messages in one request).
+Four kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (submit),
+`BlockingRequest` (append), `AsyncRequest` (append_async) and `Group` (append_batch, many messages in one request).
 """
 
 from __future__ import annotations
@@ -12,28 +11,32 @@ import contextlib
 import math
 import numbers
 import threading
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, StoreError, again
 from ..format.extras import Extras
+from .listeners import report
 from .streams import Stream
+from .ticket import Ticket
 
 NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message
 
 
-class Ticket:
-    """The receipt of a submitted message.
+class Request:
+    """What all requests have. `result` gives the offset once the message is durable.
 
-    `result` gives the offset once the message is durable. Invariant: `_done` is set before waiters are
-    looked at, and a waiter is listed before `_done` is read again; so no wake-up is missed without a lock.
+    Invariant: `_done` is set before waiters are looked at, and a waiter is listed before `_done` is read again; so no
+    wake-up is missed without a lock. A waiter is the lock of a sleeping thread, or a call in a list of one: whoever
+    takes it out of that list makes it, so it is made once.
 
     This relies on the interpreter lock: two threads see each other's assignments in the order in which they were
     made; the list of waiters is made by one thread alone, as no other runs between the look at `_waiters` and the
-    assignment (there is no call in between); a list's `append`, `remove` and copy are each one step for the others.
+    assignment (there is no call in between); a list's `append`, `remove`, `pop` and copy are each one step for the
+    others.
     """
 
     __slots__ = ("_done", "_error", "_waiters", "data", "extras", "offset", "size_bytes", "stream")
@@ -47,49 +50,53 @@ class Ticket:
         self.offset = -1
         self._done = False
         self._error: StoreError | None = None
-        self._waiters: list[threading.Lock] | None = None
+        self._waiters: list[threading.Lock | list[Callable[[], object]]] | None = None
 
     def done(self) -> bool:
         """True once the message is durable or has failed."""
         return self._done
 
     def result(self, timeout: float | None = None) -> int:
-        """The message's offset, when it is durable.
-
-        Args:
-            timeout: seconds to wait; None waits without end, 0 and less only look.
-
-        Raises:
-            TimeoutError: the time is up; the message may still become durable, call again.
-            InvalidMessage: the timeout is no number.
-            StoreError: the message was not stored, or (`StorePoisoned`) may not have been.
-        """
+        """The offset, when it is durable. Raises TimeoutError, InvalidMessage or the error of the message."""
         if not self._done:
             self._wait(timeout)
         if self._error is not None:
             raise again(self._error)
         return self.offset
 
-    def __repr__(self) -> str:
-        if type(self) is not Ticket:
-            return object.__repr__(self)
-        name, error = f"{self.stream.topic!r}/{self.stream.queue_id}", self._error
-        outcome = "failed" if error is not None else f"offset {self.offset}" if self._done else "not durable yet"
-        return f"<Ticket of {name}: {outcome}>"
+    def exception(self, timeout: float | None = None) -> StoreError | None:
+        """The error that `result` would raise, or None. Waits as `result` does."""
+        if not self._done:
+            self._wait(timeout)
+        return None if self._error is None else again(self._error)
 
     def _wait(self, timeout: float | None) -> None:
         patience_s = -1.0 if timeout is None else _seconds(timeout)
         lock = threading.Lock()
         lock.acquire()
-        fresh: list[threading.Lock] = []
-        if self._waiters is None:
-            self._waiters = fresh
-        self._waiters.append(lock)
+        waiters = self._listed(lock)
         if self._done:
             return
         if not lock.acquire(timeout=patience_s) and not self._done:
-            self._waiters.remove(lock)
+            waiters.remove(lock)
             raise TimeoutError("the message is not durable yet; it stays queued, ask again")
+
+    def then(self, call: Callable[[], object]) -> None:
+        """Make a call as soon as there is an answer, in the thread that answers: it must be short."""
+        entry = [call]
+        self._listed(entry)
+        if self._done:
+            _call_once(entry)
+
+    def _listed(
+        self, waiter: threading.Lock | list[Callable[[], object]]
+    ) -> list[threading.Lock | list[Callable[[], object]]]:
+        fresh: list[threading.Lock | list[Callable[[], object]]] = []
+        if self._waiters is None:
+            self._waiters = fresh
+        waiters = self._waiters
+        waiters.append(waiter)
+        return waiters
 
     def answer(self, error: StoreError | None = None) -> None:
         """Set the outcome and wake who waits."""
@@ -97,11 +104,77 @@ class Ticket:
         self._done = True
         self.data, self.extras = b"", None  # the ring has it now
         if self._waiters is not None:
-            for lock in self._waiters[:]:
-                lock.release()
+            for waiter in self._waiters[:]:
+                if isinstance(waiter, list):
+                    _call_once(waiter)
+                else:
+                    waiter.release()
+
+    def forget_waiters(self) -> None:
+        """Nobody is to be told: they are another process's."""
+        self._waiters = None
 
 
-class BlockingRequest(Ticket):
+def _call_once(entry: list[Callable[[], object]]) -> None:
+    try:
+        call = entry.pop()
+    except IndexError:  # another thread makes the call
+        return
+    try:
+        call()
+    except Exception as error:  # it has no say in what becomes of the log
+        report("an answer could not be passed on", error)
+
+
+class SubmitRequest(Request, Ticket):
+    """One message of `submit`. Its owner sees a `Ticket`, and no more than that."""
+
+    __slots__ = ()
+
+    def add_done_callback(self, callback: Callable[[Ticket], Any]) -> None:
+        if self._done:
+            try:
+                callback(self)
+            except Exception as error:
+                report(f"a callback of {self!r} has raised", error)
+        else:
+            listeners = self.stream.queue.listeners
+            self.then(lambda: listeners.call(lambda: callback(self)))
+
+    def __await__(self) -> Generator[Any, None, int]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+
+        def resolve() -> None:
+            if future.done():  # its task was cancelled
+                return
+            if self._error is not None:
+                future.set_exception(again(self._error))
+            else:
+                future.set_result(self.offset)
+
+        if self._done:
+            resolve()
+        else:
+            self.then(lambda: call_in_loop(loop, resolve))
+        return future.__await__()
+
+    def __dir__(self) -> list[str]:
+        return dir(Ticket)
+
+    def __repr__(self) -> str:
+        name, error = f"{self.stream.topic!r}/{self.stream.queue_id}", self._error
+        outcome = "failed" if error is not None else f"offset {self.offset}" if self._done else "not durable yet"
+        return f"<Ticket of {name}: {outcome}>"
+
+
+def call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    """Have a loop make a call, unless it was closed: then nobody is left to hear of it."""
+    with contextlib.suppress(Exception):
+        loop.call_soon_threadsafe(call)
+
+
+class BlockingRequest(Request):
     """One message whose producer sleeps on `lock` until it is durable.
 
     The producers of a batch are woken along a *chain*: the flusher wakes the first, and each wakes the next
@@ -156,7 +229,7 @@ def pass_on(chain: list[BlockingRequest]) -> None:
             return
 
 
-class AsyncRequest(Ticket):
+class AsyncRequest(Request):
     """One message whose coroutine awaits `future`, answered by one call into the loop a batch."""
 
     __slots__ = ("future", "loop")
@@ -180,7 +253,7 @@ class AsyncRequest(Ticket):
         return self.future.done()
 
 
-class Group(Ticket):
+class Group(Request):
     """Many messages of one `append_batch` call, cut to a frame's size, answered together.
 
     `offsets` is int64, one a message, valid once answered.
@@ -201,7 +274,7 @@ class Group(Ticket):
         super().answer(error)
 
 
-class Barrier(Ticket):
+class Barrier(Request):
     """No message at all: answered when everything handed over before it is durable and forced."""
 
     __slots__ = ()
@@ -226,12 +299,12 @@ def _seconds(timeout: float) -> float:
     raise InvalidMessage(f"timeout is a number of seconds or None, not {timeout!r}")
 
 
-def cost_bytes(request: Ticket) -> int:
+def cost_bytes(request: Request) -> int:
     """What a request counts for at the publish buffer's cap."""
     return request.size_bytes if request.extras is None else request.size_bytes + request.extras.size_bytes
 
 
-def answer_all(requests: Sequence[Ticket], error: StoreError | None = None) -> None:
+def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> None:
     """Answer a batch: one wake-up for all its blocked producers, one call for each event loop."""
     kinds = set(map(type, requests))
     if kinds == {BlockingRequest}:

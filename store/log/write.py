@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..segment.open_table import OpenTable
 from ..segment.segment import Segment
 from .batch import requests_within
-from .request import Ticket, cost_bytes
+from .request import Request, cost_bytes
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
@@ -109,7 +109,7 @@ class Pending(NamedTuple):
     `payload`: where the first payload begins; None if the requests are not one plain message each.
     """
 
-    requests: Sequence[Ticket]
+    requests: Sequence[Request]
     ends: list[int]
     end: int
     first_entry: int
@@ -117,7 +117,7 @@ class Pending(NamedTuple):
     cost_bytes: int
     payload: int | None
 
-    def split(self, whole: int) -> tuple[Sequence[Ticket], int, Pending]:
+    def split(self, whole: int) -> tuple[Sequence[Request], int, Pending]:
         """The requests within the first `whole` messages, what they cost, and the frame without them.
 
         A group stays whole: its first messages may be visible before it is answered.

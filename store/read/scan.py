@@ -94,7 +94,7 @@ class _Part:
         """A batch a frame. Raises StoreCorrupt."""
         source = self._source
         if isinstance(source, SealedSegment):
-            footer = _checked_footer(source)
+            footer = checked_footer(source)
             positions, entries = footer.frame_position.tolist(), footer.frame_entry.tolist()
             offsets = _sealed_offsets(source, footer)
         else:
@@ -124,7 +124,7 @@ def _names(lane: Lane) -> list[tuple[str, int]]:
     return [(stream.topic, stream.queue_id) for stream in list(lane.streams)]
 
 
-def _checked_footer(sealed: SealedSegment) -> Footer:
+def checked_footer(sealed: SealedSegment) -> Footer:
     """A segment's footer, of which all is checked, or what is made of the frames instead. Raises StoreCorrupt."""
     index = sealed.index
     if not index.is_remade:

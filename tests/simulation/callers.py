@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StorePoisoned, StoreUnreadable
-from stratalog.store.log.request import Barrier, Group, Ticket
+from stratalog.store.api.batches import cut
+from stratalog.store.log.request import Barrier, SubmitRequest
 from stratalog.store.testing import SimulatedDisk
 
 from .check import BrokenPromise
@@ -60,7 +61,7 @@ class Callers:
         try:
             if draw < 0.08:
                 index = chance.randrange(self._shape.lanes)
-                barrier: Ticket = Barrier()
+                barrier = Barrier()
                 lanes_of(store)[index][1].put(barrier, wait=False)
                 self._ledger.hand(index, barrier, [], [])
             elif draw < 0.2:
@@ -70,6 +71,7 @@ class Callers:
                     queue, data = self._message(settings)
                     facts: dict[str, Any] = {"key": b"k", "properties": {"p": "q"}} if chance.random() < 0.1 else {}
                     ticket = store.submit(*queue, data, **facts)
+                    assert isinstance(ticket, SubmitRequest)
                     self._ledger.hand(ticket.stream.lane.index, ticket, [queue], [data])
         except StorePoisoned:
             self._note("StorePoisoned")
@@ -82,10 +84,11 @@ class Callers:
         for lane in {stream.lane.index: stream.lane for stream in streams}.values():
             picked = [i for i, stream in enumerate(streams) if stream.lane is lane]
             columns = [streams[i] for i in picked], [datas[i] for i in picked], [sizes[i] for i in picked]
-            groups = store._put_groups(*columns)
+            groups = cut(*columns, store.config.max_frame_bytes)
+            for group in groups:
+                group.stream.queue.put(group)
             at = 0
             for group in groups:
-                assert isinstance(group, Group)
                 mine = [rows[i] for i in picked[at : at + group.count]]
                 at += group.count
                 self._ledger.hand(lane.index, group, [queue for queue, _ in mine], [data for _, data in mine])

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from stratalog.store import StoreFull
-from stratalog.store.log.request import Group, Ticket
+from stratalog.store.log.request import Group, Request
 from stratalog.store.testing import History
 from stratalog.store.testing.history import Send
 
@@ -21,7 +21,7 @@ Bounds = dict[Queue, tuple[int, int]]
 class Handed(NamedTuple):
     """A request as it was handed over; a barrier has no messages."""
 
-    request: Ticket
+    request: Request
     queues: list[Queue]
     datas: list[bytes]
     sends: list[Send]
@@ -93,7 +93,7 @@ class Ledger:
         ]
         return max(times, default=0)
 
-    def hand(self, lane: int, request: Ticket, queues: list[Queue], datas: list[bytes]) -> None:
+    def hand(self, lane: int, request: Request, queues: list[Queue], datas: list[bytes]) -> None:
         """A request was handed over."""
         sends = [self.history.begin(*queue, data) for queue, data in zip(queues, datas, strict=True)]
         for queue in queues:
@@ -180,7 +180,7 @@ class Ledger:
             lane.length = sum(len(self.rows[queue]) for queue in self.queues_of(index))
 
 
-def _offsets(request: Ticket) -> list[int]:
+def _offsets(request: Request) -> list[int]:
     """The offsets that a request was given; none before it was built."""
     if isinstance(request, Group):
         return list(map(int, request.offsets))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore, StoreError, StorePoisoned, Ticket
+from stratalog.store import MessageStore, StoreError, StorePoisoned
+from stratalog.store.log.request import SubmitRequest
 from stratalog.store.log.streams import lane_of
 from stratalog.store.testing import Fault, SimulatedDisk
 
@@ -93,9 +94,9 @@ def test_who_is_told_of_the_poison_finds_every_lane_poisoned(tmp_path: Path) -> 
     store = MessageStore.open(tmp_path, tiny(lanes=2), disk=disk)
     one, other = (next(q for q in range(99) if lane_of("t", q, 2) == lane) for lane in range(2))
     told: list[str] = []
-    answer = Ticket.answer
+    answer = SubmitRequest.answer
 
-    def look(ticket: Ticket, error: StoreError | None = None) -> None:
+    def look(ticket: SubmitRequest, error: StoreError | None = None) -> None:
         """In the place of a producer that is told: appends to the other lane."""
         if error is not None:
             told.append(store.stats()["poisoned"])
@@ -107,7 +108,7 @@ def test_who_is_told_of_the_poison_finds_every_lane_poisoned(tmp_path: Path) -> 
     store.append("t", other, b"x")
     disk.fail = "write"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ticket, "answer", look)
+        patch.setattr(SubmitRequest, "answer", look)
         with pytest.raises(StorePoisoned):
             store.submit("t", one, b"lost").result(60)
     assert told[0] is not None

@@ -14,7 +14,7 @@ import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreClosed, StoreError
 from stratalog.store.log.queue import Place, RequestQueue, Sizer
-from stratalog.store.log.request import NOBODY, Barrier, Ticket
+from stratalog.store.log.request import NOBODY, Barrier, Request
 from tests.seeds import draw_seed
 
 from .disks import GatedDisk
@@ -192,7 +192,7 @@ def test_oversized_message_waits_for_an_empty_buffer(stage: Stage) -> None:
     assert len(stage.datas()) == 1
 
 
-class Compared(Ticket):
+class Compared(Request):
     """A request that counts how often it is compared with another."""
 
     __slots__ = ()
@@ -266,13 +266,13 @@ def test_interrupt_anywhere_in_an_append_at_the_cap(stage: Stage, way: str) -> N
     assert WAYS["append"](stage.store, b"next") == stage.store.queue_bounds("t", 0)[1] - 1
 
 
-def ticket(size: int) -> Ticket:
-    return Ticket(NOBODY, bytes(size), size)
+def ticket(size: int) -> Request:
+    return Request(NOBODY, bytes(size), size)
 
 
-def drain(queue: RequestQueue) -> list[Ticket]:
+def drain(queue: RequestQueue) -> list[Request]:
     """What comes out of it, in order."""
-    found: list[Ticket] = []
+    found: list[Request] = []
     while True:
         batch = queue.take()
         if not batch.requests:

@@ -209,9 +209,10 @@ class StoreMachine(RuleBasedStateMachine):
     def read_beyond_the_end(self, name: Queue, beyond: int) -> None:
         self.settle()
         end = len(self.model[name])
-        assert self.store.read(*name, end) == []
-        with pytest.raises(OffsetOutOfRange):
-            self.store.read(*name, end + beyond)
+        for read in (self.store.read, self.store.read_batch, self.store.get_range):
+            assert len(read(*name, end, 10)) == 0
+            with pytest.raises(OffsetOutOfRange):
+                read(*name, end + beyond, 10)
 
     @rule()
     def scan(self) -> None:

@@ -22,6 +22,7 @@ from stratalog.store import (
     StoreError,
 )
 from stratalog.store.api import appender
+from stratalog.store.log.request import SubmitRequest
 
 from .disks import GatedDisk
 from .helpers import contents, crash_copy, tiny
@@ -219,7 +220,7 @@ def test_timed_out_waits_leave_nothing_behind(tmp_path: Path) -> None:
         for _ in range(20):
             with pytest.raises(TimeoutError):
                 ticket.result(0)
-        assert not ticket._waiters
+        assert isinstance(ticket, SubmitRequest) and not ticket._waiters
         disk.gate.set()
         assert ticket.result() == 1
         assert ticket.extras is None  # nothing of the message is held for who keeps the ticket
@@ -262,8 +263,9 @@ NO_ROWS: list[Any] = [
 def test_row_that_is_none_is_refused_by_its_number(opened: MessageStore, row: Any, known: bool) -> None:
     if known:
         opened.append("t", 0, b"first")
-    with pytest.raises((InvalidMessage, InvalidTopic), match="row 2: "):
+    with pytest.raises((InvalidMessage, InvalidTopic), match="row 2: ") as refused:
         opened.append_batch([("t", 0, b"good"), ("t", 0, b"good"), row, ("t", 0, b"good")])
+    assert refused.value.row == 2
     assert opened.queue_bounds("t", 0) == (0, int(known))
 
 
@@ -283,13 +285,15 @@ def test_wrong_part_of_a_row_is_refused_by_the_rows_number(
     opened: MessageStore, row: Any, error: type[StoreError]
 ) -> None:
     opened.append("t", 0, b"first")
-    with pytest.raises(error, match=r"^row 1: "):
+    with pytest.raises(error, match=r"^row 1: ") as refused:
         opened.append_batch([("new", 0, b"good"), row])
+    assert refused.value.row == 1  # type: ignore[attr-defined]
     assert opened.stats()["streams"] == 1
     assert opened.queue_bounds("t", 0) == (0, 1)
     for way in (opened.append, opened.submit):
-        with pytest.raises(error):
+        with pytest.raises(error) as alone:
             way(*row)
+        assert alone.value.row is None  # type: ignore[attr-defined]
     assert opened.stats()["streams"] == 1
 
 

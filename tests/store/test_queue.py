@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreClosed, StoreFull, Ticket
-from stratalog.store.log.request import Barrier
+from stratalog.store.log.request import Barrier, SubmitRequest
 
 from .disks import GatedDisk
 from .helpers import PATIENCE_S, start, tiny, until
@@ -170,7 +170,7 @@ def test_flush_does_not_fail_with_a_message_that_has_no_space(
 
         patched.setattr(lane, "_make_room", full)
         with queue._lock:  # so that no builder takes one without the other
-            ticket, barrier = Ticket(store._stream("t", 0), b"lost", 4), Barrier()
+            ticket, barrier = SubmitRequest(store._stream("t", 0), b"lost", 4), Barrier()
             for request in (ticket, barrier):
                 queue._accept(request, request.size_bytes)
         if before:
@@ -237,6 +237,7 @@ def test_ticket_times_out_and_can_be_asked_again(patient: Stage) -> None:
 def test_many_threads_may_wait_for_one_ticket(patient: Stage) -> None:
     patient.disk.gate.clear()
     ticket = patient.store.submit("t", 0, b"x")
+    assert isinstance(ticket, SubmitRequest)
     results: list[int] = []
     waiting = [start(lambda: results.append(ticket.result())) for _ in range(5)]
     until(lambda: len(ticket._waiters or ()) == 5)

@@ -1,0 +1,127 @@
+"""A batch on its way: cut into groups of a frame's size, those of each lane by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..format.layout import MAX_FRAME_MESSAGES
+from ..log.lane import Lane
+from ..log.request import Group, call_in_loop
+from ..log.streams import Stream
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Part(NamedTuple):
+    """What of a batch goes to one lane: the numbers of its rows (None: of all), and the rows in groups."""
+
+    rows: list[int] | None
+    groups: list[Group]
+
+
+def cut(streams: list[Stream], datas: list[bytes], sizes: list[int], limit_bytes: int) -> list[Group]:
+    """The messages of one lane, in groups that fit into a frame."""
+    total = sum(sizes)
+    if total <= limit_bytes and len(streams) <= MAX_FRAME_MESSAGES:
+        return [Group(streams, datas, sizes, total)]
+    groups: list[Group] = []
+    begin = size = 0
+    for index, length in enumerate([*sizes, limit_bytes + 1]):
+        if index > begin and (size + length > limit_bytes or index - begin >= MAX_FRAME_MESSAGES):
+            groups.append(Group(streams[begin:index], datas[begin:index], sizes[begin:index], size))
+            begin, size = index, 0
+        size += length
+    return groups
+
+
+def cut_by_lane(
+    lanes: Sequence[Lane], streams: list[Stream], datas: list[bytes], sizes: list[int], limit_bytes: int
+) -> list[Part]:
+    """The messages of a batch, in groups; of one lane each."""
+    if len(lanes) == 1:
+        return [Part(None, cut(streams, datas, sizes, limit_bytes))]
+    parts = []
+    for lane in lanes:
+        rows = [index for index, stream in enumerate(streams) if stream.lane is lane]
+        if rows:
+            columns = [streams[i] for i in rows], [datas[i] for i in rows], [sizes[i] for i in rows]
+            parts.append(Part(rows, cut(*columns, limit_bytes)))
+    return parts
+
+
+def offsets_of(parts: list[Part]) -> Int64s:
+    """The offsets of a batch's rows, once all of its groups are answered; raises the first error."""
+    for part in parts:
+        for group in part.groups:
+            group.result()
+    columns = [_joined(part.groups) for part in parts]
+    if parts[0].rows is None:
+        return columns[0]
+    offsets = np.empty(sum(map(len, columns)), np.int64)
+    for part, column in zip(parts, columns, strict=True):
+        offsets[part.rows] = column
+    return offsets
+
+
+def _joined(groups: list[Group]) -> Int64s:
+    return groups[0].offsets if len(groups) == 1 else np.concatenate([group.offsets for group in groups])
+
+
+class AsyncBatch:
+    """A batch whose coroutine awaits `future`. All but `put` runs in its loop.
+
+    Invariant: the future is done once every group has its answer, and not before; so nothing of a batch that failed is
+    still on its way.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: list[Part]) -> None:
+        self.future: asyncio.Future[Int64s] = loop.create_future()
+        self._loop = loop
+        self._parts = parts
+        self._lined: list[Group] = []  # at the cap
+        self._left = sum(len(part.groups) for part in parts)
+
+    def put(self, timeout_s: float) -> None:
+        """Hand the groups over. Raises StorePoisoned or StoreClosed; some may then be on their way."""
+        for part in self._parts:
+            for group in part.groups:
+                if not group.stream.queue.put(group, wait=False):
+                    self._lined.append(group)
+                group.then(self._tell)
+        if self._lined:
+            timer = self._loop.call_later(timeout_s, self._give_up)
+            self.future.add_done_callback(lambda future: self._leave_line(timer))
+        if not self._left:
+            self.future.set_result(np.empty(0, np.int64))
+
+    def _tell(self) -> None:
+        call_in_loop(self._loop, self._one_answered)
+
+    def _one_answered(self) -> None:
+        self._left -= 1
+        if self._left or self.future.done():
+            return
+        failed = next((error for part in self._parts for group in part.groups if (error := group.exception())), None)
+        if failed is not None:
+            self.future.set_exception(failed)
+        else:
+            self.future.set_result(offsets_of(self._parts))
+
+    def _give_up(self) -> None:
+        """The time to wait for space in the publish buffer is over."""
+        for group in self._lined:
+            error = group.stream.queue.withdraw(group)
+            if error is not None:
+                group.answer(error)
+
+    def _leave_line(self, timer: asyncio.TimerHandle) -> None:
+        """The batch has its outcome; if that is a cancellation, nobody waits for space for it any more."""
+        timer.cancel()
+        if self.future.cancelled():
+            for group in self._lined:
+                group.stream.queue.withdraw(group)
