@@ -354,7 +354,8 @@ class LaneRecovery:
     ) -> FooterData:
         """The footer of scanned columns; the streams go on behind it.
 
-        With `is_exact` it ends where the next footer begins. At the log's end, no queue gives an offset again that one of the lost messages may have had.
+        With `is_exact` it ends where the next footer begins. At the log's end, no queue gives an offset again that one
+        of the lost messages may have had.
         """
         streams, tally, path = self._streams, self._tally, segment.path
         data, is_sure = index_columns(columns, streams.names, bounds, self._repair, path)
