@@ -184,7 +184,8 @@ class LaneRecovery:
     def _fill_holes(self, first: int, end: int, later: Sequence[UsedFile]) -> None:
         """Put empty segments in the place of lost ones, so that the numbers have no gap. Repair only.
 
-        If the footer of the first `later` segment tells what they had, that is kept free: all in the first one.
+        If the footer of the first `later` segment tells what they had, that is kept free, in all of them alike: one
+        footer cannot leave out any number of messages.
         """
         if first >= end:
             return
@@ -198,8 +199,8 @@ class LaneRecovery:
             streams = self._known_streams
             segment = self._files.make_empty(sequence, self.found.last_chain, behind, streams, lost)
             self._streams.is_complete = False
-            bounds = self._bounds(later)
-            data = self._index(ScanColumns(), segment, bounds)
+            bounds = self._bounds(later).share(end - sequence)
+            data = self._index(ScanColumns(), segment, bounds, is_exact=bounds.is_exact and sequence + 1 == end)
             self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
             self.found.segments.append((sequence, DATA_START))
             self.found.last_chain = chain
@@ -330,7 +331,8 @@ class LaneRecovery:
         if streams.unnamed:
             self._repair.on_break("a stream was never defined", segment.path, DATA_START)
         bounds = self._bounds(later, scan)
-        return self._index(columns, segment, bounds, is_last=not later and self._is_end(segment))
+        is_last = not later and self._is_end(segment)
+        return self._index(columns, segment, bounds, is_exact=bounds.is_exact, is_last=is_last)
 
     def _is_oldest(self, segment: Segment) -> bool:
         """Is it the first segment that retention has left? Then nothing but its footer tells of what was before."""
@@ -349,14 +351,17 @@ class LaneRecovery:
             self._repair.on_damage("the segment is cut short", file.path, size)
         return min(size, file.record.data_end)
 
-    def _index(self, columns: ScanColumns, segment: Segment, bounds: Bounds, *, is_last: bool = False) -> FooterData:
+    def _index(
+        self, columns: ScanColumns, segment: Segment, bounds: Bounds, *, is_exact: bool, is_last: bool = False
+    ) -> FooterData:
         """The footer of scanned columns; the streams go on behind it.
 
-        At the log's end, no queue gives an offset again that one of the lost messages may have had.
+        With `is_exact` it ends where the next footer begins. At the log's end, no queue gives an offset again that one
+        of the lost messages may have had.
         """
         streams, tally, path = self._streams, self._tally, segment.path
         data, is_sure = index_columns(columns, streams.names, bounds, self._repair, path)
-        tally.place(path, _lost(data), is_exact=bounds.is_exact, is_sure=is_sure)
+        tally.place(path, _lost(data), is_exact=is_exact, is_sure=is_sure)
         if is_last and tally.unplaced:
             more = leave_out(data, tally.unplaced)
             if more is not None:

@@ -7,7 +7,7 @@ is taken from the exact offsets that a neighbour's footer has. What stays open t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,14 @@ class Bounds:
     is_exact: bool = False
     inside: int = ANY
     lows: Int64s | None = None
+
+    def share(self, segments: int) -> Bounds:
+        """Those of the first of so many empty segments, each of which leaves out its share of what is lost."""
+        if self.ends is None or not self.is_exact or segments == 1:
+            return self
+        first = _of_each(self.first, len(self.ends))
+        part = np.where(first == NO_OFFSET, self.ends, first + (self.ends - first) // segments)
+        return replace(self, ends=part)
 
 
 @dataclass

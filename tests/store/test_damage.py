@@ -12,6 +12,7 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
 from stratalog.store.format.layout import CLOSED
 from stratalog.store.log.upkeep import Upkeep
+from stratalog.store.recovery import reindex
 
 from ..seeds import draw_seed
 from .damage import KINDS, Sample, check_refusals_agree, check_repair, flip_footer, take_sample
@@ -163,6 +164,25 @@ def test_loss_says_that_offsets_may_repeat_when_the_names_of_queues_are_lost(fol
         assert store.stats()["recovery"]["losses"][0]["offsets_may_repeat"]
         assert store.append("a", 0, b"1") == 2
         assert store.append("lost", 5, b"again") == 0
+
+
+@pytest.mark.parametrize(("most", "is_kept"), [(30, True), (3, False)])
+def test_more_lost_messages_than_a_footer_can_leave_out_are_shared_by_several(
+    samples: Samples, folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, is_kept: bool
+) -> None:
+    """Each lost segment leaves out its share. Of far too many the repair tells, and does not raise."""
+    path = put_snapshot(samples["closed"].files, folder / "s")
+    lost = segment_paths(path)[1:4]
+    for victim in lost:
+        victim.unlink()
+    monkeypatch.setattr(reindex, "MOST_ENTRIES", most)
+    if is_kept:
+        losses = check_repair(path, samples["closed"])
+        assert [Path(loss.file) for loss in losses] == lost
+        assert losses[0].messages is not None and losses[0].messages > most
+    else:
+        with MessageStore.open(path, TINY, repair=True) as store:
+            assert any(loss.offsets_may_repeat for loss in store.losses)
 
 
 def test_lost_only_footer_behind_retention_says_that_offsets_may_repeat(folder: Path) -> None:
