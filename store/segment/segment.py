@@ -112,7 +112,12 @@ class Segment:
         try:
             if count == 1:  # as in a queue that is spread over the log
                 return [data.read(starts[0], lengths[0])], lengths[0], 1
-            for last, begin, end in _groups(starts, lengths):
+            while index < count:
+                begin, last = starts[index], index + 1
+                end = begin + lengths[index]
+                while last < count and 0 <= starts[last] - end <= NEAR_BYTES and end - begin < GROUP_BYTES:
+                    end = starts[last] + lengths[last]
+                    last += 1
                 part = data.read(begin, end - begin)
                 total += end - begin
                 calls += 1
@@ -164,19 +169,6 @@ class Segment:
         with self._opening:
             if not self.removed:  # a removed segment's name leads nowhere, or to another life of the file
                 self._data = None
-
-
-def _groups(starts: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int, int]]:
-    """What is read with one call each: the index behind its last range, where it begins and where it ends."""
-    groups: list[tuple[int, int, int]] = []
-    begin = end = starts[0] if starts else 0
-    for index, at in enumerate(starts):
-        if not end <= at <= end + NEAR_BYTES or end - begin >= GROUP_BYTES:
-            groups.append((index, begin, end))
-            begin = at
-        end = at + lengths[index]
-    groups.append((len(starts), begin, end))
-    return groups
 
 
 def prewrite(disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin: int = 0) -> None:
