@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def one_wrong_byte(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def wrong_read(store: MessageStore, *arguments: int, **options: int) -> list[Message]:
         found = read(store, *arguments, **options)  # type: ignore[arg-type]
-        return [*found[:-1], found[-1]._replace(data=flipped(found[-1].data))] if found else found
+        return [*found[:-1], dataclasses.replace(found[-1], data=flipped(found[-1].data))] if found else found
 
     monkeypatch.setattr(MessageBatch, "payloads", wrong_payloads)
     monkeypatch.setattr(MessageStore, "get_range", wrong_range)
