@@ -295,8 +295,7 @@ class Reader(Finder):
 
     def _frame_extras(self, stream: Stream, segment: Segment, table: OpenTable, frame: int) -> OptionalColumns:
         """The optional columns of a frame of an open segment, held for the readers to come."""
-        held, key = stream.lane.held.frames, table.key + frame
-        found: HeldColumns | None = held.items.get(key)
+        found: HeldColumns | None = table.held.get(frame)
         if found is not None:
             found.used = True
             return found.columns
@@ -307,7 +306,7 @@ class Reader(Finder):
         if columns is None:
             segment.check_open()
             raise StoreCorrupt("a frame's header is damaged", segment.path, position)
-        held.keep(key, HeldColumns(columns))
+        stream.lane.held.frames.keep(table.held, frame, HeldColumns(columns))
         return columns
 
 

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from itertools import count
 from typing import Any, Generic, TypeVar
 
 HELD_BYTES = 32 << 20  # where no plan says how much
 ITEM_BYTES = 400  # what an item costs beside its columns: objects, and its place here
-KEY_BITS = 32
-
-_OWNERS = count(1)
-
-
-def fresh_key() -> int:
-    """The key of an owner's first item; the owner may use the 2**KEY_BITS keys from there on."""
-    return next(_OWNERS) << KEY_BITS
 
 
 class Item:
@@ -25,42 +16,48 @@ class Item:
     Attributes:
         size_bytes: all of its memory.
         used: a reader has used it since the last round of evictions.
+        home, number: the dict of its owner by which it is found, and its key there.
     """
 
-    __slots__ = ("size_bytes", "used")
+    __slots__ = ("home", "number", "size_bytes", "used")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes + ITEM_BYTES
         self.used = False
+        self.home: dict[int, Any] = {}
+        self.number = 0
 
 
 Kind = TypeVar("Kind", bound=Item)
 
 
 class Held(Generic[Kind]):
-    """Items within a number of bytes. Any number of threads may use it.
+    """Items within a number of bytes, each in a dict of its owner. Any number of threads may use it.
 
-    Looking one up takes no lock: `items.get(key)`, and then `used = True`. The oldest item goes first; one that was
+    Looking one up takes no lock: `home.get(number)`, and then `used = True`. The oldest item goes first; one that was
     used since goes round once more.
 
     Invariants:
         * `used_bytes` is at most `limit_bytes`, or there is a single item;
-        * `items` and `used_bytes` change under the lock alone.
+        * `items`, `used_bytes` and the owners' dicts change under the lock alone;
+        * what is in an owner's dict is in `items`.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.evicted = 0
-        self.items: OrderedDict[int, Kind] = OrderedDict()
+        self.items: OrderedDict[Kind, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def keep(self, key: int, item: Kind) -> None:
-        """Hold an item, unless another thread has put one there meanwhile."""
+    def keep(self, home: dict[int, Kind], number: int, item: Kind) -> None:
+        """Hold an item in its owner's dict, unless another thread has put one there meanwhile."""
         with self._lock:
-            if key not in self.items:
+            if number not in home:
+                item.home, item.number = home, number
                 self.used_bytes += item.size_bytes  # first: an interrupt in between leaves too much, not too little
-                self.items[key] = item
+                self.items[item] = None
+                home[number] = item
             self._make_room()
 
     def limit(self, limit_bytes: int) -> None:
@@ -72,23 +69,25 @@ class Held(Generic[Kind]):
     def clear(self) -> None:
         """Hold nothing."""
         with self._lock:
+            for item in self.items:
+                item.home.clear()
             self.items.clear()
             self.used_bytes = 0
 
     def _make_room(self) -> None:
         items = self.items
         while self.used_bytes > self.limit_bytes and len(items) > 1:
-            key = next(iter(items))
-            item = items[key]
+            item = next(iter(items))
             if item.used:
                 item.used = False
-                items.move_to_end(key)
+                items.move_to_end(item)
             else:
-                del items[key]
+                item.home.pop(item.number, None)
+                del items[item]
                 self.used_bytes -= item.size_bytes
                 self.evicted += 1
         if len(items) == 1:  # whatever an interrupt left it at
-            self.used_bytes = next(iter(items.values())).size_bytes
+            self.used_bytes = next(iter(items)).size_bytes
 
 
 class HeldMemory:
@@ -102,14 +101,14 @@ class HeldMemory:
 
     def __init__(self, limit_bytes: int = HELD_BYTES) -> None:
         self.limit_bytes = limit_bytes
-        self.frames: Held[Any] = Held(limit_bytes)  # each key has one kind
+        self.frames: Held[Any] = Held(limit_bytes)  # each owner has one kind
         self.footers: Held[Any] = Held(limit_bytes // 2)
         self.remade_footers = 0
 
-    def keep_footer(self, key: int, item: Item) -> None:
+    def keep_footer(self, home: dict[int, Any], item: Item) -> None:
         """Hold an index; the frames get what it leaves."""
         self.remade_footers += 1
-        self.footers.keep(key, item)
+        self.footers.keep(home, 0, item)
         self.frames.limit(max(self.limit_bytes - self.footers.used_bytes, self.limit_bytes // 2))
 
     def stats(self) -> dict[str, int]:

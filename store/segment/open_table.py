@@ -11,12 +11,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..format.layout import NO_DUES, WIDE_NUMBERS
-from .held import fresh_key
 from .postings import Row, Rows
 
 GROWTH = 1.5
@@ -43,7 +43,7 @@ class OpenTable:
         `rows`: of a segment that is gone on with, all that it has already.
         """
         self.rows = Rows(np.asarray(firsts, np.int64)) if rows is None else rows
-        self.key = fresh_key()  # of what readers hold of its frames
+        self.held: dict[int, Any] = {}  # what readers hold of its frames
         self.entries = 0
         self.visible = 0
         self.frame_position: array[int] = array("I")

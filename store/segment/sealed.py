@@ -17,7 +17,7 @@ from ..errors import StoreCorrupt
 from ..format.footer import Footer, FooterData
 from ..format.frame import Frame, decode_head
 from ..format.layout import HAS_EXTRAS, LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
-from .held import HeldMemory, Item, fresh_key
+from .held import HeldMemory, Item
 from .open_table import Places
 from .remade import Remade, neighbours
 from .run import Run
@@ -93,7 +93,7 @@ class SealedSegment:
         * `_index`, the mapped footer and all that is looked up in it: one attribute, so it comes and goes as a whole.
           A look-up takes it once, and the mapping lasts as long as that. Two threads may map it at the same time;
           one of the mappings is dropped then;
-        * `_memory`, the store's, under keys of this segment; what is in it never changes;
+        * `_heads` and `_made`, what the store's `_memory` holds of this segment; what is in it never changes;
         * `_damage`, set for good once the footer was found damaged.
     """
 
@@ -106,7 +106,8 @@ class SealedSegment:
         self._remaking = threading.Lock()
         self._lane: Lane | None = None
         self._memory = HeldMemory(0)
-        self._key = fresh_key()
+        self._heads: dict[int, Head] = {}  # those that are held, by their frame's number in the index
+        self._made: dict[int, _RemadeIndex] = {}  # the index that was made of the frames, if it is held
 
     def join(self, lane: Lane) -> None:
         """Belong to a lane, which has the neighbours that a damaged footer is made again of, and the memory."""
@@ -145,11 +146,10 @@ class SealedSegment:
 
     def _remade(self) -> Index:
         """The index made of the frames. Raises StoreCorrupt if that cannot be done either."""
-        footers = self._memory.footers.items
-        held: _RemadeIndex | None = footers.get(self._key)
+        held = self._made.get(0)
         if held is None:
             with self._remaking:
-                held = footers.get(self._key)
+                held = self._made.get(0)
                 if held is None:
                     held = self._remake()
         held.used = True
@@ -165,7 +165,7 @@ class SealedSegment:
             self._is_lost = True
             raise self.damaged()
         held = _RemadeIndex(_index_of(footer, is_remade=True))
-        self._memory.keep_footer(self._key, held)
+        self._memory.keep_footer(self._made, held)
         return held
 
     def damaged(self) -> StoreCorrupt:
@@ -178,7 +178,7 @@ class SealedSegment:
         """The file's footer is wrong, although its tables have the right checksums: take it for damaged."""
         if self._damage is None:  # no other thread has seen it
             self._damage = StoreCorrupt(what, self.segment.path, self.record.footer_position)
-            self._key = fresh_key()  # heads are held by the number that this footer gave them
+            self._heads = {}  # those are held by the number that this footer gave them
         self._index = None  # also of a thread that has mapped it meanwhile
 
     # -- looking up -----------------------------------------------------------------------------------
@@ -235,11 +235,11 @@ class SealedSegment:
         checksums: list[int] = []
         heads: list[Head] = []
         first_entry = end_entry = 0  # of the head at hand
-        frame_entry, held, key = index.frame_entry, self._memory.frames.items, self._key
+        frame_entry, held = index.frame_entry, self._heads
         for offset, entry in zip(offsets, entries, strict=True):
             if not first_entry <= entry < end_entry:
                 frame = bisect_right(frame_entry, entry) - 1
-                head: Head = held.get(key + frame) or self.head(index, ring, frame)
+                head = held.get(frame) or self.head(index, ring, frame)
                 head.used = True
                 first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
                 if not first_entry <= entry < end_entry:
@@ -279,13 +279,13 @@ class SealedSegment:
 
     def head(self, index: Index, ring: Ring | None, frame: int) -> Head:
         """The head of the frame with this number in the index. Raises StoreCorrupt."""
-        frames, key = self._memory.frames, self._key + frame
-        found: Head | None = frames.items.get(key)
+        heads = self._heads
+        found = heads.get(frame)
         if found is not None:
             found.used = True
             return found
         head = Head(self._frame(index, ring, frame), frame)
-        frames.keep(key, head)
+        self._memory.frames.keep(heads, frame, head)
         return head
 
     def _frame(self, index: Index, ring: Ring | None, frame: int) -> Frame:

@@ -199,7 +199,7 @@ def test_heads_of_all_segments_together_stay_within_the_budget(store: MessageSto
     figures = store.stats()["cache"]["held"]
     assert figures["frames"] > len(segments_of(store))
     assert figures["evicted_frames"] == 0
-    assert 0 < figures["used_bytes"] == sum(item.size_bytes for item in held.frames.items.values())
+    assert 0 < figures["used_bytes"] == sum(item.size_bytes for item in held.frames.items)
     limit = figures["used_bytes"] // 5
     held.frames.limit(limit)
     for offset in range(0, FRAMES * FRAME, 7):
@@ -207,7 +207,7 @@ def test_heads_of_all_segments_together_stay_within_the_budget(store: MessageSto
         assert store.stats()["cache"]["held"]["used_bytes"] <= limit
     figures = store.stats()["cache"]["held"]
     assert figures["evicted_frames"] > 0
-    assert figures["used_bytes"] == sum(item.size_bytes for item in held.frames.items.values()) > limit // 2
+    assert figures["used_bytes"] == sum(item.size_bytes for item in held.frames.items) > limit // 2
 
 
 def test_memory_of_a_cold_pass_by_queue_is_what_the_figures_say(tmp_path: Path) -> None:
@@ -235,13 +235,18 @@ def test_memory_of_a_cold_pass_by_queue_is_what_the_figures_say(tmp_path: Path) 
 
 def test_a_head_that_readers_use_outlives_those_that_they_pass_once() -> None:
     held: Held[Item] = Held(10 * Item(1000).size_bytes)
-    for key in range(100):
-        held.keep(key, Item(1000))
-        held.items[0].used = True
-    assert 0 in held.items
-    assert set(range(95, 100)) <= set(held.items)
+    homes: list[dict[int, Item]] = [{}, {}]
+    for number in range(100):
+        held.keep(homes[number % 2], number, Item(1000))
+        homes[0][0].used = True
+    kept = {**homes[0], **homes[1]}
+    assert 0 in kept
+    assert set(range(95, 100)) <= set(kept)
+    assert set(kept.values()) == set(held.items)
     assert held.used_bytes <= held.limit_bytes
     assert held.evicted == 100 - len(held.items)
+    held.clear()
+    assert homes == [{}, {}]
 
 
 # -- what no writer writes, with checksums that hold --------------------------------------------------
