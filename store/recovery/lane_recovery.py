@@ -127,9 +127,9 @@ class LaneRecovery:
 
     def _finish(self) -> None:
         found, streams, tally = self.found, self._streams, self._tally
+        self._repair.tell_all()
         tally.finish(has_all_streams=streams.has_all)
         found.streams, found.next_offsets = streams.names, streams.next_offsets
-        self._repair.tell_all()
         found.spares, found.losses = self._files.spares, self._repair.losses
         total = tally.end_total
         found.messages = sum(streams.next_offsets) if total is None else total

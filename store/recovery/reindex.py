@@ -198,10 +198,6 @@ def index_by_footer(columns: ScanColumns, footer: FooterData, begins: list[int])
     are lost than a footer can say.
     """
     entries = columns.entries()
-    first = np.array(begins, np.int64)
-    first = np.where(first == NO_OFFSET, footer.first, first)
-    if (footer.next_offsets - first).sum() > MOST_ENTRIES:
-        return None
     good = entries != LOST_ENTRY
     found, numbers, lows = entries[good], columns.all_numbers()[good], columns.all_lows()[good]
     order = np.argsort(footer.entries, kind="stable")
@@ -213,6 +209,10 @@ def index_by_footer(columns: ScanColumns, footer: FooterData, begins: list[int])
     streams = np.arange(len(footer.first)).repeat(footer.counts)
     offsets = footer.first[streams] + np.arange(len(streams)) - footer.start.astype(np.int64)[streams]
     if (streams[places] != numbers[listed]).any() or (offsets[places] & 0xFFFF != lows[listed]).any():
+        return None
+    first = np.array(begins, np.int64)
+    first = np.where(first == NO_OFFSET, footer.first, first)
+    if (footer.next_offsets - first).sum() > MOST_ENTRIES:
         return None
     kept = np.full(len(footer.entries), LOST_ENTRY, np.uint32)
     kept[places] = found[listed]

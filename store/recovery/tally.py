@@ -32,6 +32,7 @@ class Tally:
         self._kept = 0
         self._counted = self._settled = self._placed = 0
         self._is_anchored = self._is_counted = self._is_sure = True
+        self._is_untold = False  # offsets may repeat, and there was no loss yet to say so
 
     def begin(self, sequence: int, messages_before: int) -> None:
         """The log begins here, with the segment of this number."""
@@ -124,12 +125,15 @@ class Tally:
         self._placed += self.unplaced or 0
 
     def finish(self, *, has_all_streams: bool) -> None:
-        """The log ends here."""
+        """The log ends here, and all losses are noted."""
+        if self._is_untold:
+            self._repair.may_repeat(0)
         self._is_sure = self._is_sure and self._is_anchored and self.unplaced == 0 and has_all_streams
         self._tell_if_unsure()
 
     def _tell_if_unsure(self) -> None:
         if not self._is_sure:
+            self._is_untold = self._is_untold or not self._repair.losses
             self._repair.may_repeat(self._settled)
 
 

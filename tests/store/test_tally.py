@@ -109,3 +109,14 @@ def test_offsets_may_repeat_behind_the_last_whole_footer(
     before, behind = repair.losses
     assert behind.offsets_may_repeat == (not is_known)
     assert before.offsets_may_repeat == (not is_known and not is_settled)
+
+
+def test_offsets_that_may_repeat_are_told_with_the_first_loss_that_is_noted(repair: Repair) -> None:
+    """Damage by which nothing is lost is noted last."""
+    tally = Tally(repair)
+    tally.begin(1, 0)
+    tally.place(Path("file"), 0, is_exact=True, is_sure=False)
+    repair.on_damage("damage", Path("file"), 7)
+    repair.tell_all()
+    tally.finish(has_all_streams=True)
+    assert [(loss.position, loss.messages, loss.offsets_may_repeat) for loss in repair.losses] == [(7, 0, True)]
