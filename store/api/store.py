@@ -65,7 +65,7 @@ class MessageStore(Appender, Fetcher):
         end_dropped(path)
         try:
             try:
-                enter_folder(disk, path, running.lock)
+                self._enter()
                 self._caches = running.caches = Caches(config)
                 self._open(repair)
                 self._open_ms = (time.perf_counter() - began) * 1000
@@ -142,6 +142,14 @@ class MessageStore(Appender, Fetcher):
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()
             self._add_lane(index, folder, found, header.lanes)
+        self._start()
+
+    def _enter(self) -> None:
+        """Take the folder's lock; make the folder if need be."""
+        enter_folder(self._disk, self.path, self._running.lock)
+
+    def _start(self) -> None:
+        """From here on messages are taken in."""
         self._upkeep.start(self._lanes)
         self._start_caches()
         for flusher in self._flushers:
