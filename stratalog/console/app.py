@@ -32,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-app.add_typer(bench_app, name="bench")
+app.add_typer(bench_app, name="bench", epilog=EPILOG)
 Folder = Annotated[Path, typer.Argument(help="the store's folder")]
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from stratalog.console.app import app
 from stratalog.console.ends import MEANINGS
-from stratalog.store import MessageStore, StoreConfig
+from stratalog.store import MessageStore, StoreConfig, look_into_folder
 
 from ..store.helpers import PATIENCE_S, crash_copy, flip_bit, segment_path, take_snapshot, tiny
 
@@ -123,6 +123,7 @@ def test_more_messages_than_are_read_at_once_and_removed_ones(tmp_path: Path) ->
     with MessageStore.open(tmp_path, tiny(retention_bytes=300 << 10)) as store:
         while store.queue_bounds("t", 0)[0] < 2000:
             store.append_batch([("t", 0, b"%d" % number + bytes(100)) for number in range(500)])
+    with look_into_folder(tmp_path) as store:
         first, end = store.queue_bounds("t", 0)
     rows = rows_of(run("cat", tmp_path, "t", 0, "--json", "--from", first - 100).output)
     assert [row["offset"] for row in rows] == list(range(first, end))
@@ -224,7 +225,7 @@ def test_verdict_is_the_first_line_of_inspect(folder: Path, tmp_path: Path) -> N
 
 def test_every_exit_code_has_one_meaning_and_help_tells_it() -> None:
     assert len(set(MEANINGS.values())) == len(MEANINGS)
-    for command in ([], ["cat"], ["topics"], ["inspect"], ["verify"]):
+    for command in ([], ["cat"], ["topics"], ["inspect"], ["verify"], ["bench"]):
         told = " ".join(run(*command, "--help").output.split())
         for code, meaning in MEANINGS.items():
             assert f"{code} {meaning}" in told
