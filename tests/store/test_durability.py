@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreError, StorePoisoned
-from stratalog.store.log.request import SubmitRequest
 from stratalog.store.log.streams import lane_of
+from stratalog.store.log.ticket import SubmitRequest
 
 from .disks import FailingDisk, RecordingDisk
 from .helpers import PATIENCE_S, contents, crash_copy, start, tiny, until
