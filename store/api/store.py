@@ -7,6 +7,7 @@ import copy
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -280,7 +281,12 @@ class MessageStore(Appender, Fetcher):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.close)  # it waits for the device, and the loop goes on meanwhile
+        # It waits for the device, and the loop goes on meanwhile. The loop's own threads may all wait for messages.
+        pool = ThreadPoolExecutor(1, "stratalog-close")
+        try:
+            await asyncio.get_running_loop().run_in_executor(pool, self.close)
+        finally:
+            pool.shutdown(wait=False)
 
     def stats(self) -> dict[str, Any]:
         """What the store has and did since it was opened, as a plain nested dict (bytes, counts, ms)."""

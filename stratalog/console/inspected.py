@@ -24,7 +24,8 @@ def verdict(figures: Figures) -> tuple[str, str]:
         held = counted(figures["totals"]["messages"], "message")
         states = {lane["segments"][-1]["state"] for lane in figures["lanes"] if lane["segments"]}
         crashed = "; it was not closed, and the next opening recovers it" if "open" in states else ""
-        return f"healthy: {held} in {counted(figures['streams'], 'queue')}{crashed}", "green"
+        checked = "; whether each byte is right, verify tells"
+        return f"healthy: {held} in {counted(figures['streams'], 'queue')}{crashed}{checked}", "green"
     first = problems[0]
     where = f"{first['what']} in {first['file']} at byte {first['position']}"
     if len(problems) > 1:

@@ -93,7 +93,8 @@ def test_inspect_shows_and_writes_json(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     shown = run("inspect", folder, "--json", out)
     assert shown.exit_code == 0, shown.output
-    assert shown.output.startswith(f"healthy: 2 messages in 1 queue\n{folder}\n")
+    sentence = "healthy: 2 messages in 1 queue; whether each byte is right, verify tells"
+    assert shown.output.startswith(f"{sentence}\n{folder}\n")
     figures = json.loads(out.read_text())
     assert figures["verdict"] == "healthy"
     assert figures["queues"] == [{"topic": "orders", "queue": 1, "first": 0, "next_offset": 2}]

@@ -208,7 +208,7 @@ def test_cat_writes_what_is_in_front_of_damage_and_ends_with_1(tmp_path: Path) -
 
 
 def test_verdict_is_the_first_line_of_inspect(folder: Path, tmp_path: Path) -> None:
-    assert run("inspect", folder).output.startswith("healthy: 7 messages in 3 queues\n")
+    assert run("inspect", folder).output.startswith("healthy: 7 messages in 3 queues; ")
     damaged_store(tmp_path / "damaged")
     path = segment_path(tmp_path / "damaged", 1)
     flip_bit(path, len(path.read_bytes().rstrip(b"\0")) - 1)  # of its footer
