@@ -4,6 +4,7 @@ Begin with `MessageStore.open`.
 """
 
 from .api.checks import Payload
+from .api.looking import look_into_folder
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
@@ -55,6 +56,7 @@ __all__ = [
     "Ticket",
     "VerifyReport",
     "inspect_folder",
+    "look_into_folder",
     "verify_folder",
 ]
 

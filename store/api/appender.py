@@ -16,9 +16,9 @@ from ..device.clock import Clock
 from ..errors import InvalidMessage, StoreError
 from ..format.extras import Extras
 from ..log.queue import RequestQueue
-from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest, SubmitRequest
+from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest
 from ..log.streams import Stream, check_name, lane_of
-from ..log.ticket import Ticket
+from ..log.ticket import SubmitRequest, Ticket
 from .base import OpenStore
 from .batches import AsyncBatch, Part, cut_by_lane, offsets_of
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large

@@ -24,7 +24,8 @@ from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.listeners import Listeners, report
 from ..log.queue import RequestQueue
-from ..log.request import Barrier, Mark, SubmitRequest, answer_all
+from ..log.request import Barrier, Mark, answer_all
+from ..log.ticket import SubmitRequest
 from ..log.upkeep import Upkeep, gone
 from ..log.write import FullSegment, Shown
 from ..read.async_reads import AsyncReads

@@ -7,6 +7,7 @@ import copy
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -68,7 +69,7 @@ class MessageStore(Appender, Fetcher):
         end_dropped(path)
         try:
             try:
-                enter_folder(disk, path, running.lock)
+                self._enter()
                 self._caches = running.caches = Caches(config)
                 self._open(repair)
                 self._open_ms = (time.perf_counter() - began) * 1000
@@ -148,6 +149,14 @@ class MessageStore(Appender, Fetcher):
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()
             self._add_lane(index, folder, found, header.lanes)
+        self._start()
+
+    def _enter(self) -> None:
+        """Take the folder's lock; make the folder if need be."""
+        enter_folder(self._disk, self.path, self._running.lock)
+
+    def _start(self) -> None:
+        """From here on messages are taken in."""
         self._upkeep.start(self._lanes)
         self._start_caches()
         for flusher in self._flushers:
@@ -279,7 +288,12 @@ class MessageStore(Appender, Fetcher):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.close)  # it waits for the device, and the loop goes on meanwhile
+        # It waits for the device, and the loop goes on meanwhile. The loop's own threads may all wait for messages.
+        pool = ThreadPoolExecutor(1, "stratalog-close")
+        try:
+            await asyncio.get_running_loop().run_in_executor(pool, self.close)
+        finally:
+            pool.shutdown(wait=False)
 
     def stats(self) -> dict[str, Any]:
         """What the store has and did since it was opened, as a plain nested dict (bytes, counts, ms)."""

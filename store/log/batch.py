@@ -10,8 +10,9 @@ from itertools import accumulate
 import numpy as np
 
 from ..format.extras import Extras
-from .request import AsyncRequest, BlockingRequest, Group, Request, SubmitRequest
+from .request import AsyncRequest, BlockingRequest, Group, Request
 from .streams import Stream
+from .ticket import SubmitRequest
 
 PLAIN = frozenset({SubmitRequest, BlockingRequest, AsyncRequest})  # one message each
 

@@ -1,7 +1,8 @@
 """Requests: what producers hand to a lane, and how their answers reach them (R1).
 
-Four kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (submit),
-`BlockingRequest` (append), `AsyncRequest` (append_async) and `Group` (append_batch, many messages in one request).
+Four kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (submit; see
+`ticket`), `BlockingRequest` (append), `AsyncRequest` (append_async) and `Group` (append_batch and its awaited twin,
+many messages in one request).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import contextlib
 import math
 import numbers
 import threading
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,6 @@ from ..errors import InvalidMessage, StoreError, again
 from ..format.extras import Extras
 from .listeners import report
 from .streams import Stream
-from .ticket import Ticket
 
 NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message
 
@@ -124,48 +124,6 @@ def _call_once(entry: list[Callable[[], object]]) -> None:
         call()
     except Exception as error:  # it has no say in what becomes of the log
         report("an answer could not be passed on", error)
-
-
-class SubmitRequest(Request, Ticket):
-    """One message of `submit`. Its owner sees a `Ticket`, and no more than that."""
-
-    __slots__ = ()
-
-    def add_done_callback(self, callback: Callable[[Ticket], Any]) -> None:
-        if self._done:
-            try:
-                callback(self)
-            except Exception as error:
-                report(f"a callback of {self!r} has raised", error)
-        else:
-            listeners = self.stream.queue.listeners
-            self.then(lambda: listeners.call(lambda: callback(self)))
-
-    def __await__(self) -> Generator[Any, None, int]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[int] = loop.create_future()
-
-        def resolve() -> None:
-            if future.done():  # its task was cancelled
-                return
-            if self._error is not None:
-                future.set_exception(again(self._error))
-            else:
-                future.set_result(self.offset)
-
-        if self._done:
-            resolve()
-        else:
-            self.then(lambda: call_in_loop(loop, resolve))
-        return future.__await__()
-
-    def __dir__(self) -> list[str]:
-        return dir(Ticket)
-
-    def __repr__(self) -> str:
-        name, error = f"{self.stream.topic!r}/{self.stream.queue_id}", self._error
-        outcome = "failed" if error is not None else f"offset {self.offset}" if self._done else "not durable yet"
-        return f"<Ticket of {name}: {outcome}>"
 
 
 def call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:

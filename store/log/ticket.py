@@ -1,11 +1,14 @@
-"""What `submit` gives its caller."""
+"""What `submit` gives its caller, and the request behind it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator
 from typing import Any
 
-from ..errors import StoreError
+from ..errors import StoreError, again
+from .listeners import report
+from .request import Request, call_in_loop
 
 
 class Ticket:
@@ -54,3 +57,45 @@ class Ticket:
     def __await__(self) -> Generator[Any, None, int]:
         """The offset, for `await ticket`; raises what `result` raises. Needs no thread."""
         raise NotImplementedError
+
+
+class SubmitRequest(Request, Ticket):
+    """One message of `submit`. Its owner sees a `Ticket`, and no more than that."""
+
+    __slots__ = ()
+
+    def add_done_callback(self, callback: Callable[[Ticket], Any]) -> None:
+        if self._done:
+            try:
+                callback(self)
+            except Exception as error:
+                report(f"a callback of {self!r} has raised", error)
+        else:
+            listeners = self.stream.queue.listeners
+            self.then(lambda: listeners.call(lambda: callback(self)))
+
+    def __await__(self) -> Generator[Any, None, int]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+
+        def resolve() -> None:
+            if future.done():  # its task was cancelled
+                return
+            if self._error is not None:
+                future.set_exception(again(self._error))
+            else:
+                future.set_result(self.offset)
+
+        if self._done:
+            resolve()
+        else:
+            self.then(lambda: call_in_loop(loop, resolve))
+        return future.__await__()
+
+    def __dir__(self) -> list[str]:
+        return dir(Ticket)
+
+    def __repr__(self) -> str:
+        name, error = f"{self.stream.topic!r}/{self.stream.queue_id}", self._error
+        outcome = "failed" if error is not None else f"offset {self.offset}" if self._done else "not durable yet"
+        return f"<Ticket of {name}: {outcome}>"

@@ -89,7 +89,8 @@ class _LaneQueues:
 def inspect_folder(path: str | Path) -> dict[str, Any]:
     """Describe a closed store, ready for JSON. Changes no file but LOCK, and checks no payload.
 
-    Returns `store_id` (hex), `format_version`, `lanes`: for each its `lane` number and `segments` (`file`,
+    Returns `store_id` (hex), `format_version`, `verdict` ("healthy"; "damaged": it opens, and reads of what is damaged
+    raise; "needs repair": a plain opening refuses it), `lanes`: for each its `lane` number and `segments` (`file`,
     `sequence`, `state`, `capacity_bytes`, `data_end`, `entries`, `frames`, `streams` with messages in it,
     `time_min_ms` and `time_max_ms` since the epoch, `footer_bytes`, `problem`), `totals` (`messages`,
     `payload_bytes`, `disk_bytes`), the number of `streams`, the first 20 `topics`, all `queues` (`topic`, `queue`,
@@ -115,6 +116,7 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
     topics: dict[str, None] = {}
     totals: dict[str, int | None] = {"messages": 0, "payload_bytes": 0, "disk_bytes": 0}
     problems: list[Damage] = []
+    opens = True
     for lane in range(header.lanes):
         frames, found = LaneFrames(disk, folder, lane, header.store_id), _LaneQueues()
         listing = frames.listing
@@ -125,8 +127,11 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
             totals["messages"] = totals["payload_bytes"] = None
         rows = [_segment(disk, file, segments, found, totals) for file in segments]
         damages = [*missing, *(row["problem"] for row in rows if row["problem"] is not None)]
-        if not damages:
-            damages += [damage for damage in [refusal(listing.folder, lane, header.store_id)] if damage is not None]
+        is_there = listing.folder.name in disk.list(folder)
+        refused = refusal(listing.folder, lane, header.store_id) if is_there else missing[0]
+        opens = opens and refused is None
+        if not damages and refused is not None:
+            damages.append(refused)
         found.known = found.known and not damages
         problems += damages
         for row in rows:
@@ -137,6 +142,7 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
     return {
         "store_id": header.store_id.hex(),
         "format_version": FORMAT_VERSION,
+        "verdict": "needs repair" if not opens else "damaged" if problems else "healthy",
         "lanes": lanes,
         "totals": totals,
         "streams": len(queues),

@@ -5,44 +5,12 @@ So verify and inspect cannot miss what an opening finds, whatever rules they hav
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
-from ..device.disk import Buffer, OsFile, ReadingDisk
+from ..device.looking import LookingDisk
 from ..errors import StoreCorrupt
 from ..recovery.lane_recovery import LaneRecovery
 from .report import Damage
-
-
-class _LookingFile(OsFile):
-    """A file to look at: what is written to it goes nowhere."""
-
-    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
-        pass
-
-    def force(self) -> None:
-        pass
-
-    def truncate(self, size: int) -> None:
-        pass
-
-
-class _LookingDisk(ReadingDisk):
-    """A disk to look at: nothing of it changes."""
-
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        there = path if not create or path.exists() else Path(os.devnull)
-        return _LookingFile(there, create=False, direct=False, write=False)
-
-    def rename(self, old: Path, new: Path) -> None:
-        pass
-
-    def remove(self, path: Path) -> None:
-        pass
-
-    def force_folder(self, folder: Path) -> None:
-        pass
 
 
 def refusal(folder: Path, lane: int, store_id: bytes) -> Damage | None:
@@ -50,7 +18,7 @@ def refusal(folder: Path, lane: int, store_id: bytes) -> Damage | None:
 
     Raises OSError.
     """
-    recovery = LaneRecovery(_LookingDisk(), folder, lane, store_id, folder, repair=False, direct=False)
+    recovery = LaneRecovery(LookingDisk(), folder, lane, store_id, folder, repair=False, direct=False)
     try:
         found = recovery.run()
     except StoreCorrupt as error:

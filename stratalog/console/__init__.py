@@ -1,1 +1,1 @@
-"""The console command `stratalog`: inspect, verify, and the measurements as `bench`."""
+"""The console command `stratalog`: cat, topics, inspect, verify, and the measurements as `bench`."""

@@ -1,7 +1,8 @@
-"""The console command `stratalog`: bench, inspect, verify."""
+"""The console command `stratalog`: bench, cat, inspect, topics, verify."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,14 +19,20 @@ from ..perf.machine.folders import human_bytes
 from ..perf.report import figures as report
 from ..perf.report.figures import counted
 from ..perf.report.tables import plain
-from ..store import StoreCorrupt, StoreError, VerifyReport, inspect_folder, verify_folder
+from ..store import VerifyReport, inspect_folder, look_into_folder, verify_folder
 from . import inspected
+from .ends import DAMAGED, EPILOG, console, told
+from .messages import messages_of, names_of, time_ms_of, topic_row
+from .printed import json_of, line_of
 
-DAMAGED, NO_STORE = 1, 2
 app = typer.Typer(
-    help="stratalog: an embedded, durable message store.", no_args_is_help=True, add_completion=False
+    help="stratalog: an embedded, durable message store.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
 )
-app.add_typer(bench_app, name="bench")
+app.add_typer(bench_app, name="bench", epilog=EPILOG)
 Folder = Annotated[Path, typer.Argument(help="the store's folder")]
 
 
@@ -48,40 +55,65 @@ def main_options(
     """stratalog: an embedded, durable message store."""
 
 
-def complain(error: StoreError) -> typer.Exit:
-    """The error's sentence on standard error, and the exit code: 1 is damage, 2 is no store."""
-    report.messages_console().print(plain(str(error)), style="red", highlight=False, soft_wrap=True)
-    return typer.Exit(DAMAGED if isinstance(error, StoreCorrupt) else NO_STORE)
+@app.command("cat", epilog=EPILOG)
+def cat_command(
+    folder: Folder,
+    topic: Annotated[str | None, typer.Argument(help="only this topic")] = None,
+    queue_id: Annotated[int | None, typer.Argument(help="only this queue of the topic", metavar="QUEUE")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="a JSON object a line")] = False,
+    begin: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="from this offset of each queue")] = 0,
+    count: Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="at most so many messages")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="from this time on: ms since the epoch, or ISO 8601")
+    ] = None,
+) -> None:
+    """Writes the messages of a closed store, queue by queue, in offset order. Reads only."""
+    since_ms = None if since is None else time_ms_of(since)
+    written = json_of if as_json else line_of
+    with told(), look_into_folder(folder) as store:
+        for message in messages_of(store, names_of(store, topic, queue_id), begin, since_ms, count):
+            sys.stdout.write(f"{written(message)}\n")
 
 
-@app.command("inspect")
+@app.command("topics", epilog=EPILOG)
+def topics_command(folder: Folder, json: Json = None) -> None:
+    """The topics of a closed store: how many queues and messages, the times of the first and last. Reads only."""
+    with told():
+        with look_into_folder(folder) as store:
+            rows = [topic_row(store, topic) for topic in store.topics()]
+        if str(json) != "-":
+            for row in rows:
+                times = " to ".join(inspected.time_text(row[name]) or "-" for name in ("first_ms", "last_ms"))
+                held = f"{counted(row['queues'], 'queue')}, {counted(row['messages'], 'message')}"
+                typer.echo(f"{plain(row['topic'])}: {held}, {times}")
+        report.write_json(json, {"topics": rows})
+
+
+@app.command("inspect", epilog=EPILOG)
 def inspect_command(
     folder: Folder,
     everything: Annotated[bool, typer.Option("--all", help="show all queues")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="show the memory that a store would plan here")] = False,
     json: Json = None,
 ) -> None:
-    """What a store's folder holds: segments and queues. Reads only; exit code 1 is damaged, 2 no store."""
-    try:
+    """What a closed store's folder holds: the verdict first, then segments and queues. Reads only."""
+    with told():
         figures = inspect_folder(folder)
-    except StoreError as error:
-        raise complain(error) from error
-    if str(json) != "-":
-        inspected.show(folder, figures, report.console(), everything=everything)
-    report.write_json(json, figures)
+        if str(json) != "-":
+            inspected.show(folder, figures, console(), everything=everything, plan=plan)
+        report.write_json(json, figures)
     if figures["problems"]:
         raise typer.Exit(DAMAGED)
 
 
-@app.command("verify")
+@app.command("verify", epilog=EPILOG)
 def verify_command(folder: Folder, json: Json = None) -> None:
-    """Reads every frame and checks every checksum: exit code 0 is unharmed, 1 damaged, 2 no store."""
-    try:
+    """Reads every frame of a closed store and checks every checksum."""
+    with told():
         found = verify_watched(folder, report.messages_console())
-    except StoreError as error:
-        raise complain(error) from error
-    if str(json) != "-":
-        show_report(found, report.console())
-    report.write_json(json, report_figures(found))
+        if str(json) != "-":
+            show_report(found, console())
+        report.write_json(json, report_figures(found))
     if not found.ok:
         raise typer.Exit(DAMAGED)
 

@@ -11,22 +11,44 @@ from typing import Any
 from rich.console import Console
 
 from ..perf.report import figures as report
-from ..perf.report.figures import Figures
+from ..perf.report.figures import Figures, counted
 from ..perf.report.tables import plain
 
 QUEUES_SHOWN = 20
 
 
-def show(folder: Path, figures: Figures, console: Console, *, everything: bool) -> None:
-    """All of it; without `everything` only the first queues."""
+def verdict(figures: Figures) -> tuple[str, str]:
+    """The store in a sentence, and its colour."""
+    problems, said = figures["problems"], figures["verdict"]
+    if said == "healthy":
+        held = counted(figures["totals"]["messages"], "message")
+        states = {lane["segments"][-1]["state"] for lane in figures["lanes"] if lane["segments"]}
+        crashed = "; it was not closed, and the next opening recovers it" if "open" in states else ""
+        checked = "; whether each byte is right, verify tells"
+        return f"healthy: {held} in {counted(figures['streams'], 'queue')}{crashed}{checked}", "green"
+    first = problems[0]
+    where = f"{first['what']} in {first['file']} at byte {first['position']}"
+    if len(problems) > 1:
+        where += f", and {counted(len(problems) - 1, 'place')} more"
+    what = "opening refuses it, until the files are restored or repair=True sets the damage aside"
+    if said == "damaged":
+        what = "it opens, and reads of what is damaged raise StoreCorrupt"
+    return f"{said}: {where}; {what}", "bold red"
+
+
+def show(folder: Path, figures: Figures, console: Console, *, everything: bool, plan: bool) -> None:
+    """The verdict and the figures; without `everything` only the first queues, and the memory plan if it is wanted."""
+    sentence, style = verdict(figures)
+    console.print(plain(sentence), style=style, highlight=False, soft_wrap=True)
     console.print(plain(str(folder)), highlight=False, soft_wrap=True)
     console.print(report.pairs("store", head(figures)))
     for lane in figures["lanes"]:
         rows = [segment_row(segment) for segment in lane["segments"]]
         console.print(report.table(f"lane {lane['lane']}", rows) if rows else f"lane {lane['lane']}: no segments")
     show_queues(figures["queues"], console, everything=everything)
-    plan = {name: value for name, value in flat(figures["memory_plan"])}
-    console.print(report.pairs("memory that a store would plan if it were opened on this machine now", plan))
+    if plan:
+        sizes = dict(flat(figures["memory_plan"]))
+        console.print(report.pairs("memory that a store would plan if it were opened on this machine now", sizes))
     for problem in figures["problems"]:
         sentence = f"{problem['what']} in {problem['file']} at byte {problem['position']}"
         console.print(plain(sentence), style="red", highlight=False, soft_wrap=True)
@@ -43,8 +65,17 @@ def head(figures: Figures) -> Figures:
         "messages": figures["totals"]["messages"],
         "payload_bytes": figures["totals"]["payload_bytes"],
         "disk_bytes": figures["totals"]["disk_bytes"],
+        "of_it_prewritten_and_not_used_yet": unused_bytes(figures),
         "queues": figures["streams"],
     }
+
+
+def unused_bytes(figures: Figures) -> int | None:
+    """What the files have beyond the log and its footers; None if damage hides where the log ends."""
+    segments = [segment for lane in figures["lanes"] for segment in lane["segments"]]
+    used = [(segment["data_end"] or 0) + segment["footer_bytes"] for segment in segments]
+    total = figures["totals"]["disk_bytes"]
+    return None if figures["problems"] or total is None else max(0, total - sum(used))
 
 
 def segment_row(segment: Figures) -> Figures:
@@ -60,12 +91,13 @@ def segment_row(segment: Figures) -> Figures:
     }
 
 
-def time_text(time_ms: int | None) -> str | None:
-    """ISO, UTC, to the second."""
+def time_text(time_ms: int | None, *, exact: bool = False) -> str | None:
+    """ISO, UTC, to the second; to the ms if it must be exact."""
     if time_ms is None:
         return None
     try:
-        return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        text = datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{text}.{time_ms % 1000:03}Z" if exact else f"{text}Z"
     except (ValueError, OverflowError, OSError):
         return str(time_ms)  # of a clock that was far off
 

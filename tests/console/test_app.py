@@ -17,11 +17,20 @@ import typer
 from typer.testing import CliRunner
 
 from stratalog.console import app as console
+from stratalog.console.ends import told
 from stratalog.perf.commands.app import app as bench_app
 from stratalog.perf.commands.end import run_app
 from stratalog.perf.machine.folders import run_folder
 from stratalog.perf.workload.checker import WrongResult
-from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreError
+from stratalog.store import (
+    MessageStore,
+    StoreConfig,
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreUnreadable,
+    StoreUnusable,
+)
 
 SMALL = StoreConfig(lanes=2, segment_bytes=64 << 10, max_message_bytes=16_384, max_frame_bytes=16_384, recent_bytes=0)
 
@@ -85,7 +94,10 @@ def test_inspect_shows_and_writes_json(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     shown = run("inspect", folder, "--json", out)
     assert shown.exit_code == 0, shown.output
+    sentence = "healthy: 2 messages in 1 queue; whether each byte is right, verify tells"
+    assert shown.output.startswith(f"{sentence}\n{folder}\n")
     figures = json.loads(out.read_text())
+    assert figures["verdict"] == "healthy"
     assert figures["queues"] == [{"topic": "orders", "queue": 1, "first": 0, "next_offset": 2}]
     assert figures["problems"] == []
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.output.splitlines()]
@@ -94,7 +106,8 @@ def test_inspect_shows_and_writes_json(folder: Path, tmp_path: Path) -> None:
     (segment,) = [row for row in cells if row and row[0].endswith(".seg")]
     assert segment[1:3] == ["closed", "2"]
     assert all(len(time) == 20 and time[10] == "T" and time[-1] == "Z" for time in segment[4:])
-    assert "on this machine" in shown.output
+    assert "on this machine" not in shown.output
+    assert "on this machine" in run("inspect", folder, "--plan").output
 
 
 def test_inspect_writes_only_json_to_standard_output_when_asked(folder: Path) -> None:
@@ -123,7 +136,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path: Path, comma
     assert shown.exit_code == 0, shown.output
     if command == "inspect":
         assert all(f"│ {name} " in shown.output for name in NAMES)
-        assert shown.output.startswith(f"{home}\n")
+        assert f"\n{home}\n" in shown.output
     path = home / "lane-00" / "000000000001.seg"
     raw = bytearray(path.read_bytes())
     raw[40] ^= 1
@@ -214,18 +227,18 @@ def test_verify_of_a_damaged_store_shows_the_place_and_exits_with_1(folder: Path
 # -- what is refused ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["inspect", "verify"])
-def test_what_is_no_store_is_said_and_exits_with_2(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("command", ["inspect", "verify", "cat", "topics"])
+def test_what_is_no_store_is_said_and_exits_with_4(tmp_path: Path, command: str) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "letter.txt").write_text("not a store")
     (tmp_path / "empty").mkdir()
     for name in ("letters", "empty"):
         shown = run(command, tmp_path / name)
-        assert shown.exit_code == 2
+        assert shown.exit_code == 4
         assert f"{tmp_path / name} is no store: it has no STORE file" in shown.output
         assert "empty or" not in shown.output
     shown = run(command, tmp_path / "nowhere")
-    assert shown.exit_code == 2
+    assert shown.exit_code == 4
     assert "does not exist" in shown.output
 
 
@@ -236,11 +249,20 @@ def test_damaged_header_of_the_store_is_a_sentence_and_exits_with_1(folder: Path
     assert f"in {folder / 'STORE'} at byte 0" in shown.output
 
 
-@pytest.mark.parametrize(("error", "code"), [(StoreError("x"), 2), (StoreCorrupt("x", "file", 0), 1)])
-def test_complaint_says_the_sentence_on_standard_error(
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StoreCorrupt("x", "file", 0), 1), (StoreUnreadable("x"), 3), (StoreUnusable("x"), 4), (StoreLocked("x"), 5),
+        (StoreError("x"), 3),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_refusal_is_its_sentence_on_standard_error_and_a_code(
     capsys: pytest.CaptureFixture[str], error: StoreError, code: int
 ) -> None:
-    assert console.complain(error).exit_code == code
+    with pytest.raises(typer.Exit) as ended, told():
+        raise error
+    assert ended.value.exit_code == code
     assert str(error) in capsys.readouterr().err
 
 
@@ -264,7 +286,7 @@ def test_json_that_cannot_be_written_is_a_usage_error_before_the_work(
 
 
 def test_json_file_is_not_left_behind_by_a_refusal(tmp_path: Path) -> None:
-    assert run("verify", tmp_path / "nowhere", "--json", tmp_path / "out.json").exit_code == 2
+    assert run("verify", tmp_path / "nowhere", "--json", tmp_path / "out.json").exit_code == 4
     assert not (tmp_path / "out.json").exists()
 
 

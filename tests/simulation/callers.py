@@ -8,7 +8,8 @@ from typing import Any
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StorePoisoned, StoreUnreadable
 from stratalog.store.api.batches import cut
-from stratalog.store.log.request import Barrier, SubmitRequest
+from stratalog.store.log.request import Barrier
+from stratalog.store.log.ticket import SubmitRequest
 from stratalog.store.testing import SimulatedDisk
 
 from .check import BrokenPromise

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreError, StorePoisoned
-from stratalog.store.log.request import SubmitRequest
 from stratalog.store.log.streams import lane_of
+from stratalog.store.log.ticket import SubmitRequest
 from stratalog.store.testing import Fault, SimulatedDisk
 
 from .disks import FailingDisk, RecordingDisk

@@ -19,7 +19,8 @@ from stratalog.store import (
     OffsetOutOfRange,
     StoreError,
 )
-from stratalog.store.log.request import NOBODY, SubmitRequest
+from stratalog.store.log.request import NOBODY
+from stratalog.store.log.ticket import SubmitRequest
 
 from .helpers import start, tiny, until
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stratalog.store import CacheConfig, Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket
+from stratalog.store import CacheConfig, Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket, look_into_folder
 from stratalog.store.log.streams import lane_of
 
 from .disks import StillDisk
@@ -147,6 +147,17 @@ class StoreMachine(RuleBasedStateMachine):
             assert offset == len(self.model[name])
             self.model[name].append((data, key, None, None))
 
+    @rule(rows=st.lists(st.tuples(queues, small_data), max_size=30))
+    def append_batch_async(self, rows: list[tuple[Queue, bytes]]) -> None:
+        self.settle()
+
+        async def appended() -> list[int]:
+            return list((await self.store.append_batch_async([(*name, data) for name, data in rows])).tolist())
+
+        for (name, data), offset in zip(rows, asyncio.run(appended()), strict=True):
+            assert offset == len(self.model[name])
+            self.model[name].append((data, None, None, None))
+
     @rule()
     def flush(self) -> None:
         self.store.flush()
@@ -213,6 +224,26 @@ class StoreMachine(RuleBasedStateMachine):
             assert len(read(*name, end, 10)) == 0
             with pytest.raises(OffsetOutOfRange):
                 read(*name, end + beyond, 10)
+
+    @rule()
+    def list_names(self) -> None:
+        self.settle()
+        used = [name for name, rows in self.model.items() if rows]
+        topics = sorted({topic for topic, _ in used})
+        assert self.store.topics() == topics
+        assert {topic: self.store.queues(topic) for topic in topics} == {
+            topic: sorted(queue for owner, queue in used if owner == topic) for topic in topics
+        }
+
+    @precondition(lambda self: self.config.retention_bytes is None)
+    @rule(name=queues, where=st.floats(0, 1), later=st.integers(0, 1))
+    def find_by_time(self, name: Queue, where: float, later: int) -> None:
+        self.settle()
+        messages = self.store.read(*name, self.first[name], 10**6, 1 << 30)
+        times = [message.timestamp_ms for message in messages]
+        wanted = times[int(where * (len(times) - 1))] + later if times else 0
+        expected = (message.offset for message in messages if message.timestamp_ms >= wanted)
+        assert self.store.offset_at(*name, wanted) == next(expected, len(self.model[name]))
 
     @rule()
     def scan(self) -> None:
@@ -286,6 +317,20 @@ class StoreMachine(RuleBasedStateMachine):
         if retains:  # until it was closed, and it was not asked since
             self.first = {name: self.store.queue_bounds(*name)[0] for name in QUEUES}
             assert all(first >= before[name] for name, first in self.first.items())
+
+    @rule()
+    def look_into_the_closed_folder(self) -> None:
+        self.store.close()
+        self.settle()
+        with look_into_folder(self.path) as looked:
+            for name, rows in self.model.items():
+                first, end = looked.queue_bounds(*name)
+                assert self.first[name] <= first <= end == len(rows)
+                assert first == self.first[name] or self.config.retention_bytes is not None
+                self.first[name] = first
+                found = looked.read(*name, first, 10**6, 1 << 30)
+                assert [row_of(message) for message in found] == rows[first:]
+        self.store = self.opened()
 
     @rule()
     def crash(self) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from stratalog.store import InvalidTopic, MessageStore, StoreClosed
+from stratalog.store import InvalidTopic, Message, MessageStore, StoreClosed
 
 from .disks import GatedDisk
 from .helpers import handed_over, run_child, tiny, until
@@ -98,6 +99,46 @@ def test_async_with_closes_and_lets_the_loop_go_on_meanwhile(tmp_path: Path) -> 
         return store
 
     assert asyncio.run(main()).closed
+    with MessageStore.open(tmp_path) as store:
+        assert store.queue_bounds("t", 0) == (0, 1)
+
+
+def test_async_with_ends_though_all_threads_of_the_loop_wait_for_messages(tmp_path: Path) -> None:
+    async def main() -> list[BaseException | list[Message]]:
+        pool = ThreadPoolExecutor(2)
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(pool)
+        async with MessageStore.open(tmp_path) as store:
+            waiting = [asyncio.to_thread(store.read, "t", 0, wait_ms=3_600_000) for _ in range(4)]
+            reading = asyncio.gather(*waiting, return_exceptions=True)
+            while len(store._waiting) < 2:
+                await asyncio.sleep(0.01)
+        return list(await reading)
+
+    assert [type(error) for error in asyncio.run(main())] == [StoreClosed] * 4
+
+
+def test_cancelled_async_with_closes_all_the_same(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    opened: list[MessageStore] = []
+
+    async def use() -> None:
+        async with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+            opened.append(store)
+            disk.gate.clear()
+            store.submit("t", 0, b"x")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(use())
+        while not opened or not opened[0].closed:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        disk.gate.set()
+
+    asyncio.run(main())
+    opened[0].close()  # returns when the other one is through
     with MessageStore.open(tmp_path) as store:
         assert store.queue_bounds("t", 0) == (0, 1)
 

@@ -22,7 +22,7 @@ from stratalog.store import (
     StoreError,
 )
 from stratalog.store.api import appender
-from stratalog.store.log.request import SubmitRequest
+from stratalog.store.log.ticket import SubmitRequest
 
 from .disks import GatedDisk
 from .helpers import contents, crash_copy, tiny

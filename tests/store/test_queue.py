@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreClosed, StoreFull, Ticket
-from stratalog.store.log.request import Barrier, SubmitRequest
+from stratalog.store.log.request import Barrier
+from stratalog.store.log.ticket import SubmitRequest
 
 from .disks import GatedDisk
 from .helpers import PATIENCE_S, start, tiny, until

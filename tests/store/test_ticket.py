@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stratalog.store import InvalidMessage, MessageStore, StoreClosed, StorePoisoned, Ticket
-from stratalog.store.log.request import SubmitRequest
+from stratalog.store.log.ticket import SubmitRequest
 
 from .disks import FailingDisk, GatedDisk
 from .helpers import PATIENCE_S, run_child, start, tiny, until

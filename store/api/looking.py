@@ -1,0 +1,45 @@
+"""Reading a closed store without changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..config import StoreConfig
+from ..device.folder import enter_folder, fixed_path
+from ..device.looking import LookingDisk
+from ..errors import StoreUnusable
+from .store import MessageStore
+
+KIB = 1 << 10
+SMALL = StoreConfig(recent_bytes=0, max_message_bytes=64 * KIB, max_frame_bytes=64 * KIB, direct_io=False)
+
+
+class _LookedAt(MessageStore):
+    """A store that is recovered in memory alone. It has no threads that write, and takes no message."""
+
+    def _enter(self) -> None:
+        enter_folder(self._disk, self.path, self._running.lock, create=False)
+
+    def _start(self) -> None:
+        refused = StoreUnusable(f"the store {self.path} is only looked at; open it with MessageStore.open to append")
+        for queue in self._queues:
+            queue.close(refused)
+
+
+@contextmanager
+def look_into_folder(path: str | Path) -> Iterator[MessageStore]:
+    """A closed store, to be read: all reads work, what appends raises. Changes no file but LOCK.
+
+    A store that was not closed is recovered in memory; so what is read is what opening it would find. Nobody else can
+    open it meanwhile.
+
+    Raises StoreUnusable if the folder is no store, StoreLocked if it is open, StoreCorrupt if damage keeps it from
+    being opened.
+    """
+    store = _LookedAt(fixed_path(path), SMALL, LookingDisk())
+    try:
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,39 @@
+"""A disk that keeps nothing: what would recover a store recovers it in memory, and its files stay as they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from .disk import Buffer, OsFile, ReadingDisk
+
+
+class _LookingFile(OsFile):
+    """A file to look at: what is written to it goes nowhere."""
+
+    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
+        pass
+
+    def force(self) -> None:
+        pass
+
+    def truncate(self, size: int) -> None:
+        pass
+
+
+class LookingDisk(ReadingDisk):
+    """A disk to look at: nothing of it changes."""
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        there = path if not create or path.exists() else Path(os.devnull)
+        return _LookingFile(there, create=False, direct=False, write=False)
+
+    def rename(self, old: Path, new: Path) -> None:
+        pass
+
+    def remove(self, path: Path) -> None:
+        pass
+
+    def force_folder(self, folder: Path) -> None:
+        pass

@@ -1,0 +1,72 @@
+"""How a command of the console ends: one exit code, one meaning."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+
+from ..perf.report import figures as report
+from ..perf.report.tables import plain
+from ..store import StoreCorrupt, StoreError, StoreLocked, StoreUnusable
+
+DAMAGED, USAGE, REFUSED, NOT_THERE, IN_USE, INTERRUPTED, UNREAD, TERMINATED = 1, 2, 3, 4, 5, 130, 141, 143
+MEANINGS = {
+    0: "done, and what was looked at is unharmed",
+    DAMAGED: "damaged (of bench: a measurement has a wrong result)",
+    USAGE: "the command was used wrongly",
+    REFUSED: "the system refused something: no permission, no space",
+    NOT_THERE: "no such store, topic or queue",
+    IN_USE: "the store is open in another process; close it there first",
+    INTERRUPTED: "interrupted (Ctrl-C)",
+    UNREAD: "nobody reads the output any more, as with | head",
+    TERMINATED: "terminated (SIGTERM)",
+}
+EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
+
+
+def code_of(error: StoreError) -> int:
+    """The exit code of a refusal by the store."""
+    if isinstance(error, StoreCorrupt):
+        return DAMAGED
+    if isinstance(error, StoreLocked):
+        return IN_USE
+    return NOT_THERE if isinstance(error, StoreUnusable) else REFUSED
+
+
+class _Console(Console):
+    """A console that leaves a closed pipe to `told`."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """The console of the results, as `report.console` makes it."""
+    known = report.console()
+    return _Console(width=known.width if known.is_terminal is False else None, markup=False, emoji=False)
+
+
+def complain(sentence: str) -> None:
+    """A sentence on standard error."""
+    report.messages_console().print(plain(sentence), style="red", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Run a command's work: a refusal of the store is its sentence and an exit code; a closed pipe ends it quietly."""
+    try:
+        yield
+        sys.stdout.flush()
+    except StoreError as error:
+        complain(str(error))
+        raise typer.Exit(code_of(error)) from error
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # the interpreter flushes it once more at its end
+        os.close(nowhere)
+        raise typer.Exit(UNREAD) from None
