@@ -20,6 +20,7 @@ from ..format.layout import (
     DATA_START,
     REBUILT_MS,
     RETIRED_PREFIX,
+    SEALED,
     START_FILE,
     UNKNOWN,
     UNLINKED,
@@ -105,6 +106,9 @@ class LaneFiles:
             later = [file for file in used if file.sequence > sequence]
             if not later and _is_closed(used):
                 unused.append((sequence, path))
+            elif self._ends_elsewhere(sequence, path, later):
+                self._repair.on_damage("the file is another segment's", path, 0)
+                self.foreign.append(sequence)
             elif sequence in recorded or self.vouched(later, (sequence, 0)):
                 self._repair.on_damage("a segment's header is damaged", path, 0)
                 used.append(self._rebuild_header(sequence, path))
@@ -197,6 +201,16 @@ class LaneFiles:
             self._begun.add(sequence)
         self._mark = max([self._mark, *map(mark_of, frames)])
         return record is not None and record.sequence == sequence
+
+    def _ends_elsewhere(self, sequence: int, path: Path, later: Sequence[UsedFile]) -> bool:
+        """Is a file without a header sealed at an end that the next segment does not continue? Then it is not ours.
+
+        Frames do not name their store. A sealed segment never changes, and the next one's header has its chain.
+        """
+        record = self._read_blocks(sequence, path)[1]
+        if record is None or record.state != SEALED or not later or later[0].sequence != sequence + 1:
+            return False
+        return not is_unlinked(later[0].header) and later[0].header.previous_chain != record.chain
 
     def _frames(self, file: UsedFile) -> list[FrameHeader]:
         """The headers of all frames of a segment, on the chain or not."""

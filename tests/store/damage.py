@@ -169,12 +169,14 @@ def lost_of(rows: Rows, expected: Rows) -> int:
 
 
 def newest_is_gone(path: Path, sample: Sample) -> bool:
-    """Is the last file of a lane gone? Then nothing tells that it ever was."""
+    """Is the last file of a lane gone, or all of it behind its header? Then nothing tells what it had."""
     last: dict[str, str] = {}
-    for name in sorted(sample.files):
+    for name, content in sorted(sample.files.items()):
         if name.endswith(".seg"):
             last[name.partition("/")[0]] = name
-    return not all((path / name).exists() for name in last.values())
+            if any(content[DATA_START:]):  # the last one that is no spare
+                last[f"{name.partition('/')[0]} in use"] = name
+    return not all((path / name).exists() and (path / name).stat().st_size >= DATA_START for name in last.values())
 
 
 def check_refusals_agree(path: Path, sample: Sample) -> None:

@@ -258,6 +258,21 @@ def test_messages_of_exchanged_oldest_segments_are_counted(samples: Samples, fol
     assert [loss.messages for loss in losses] == [held, 0]
 
 
+def test_segment_of_another_store_is_not_ours_although_its_header_is_damaged(samples: Samples, folder: Path) -> None:
+    """Frames do not name their store; the next segment's header tells that it does not continue this one."""
+    sample = samples["closed"]
+    with MessageStore.open(folder / "other", TINY) as store:
+        for index in range(60):
+            store.append(*QUEUES[2 - index % 3], b"none of ours %d;" % index * 200)
+    path = put_snapshot(sample.files, folder / "s")
+    victim, theirs = segment_paths(path)[0], segment_paths(folder / "other")[0]
+    held = sum(frame.header.count for frame in full_frames(victim))
+    victim.write_bytes(theirs.read_bytes())
+    flip_bit(victim, 51)
+    losses = check_repair(path, sample)
+    assert [(loss.file, loss.messages) for loss in losses] == [(str(victim), held)]
+
+
 def test_missing_folder_of_the_only_lane_is_reported(samples: Samples, folder: Path) -> None:
     path = put_snapshot(samples["closed"].files, folder / "s")
     shutil.rmtree(path / "lane-00")
