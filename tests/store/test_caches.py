@@ -103,7 +103,7 @@ def key_of(store: MessageStore, queue: int) -> int:
 def ranges(store: MessageStore, rows: Rows, step: int) -> Iterator[tuple[dict[int, bytes], dict[int, bytes]]]:
     """(what `get_range` gives, what it should give), all queues from front to back."""
     for name, mine in rows.items():
-        for at in (*range(0, len(mine), step), len(mine)):
+        for at in range(0, len(mine) + 1, step):
             expected = {index: mine[at + index] for index in range(step) if at + index in mine}
             yield store.get_range(*name, at, step), expected
 
