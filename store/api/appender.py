@@ -31,8 +31,8 @@ class Appender(OpenStore):
     """Takes messages in.
 
     Invariant: the appends of one thread (of an event loop: of all its coroutines) to one queue of a topic get their
-    offsets in the order of the calls, whatever mix of `append`, `submit`, `append_batch` and `append_async` they are;
-    those that fail are left out. `RequestQueue` keeps it.
+    offsets in the order of the calls, whatever mix of `append`, `submit`, `append_batch` and their awaited twins they
+    are; those that fail are left out. `RequestQueue` keeps it.
     """
 
     def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
