@@ -101,11 +101,21 @@ class Stepwise:
         elif event != "opcode" or frame.f_lasti not in looks(frame.f_code):
             return self._trace
         self.events += 1
-        if self.events == self.at:
+        # Not in a finalizer: nobody else hears of it there, and CPython 3.11 loses its stack over a trace function that
+        # raises in one. Signals come there as well, see `Fuzzer.timed`.
+        if self.events >= self.at > 0 and not _is_in_finalizer(frame):
             sys.settrace(None)
             self.place = f"{event} at {Path(frame.f_code.co_filename).name}:{frame.f_lineno} ({frame.f_code.co_name})"
             raise KeyboardInterrupt
         return self._trace
+
+
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def timed(work: Work, delay_s: float) -> bool:
