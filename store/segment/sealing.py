@@ -36,20 +36,26 @@ class StreamNames:
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
         self.packed = pack_names([])
+        self._packed_topics = 0
         self._topic = array("I")
         self._queue = array("I")
 
     def add(self, streams: Sequence[Stream], pause: Callable[[], None]) -> None:
-        """Take on the streams that are new; `streams` are all of the lane's, by number."""
-        count, topics = len(streams), len(self.topics)
+        """Take on the streams that are new; `streams` are all of the lane's, by number.
+
+        An error anywhere in it leaves a part that the next call completes.
+        """
+        count = len(streams)
         while len(self._queue) < count:
             known = len(self._queue)
+            del self._topic[known:]
             for stream in streams[known : min(count, known + STEP_STREAMS)]:
                 self._topic.append(self.topics.setdefault(stream.topic, len(self.topics)))
                 self._queue.append(stream.queue_id)
             pause()
-        if len(self.topics) > topics:
+        if len(self.topics) > self._packed_topics:
             self.packed = pack_names(self.topics)
+            self._packed_topics = len(self.topics)
 
     def columns(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """Topic (index) and queue id of each stream, as they are now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+import zlib
 from array import array
 from pathlib import Path
 from typing import Any, cast
@@ -139,3 +140,21 @@ def test_segments_sealed_one_after_the_other_lose_nothing(tmp_path: Path) -> Non
     with MessageStore.open(tmp_path / "store", small()) as store:
         assert store.stats()["segments"]["sealed"] >= 1
         assert contents(store, queues) == written
+
+
+def test_names_are_whole_after_an_error_in_the_middle_of_learning_them() -> None:
+    """A footer that is made at the second attempt names all topics."""
+
+    def fail() -> None:
+        raise OSError("in the middle")
+
+    streams = [Stream.__new__(Stream) for _ in range(3)]
+    for number, stream in enumerate(streams):
+        stream.topic, stream.queue_id = f"topic {number}", number
+    names = StreamNames()
+    with pytest.raises(OSError, match="in the middle"):
+        names.add(streams, fail)
+    names.add(streams, lambda: None)
+    topics, queues = names.columns()
+    assert zlib.decompress(names.packed).decode().split("\0") == [stream.topic for stream in streams]
+    assert (topics.tolist(), queues.tolist()) == ([0, 1, 2], [0, 1, 2])
