@@ -22,7 +22,8 @@ STORE_FILE = "STORE"
 LOCK_FILE = "LOCK"
 QUARANTINE = "quarantine"
 HEADER_IS_DAMAGED = "the store's header is damaged"
-_OURS = frozenset({STORE_FILE, STORE_FILE + ".new", LOCK_FILE, QUARANTINE})
+# What an interrupted creation leaves. Not `quarantine`: a repair made that, so there was a store.
+_OURS = frozenset({STORE_FILE, STORE_FILE + ".new", LOCK_FILE})
 
 
 def fixed_path(path: str | Path) -> Path:

@@ -83,28 +83,16 @@ class LaneFiles:
 
     def in_use(self) -> list[UsedFile]:
         """The segments in use, in order; spares are noted. Raises StoreCorrupt if one is missing."""
-        used: list[UsedFile] = []
-        unknown: list[tuple[int, Path]] = []
-        for sequence, path in self._begin(self._listed()):
-            if self._repair.allowed:
-                self._repair.make_readable(path)
-            header, record = self._read_blocks(sequence, path)
-            if header is None:
-                unknown.append((sequence, path))
-            elif header.stands_wrongly(self._lane, self._store_id, sequence, self.start.sequence):
-                self._repair.on_damage("the file is another segment's", path, 0)
-                self.foreign.append(sequence)
-            elif header.sequence == sequence:
-                used.append(UsedFile(sequence, path, header, record))
-            else:
-                unknown.append((sequence, path))
+        used, unknown, recorded = self._sort_out()
         last = used[-1].sequence if used else 0
         unused: list[tuple[int, Path]] = []
-        looked = [one for one in unknown if one[0] < last or not _is_closed(used)]
-        recorded = [sequence for sequence, path in looked if self._look_into(sequence, path)]
+        is_closed = _is_closed(used) and not any(sequence > last for sequence in recorded)
+        for sequence, path in unknown:
+            if sequence < last or not is_closed:
+                self._look_into(sequence, path)
         for sequence, path in unknown:
             later = [file for file in used if file.sequence > sequence]
-            if not later and _is_closed(used):
+            if not later and is_closed:
                 unused.append((sequence, path))
             elif self._ends_elsewhere(sequence, path, later):
                 self._repair.on_damage("the file is another segment's", path, 0)
@@ -126,6 +114,25 @@ class LaneFiles:
         self._check_gaps([file.sequence for file in used], [sequence for sequence, _ in unused])
         self._keep_spares(unused)
         return used
+
+    def _sort_out(self) -> tuple[list[UsedFile], list[tuple[int, Path]], list[int]]:
+        """The files with a header of their own, those without, and which of these have a seal record of their own."""
+        used: list[UsedFile] = []
+        unknown: list[tuple[int, Path]] = []
+        recorded: list[int] = []
+        for sequence, path in self._begin(self._listed()):
+            if self._repair.allowed:
+                self._repair.make_readable(path)
+            header, record = self._read_blocks(sequence, path)
+            if header is not None and header.stands_wrongly(self._lane, self._store_id, sequence, self.start.sequence):
+                self._repair.on_damage("the file is another segment's", path, 0)
+                self.foreign.append(sequence)
+            elif header is not None and header.sequence == sequence:
+                used.append(UsedFile(sequence, path, header, record))
+            else:
+                unknown.append((sequence, path))
+                recorded += [sequence] if record is not None else []
+        return used, unknown, recorded
 
     def _begin(self, listed: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
         """Learn from START where the log begins; the files from there on. Those that retention gave up are removed."""
@@ -187,12 +194,11 @@ class LaneFiles:
         frames = (frame for file in files for frame in self._frames(file))
         return self._mark > place or is_durable_beyond(place, [file.record for file in files], frames)
 
-    def _look_into(self, sequence: int, path: Path) -> bool:
-        """Note what the frames say in a file whose header is not its own. True if it has a seal record of its own."""
+    def _look_into(self, sequence: int, path: Path) -> None:
+        """Note what the frames say in a file whose header is not its own."""
         file = open_sequential(self._disk, path)
         reader = ChunkReader(file, file.size())
         try:
-            record = SealRecord.unpack(bytes(reader.view(BLOCK_BYTES, BLOCK_BYTES)))
             frames = FrameScanner(reader, self._lane, sequence, 0, 0).find_later(0, reader.size_bytes)
         finally:
             reader.close()
@@ -200,7 +206,6 @@ class LaneFiles:
         if frames:
             self._begun.add(sequence)
         self._mark = max([self._mark, *map(mark_of, frames)])
-        return record is not None and record.sequence == sequence
 
     def _ends_elsewhere(self, sequence: int, path: Path, later: Sequence[UsedFile]) -> bool:
         """Is a file without a header sealed at an end that the next segment does not continue? Then it is not ours.

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..format.footer import FooterData
@@ -31,7 +32,7 @@ from ..segment.scanner import ChunkReader, FrameScanner
 from ..segment.sealed import SealedSegment, write_footer
 from ..segment.segment import Segment
 from .lane_files import LaneFiles, UsedFile
-from .lane_streams import FooterNames, LaneStreams
+from .lane_streams import FooterNames, LaneStreams, footer_of
 from .neighbours import look_ahead
 from .placement import ANY, Bounds
 from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, open_table
@@ -143,8 +144,11 @@ class LaneRecovery:
         if file.record is None or file.record.state != SEALED:
             return False
         sealed = SealedSegment(segment, file.record)
-        if self._repair.allowed and not (is_healthy(sealed) and self._goes_on(file.record.chain, file, later)):
-            return False
+        if self._repair.allowed:
+            if not (is_healthy(sealed) and self._goes_on(file.record.chain, file, later)):
+                return False
+            if self._leaves_a_gap(sealed.footer.next_offsets, file, later):
+                return False
         self._passed = sealed
         self.found.sealed.append(sealed)
         self.found.last_chain = file.record.chain
@@ -152,6 +156,16 @@ class LaneRecovery:
         self._tally.keep(file.record.entries, is_exact=is_exact)
         self._streams.are_told(file.record.streams)
         return True
+
+    def _leaves_a_gap(self, ends: npt.NDArray[np.int64], file: UsedFile, later: Sequence[UsedFile]) -> bool:
+        """Does a stream that ends like this go on at a later offset in the next segment, by that one's whole footer?
+
+        So it is where a copy from before a repair was put back: the repair had left these offsets out.
+        """
+        if not later or later[0].sequence != file.sequence + 1:
+            return False
+        following = footer_of(self._disk, self._folder, later[0])
+        return following is not None and bool((following.first[: len(ends)] > ends[: len(following.first)]).any())
 
     def _goes_on(self, chain: int, file: UsedFile, later: Sequence[UsedFile]) -> bool:
         """Does the next segment continue a segment that ends like this? True if there is none, or it is not known yet.
@@ -259,7 +273,7 @@ class LaneRecovery:
         self._tally.keep(scan.kept, is_exact=scan.is_counted)
         if len(self._repair.losses) == noted:
             self._note_made_again(segment, file, later)
-        data = self._index_scan(scan, segment, behind, later)
+        data = self._index_scan(scan, segment, file, behind, later)
         if scan.has_gaps and later:
             scanner.chain = self._chain_into(later, scanner.chain)
         self.found.last_chain = scanner.chain
@@ -310,8 +324,9 @@ class LaneRecovery:
             repair.set_aside(file.path, BLOCK_BYTES, BLOCK_BYTES, 0)
 
     def _index_scan(
-        self, scan: SegmentScan, segment: Segment, behind: FooterNames | None, later: Sequence[UsedFile]
-    ) -> FooterData:
+        self, scan: SegmentScan, segment: Segment, file: UsedFile, behind: FooterNames | None,
+        later: Sequence[UsedFile],
+    ) -> FooterData:  # fmt: skip
         """The footer of a scanned segment: its own once more, if it was found, else one made of the frames.
 
         What of its messages is lost, and was not noted by the scan, is noted.
@@ -321,7 +336,7 @@ class LaneRecovery:
             streams.load_before(footer)  # what its frames name are streams that began here
         if footer is not None and streams.continues_with(footer) and not scan.end_is_lost:
             data = index_by_footer(columns, footer, streams.begins(footer))
-            if data is not None:
+            if data is not None and not self._leaves_a_gap(data.next_offsets, file, later):
                 streams.take_over(footer)
                 streams.next_offsets = data.next_offsets.tolist()
                 self._tally.place(segment.path, _lost(data) - _lost(footer), is_exact=True, is_sure=True)

@@ -22,7 +22,7 @@ from .helpers import (
     Queue,
     contents,
     flip_bit,
-    frames_of,
+    full_frames,
     has_settled,
     overwrite,
     scanned,
@@ -147,7 +147,7 @@ def test_a_stream_that_begins_in_the_damaged_segment_begins_at_0(
 def damage_head(path: Path, sequence: int, frame: int) -> int:
     """Damage the head of a frame; where it begins."""
     name = segment_path(path, sequence)
-    position = frames_of(name)[frame].header.position
+    position = full_frames(name)[frame].header.position
     flip_bit(name, position + 24)
     return position
 
@@ -156,7 +156,7 @@ def test_messages_around_a_damaged_frame_are_read_though_the_footer_is_damaged_t
     filled: tuple[Path, dict[Queue, dict[int, bytes]]],
 ) -> None:
     path, expected = filled
-    lost = frames_of(segment_path(path, 3))[2]
+    lost = full_frames(segment_path(path, 3))[2]
     gone = {int(number): int((lost.numbers == number).sum()) for number in np.unique(lost.numbers)}
     damage_footer(path, 3)
     damage_head(path, 3, 2)
@@ -356,7 +356,7 @@ def test_random_damage_to_footers_and_heads_costs_no_message_that_is_whole(
             flip_bit(name, record.footer_position + chance.randrange(record.footer_bytes), chance.randrange(8))
             if chance.random() < 0.3:
                 broken.add(int(name.stem))
-                damage_head(path, int(name.stem), chance.randrange(len(frames_of(name))))
+                damage_head(path, int(name.stem), chance.randrange(len(full_frames(name))))
         wrong: Any = []
         with MessageStore.open(path, tiny()) as store:
             for queue, rows in expected.items():

@@ -492,3 +492,9 @@ def test_thread_that_holds_a_ticket_of_a_dropped_store_gets_its_answer(tmp_path:
         store = None
     disk.gate.set()
     assert ticket.result(60) == 1
+
+
+def test_repaired_store_without_its_header_is_not_taken_for_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "quarantine").mkdir()
+    with pytest.raises(StoreUnusable, match="it has quarantine"):
+        MessageStore.open(tmp_path)

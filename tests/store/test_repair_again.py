@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore, verify_folder
+from stratalog.store import MessageStore, StoreCorrupt, verify_folder
 from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
 from stratalog.store.recovery.repair import Loss
 
@@ -18,6 +18,7 @@ from .helpers import (
     crash_copy,
     flip_bit,
     frames_of,
+    full_frames,
     memory_folder,
     overwrite,
     scanned,
@@ -197,3 +198,38 @@ def test_queues_begin_at_zero_where_the_first_segment_is_lost_and_a_seal_record_
     with MessageStore.open(path, TINY, repair=True) as store:
         assert store.losses == []
     assert take_snapshot(path) == repaired
+
+
+def test_copy_from_before_a_repair_is_fitted_to_the_segments_behind_it(no_marks: None, tmp_path: Path) -> None:
+    """The last message of a queue was lost, so the repair left an offset out in each of them."""
+    path, queues = tmp_path / "killed", [("t", queue) for queue in range(3)]
+    with MessageStore.open(tmp_path / "s", TINY) as store:
+        for index in range(9):
+            store.append(*queues[index % 3], b"%d" % index * 100)
+        crash_copy(tmp_path / "s", path)
+    before = segment_path(path, 1).read_bytes()
+    flip_bit(segment_path(path, 1), full_frames(segment_path(path, 1))[7].header.position + 24)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses
+        sent = {(queue, store.append(*queue, b"later")) for queue in queues}
+    segment_path(path, 1).write_bytes(before)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert all(store.read(*queue, offset)[0].data == b"later" for queue, offset in sent)
+    assert verify_folder(path).damages == []
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses == []
+
+
+def test_copy_of_a_closed_segment_does_not_hide_those_behind_it(no_marks: None, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with MessageStore.open(path, TINY) as store:
+        store.append("t", 0, b"first")
+    before = segment_path(path, 1).read_bytes()
+    with MessageStore.open(path, TINY) as store:
+        while len(store._lanes[0].view.open) < 2 and not store._lanes[0].view.sealed:
+            store.append("t", 0, bytes(3000))
+    segment_path(path, 1).write_bytes(before)
+    flip_bit(segment_path(path, 2), 65)
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(path, TINY)
+    assert verify_folder(path).damages

@@ -21,9 +21,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sequences of the files that were searched for frames because their header is not theirs."""
     look_into, sequences = LaneFiles._look_into, []
 
-    def noting(files: LaneFiles, sequence: int, *given: Any) -> bool:
+    def noting(files: LaneFiles, sequence: int, *given: Any) -> None:
         sequences.append(sequence)
-        return look_into(files, sequence, *given)
+        look_into(files, sequence, *given)
 
     monkeypatch.setattr(LaneFiles, "_look_into", noting)
     return sequences
