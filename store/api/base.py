@@ -30,7 +30,7 @@ class OpenStore:
 
     @property
     def closed(self) -> bool:
-        """True once `close` was called, and in a forked child. A poisoned store is not closed: its reads go on."""
+        """True after `close`, and in a forked child. A poisoned store is not closed: its reads go on."""
         return self._closed
 
     def _check_open(self) -> None:

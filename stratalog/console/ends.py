@@ -58,7 +58,7 @@ def complain(sentence: str) -> None:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Run a command's work. An error of the store becomes a sentence and an exit code; a closed pipe ends it quietly."""
+    """Run a command. An error of the store becomes a sentence and an exit code; a closed pipe ends it quietly."""
     try:
         yield
         sys.stdout.flush()
