@@ -211,8 +211,8 @@ class Fetcher(OpenStore):
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Return the offset of the queue's first message with this time or a later one.
 
-        If there is none, it is the queue's next offset. The time of a message is its `timestamp_ms`: when it was put into the log. If the clock was set back, "first"
-        means the lowest offset. A queue that was never used gives 0.
+        If there is none, it is the queue's next offset; 0 for a queue that was never used. The time of a message is its
+        `timestamp_ms`: when it was put into the log. If the clock was set back, "first" means the lowest offset.
 
         Args:
             timestamp_ms: ms since the epoch.

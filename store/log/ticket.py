@@ -50,10 +50,10 @@ class Ticket:
     def add_done_callback(self, callback: Callable[[Ticket], Any]) -> None:
         """Call `callback(ticket)` once, when the message is durable or has failed.
 
-        The store calls callbacks one after the other, in a thread of their own. So a callback may be slow, or append and
-        wait: it delays other callbacks and nothing else. If the ticket is done already, the caller's thread calls the
-        callback at once. The logger "stratalog" logs an exception of a callback; it has no other effect. `close` returns
-        when all callbacks were called.
+        The store calls callbacks one after the other, in a thread of their own. So a callback may be slow, or append
+        and wait: it delays other callbacks and nothing else. If the ticket is done already, the caller's thread calls
+        the callback at once. The logger "stratalog" logs an exception of a callback; it has no other effect. `close`
+        returns when all callbacks were called.
         """
         raise NotImplementedError
 
