@@ -19,7 +19,7 @@ from .experiment import Experiment, queues, repeats, setting
 
 
 class Section(StrEnum):
-    """What can be measured alone."""
+    """The sections, which can be measured alone."""
 
     ABLATION = "ablation"
     APPENDS = "appends"

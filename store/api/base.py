@@ -1,4 +1,4 @@
-"""What both halves of the public face share: the streams, the lanes, and whether the store is open."""
+"""The common part of appending and reading: the streams, the lanes, and whether the store is open."""
 
 from __future__ import annotations
 

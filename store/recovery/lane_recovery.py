@@ -42,7 +42,7 @@ from .tally import Tally
 
 @dataclass
 class Found:
-    """What recovery found in a lane."""
+    """The result of a lane's recovery."""
 
     sealed: list[SealedSegment] = field(default_factory=list)
     resumable: tuple[OpenSegment, int, int] | None = None  # with its data end and chain

@@ -1,4 +1,4 @@
-"""How a command of the console ends: one exit code, one meaning."""
+"""The exit codes of the console: one code, one meaning."""
 
 from __future__ import annotations
 
