@@ -1,4 +1,4 @@
-"""What the cache is filled with: the columns of a frame, or of several, over one buffer of payloads."""
+"""The input of the cache: the columns of one or more frames, over one buffer of payloads."""
 
 from __future__ import annotations
 

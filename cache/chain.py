@@ -13,7 +13,7 @@ TRIM = 512  # dead leaves and parts are kept until there are so many, and more t
 
 
 class Dropped(NamedTuple):
-    """What a chain no longer has, oldest first; a block once for each part."""
+    """The parts that a chain no longer has, oldest first; a block once for each part."""
 
     blocks: Sequence[int]
     leaves: Sequence[int]

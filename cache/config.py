@@ -1,4 +1,4 @@
-"""What a message cache has and does: its settings, checked."""
+"""The settings of a message cache, checked."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ SWITCHES = ("remainders", "release_on_read")
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """All sizes are in bytes, and 0 turns a part off. `plan_memory` makes sizes out of one number (R24).
+    """Settings of a message cache. Sizes are in bytes; 0 turns a part off. `plan_memory` computes them (R24).
 
-    What cannot be is refused here, with InvalidCacheConfig; what this machine does not have, when a cache is opened.
+    A wrong setting raises InvalidCacheConfig here. Memory that this machine does not have is an error when the cache
+    opens.
 
     Attributes:
-        heap_bytes, off_heap_bytes, private_file_bytes, persistent_bytes: the tiers (R13).
+        heap_bytes, off_heap_bytes, private_file_bytes, persistent_bytes: the sizes of the tiers (R13).
         private_file_folder, persistent_folder: where the last two have their files; needed if they are on.
-        block_bytes: of a chain (R15), a power of two.
-        expected_bytes: of all messages that will come; the admission threshold is then computed (R17).
-        threshold_bytes: a fixed threshold in place of that. With neither, everything is admitted.
-        evict: what is oldest makes room. By default that is so unless the threshold is computed: then what
-            was admitted stays until it is consumed.
-        remainders: lend the ends of last blocks when blocks run out (R18); only without `evict`.
-        class_bytes: of the classes by which these ends are told apart.
-        edge_bytes: for the fragments of messages that are not admitted (R12).
-        active_backlog_messages: cache a message only if a cursor of its stream is closer than this (R20; the source
-            has 1,000). 0 caches whether anybody reads or not.
-        release_on_read: what a stream's reader has passed is released (R16): right where each message is read once.
+        block_bytes: the size of a block of a chain (R15), a power of two.
+        expected_bytes: the size of all messages that will come. The cache then computes the admission threshold: the
+            size up to which messages are cached (R17).
+        threshold_bytes: a fixed threshold instead. Without either, all messages are cached.
+        evict: True: the oldest messages make room for new ones. False: cached messages stay until they are released.
+            None: False with `expected_bytes`, else True.
+        remainders: lend the free ends of last blocks to other streams when blocks run out (R18); only without `evict`.
+        class_bytes: the size step of the classes in which these free ends are kept.
+        edge_bytes: memory for fragments of messages that are over the threshold (R12).
+        active_backlog_messages: cache a message only if a reader of its stream is fewer messages behind than this
+            (R20; the source has 1,000). 0 caches without regard to readers.
+        release_on_read: release the messages that a stream's reader has passed (R16). Use it only if each message is
+            read once.
     """
 
     heap_bytes: int = 0
@@ -101,11 +104,11 @@ class CacheConfig:
 
     @property
     def evicts(self) -> bool:
-        """Whether what is oldest makes room."""
+        """True if the oldest messages make room."""
         return self.expected_bytes is None if self.evict is None else self.evict
 
     def open_tiers(self) -> list[Tier]:
-        """The tiers in their order of use. Raises CacheUnusable; what was opened before is let go of then."""
+        """The tiers in their order of use. If one fails, closes those before it and raises CacheUnusable."""
         private, persistent = self.private_file_folder, self.persistent_folder
         makers: list[Callable[[], Tier]] = [
             lambda: HeapTier(self.heap_bytes),

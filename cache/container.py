@@ -1,4 +1,4 @@
-"""How much memory there is for this process: what the machine has left, or what its container allows, if less."""
+"""The memory for this process: the free memory of the machine, or the limit of its container if that is less."""
 
 from __future__ import annotations
 

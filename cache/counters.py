@@ -1,4 +1,4 @@
-"""What the cache did, a tier."""
+"""The counts of a cache, per tier."""
 
 from __future__ import annotations
 

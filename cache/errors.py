@@ -1,4 +1,4 @@
-"""What can go wrong with a cache, each with a sentence that says what to do."""
+"""The errors of a cache. The text of each says what to do."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NO_EDGES = Edges((), (), ())
 
 
 class MessageCache:
-    """What a store fills behind its appends and looks into before it goes to the device.
+    """The message cache. A store fills it after its appends, and reads it before the device.
 
     One thread fills (R14), a batch of a few hundred messages or more at a time: a call costs some 200 us, so single
     frames of a dozen are better gathered first. Any number of threads read and release; these never wait for a fill.

@@ -1,4 +1,4 @@
-"""Where the messages of a batch go in the blocks: all runs at once, in columns."""
+"""Placing the messages of a batch in blocks: all runs at once, in columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sizes_of(lengths: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What each run can write to: the end of its stream's last block, and new blocks.
+    """The space of each run: the end of its stream's last block, and new blocks.
 
     Attributes, each of shape (runs,):
         tails: the last block, -1 if there is none.

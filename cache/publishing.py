@@ -22,7 +22,7 @@ FIRST_STREAMS = 64
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts to open, each of shape (n,): stream, block, and the offset behind the message before; in chain order."""
+    """Parts to open, each of shape (n,): stream, block, and the offset after the message before; in chain order."""
 
     streams: Ints
     blocks: Ints

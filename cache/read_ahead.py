@@ -1,4 +1,4 @@
-"""How far to read on after a miss (R22): further for who reads on, not at all for who jumps about."""
+"""The depth of read-ahead after a miss (R22): deeper for a sequential reader, none for a random one."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Alignment = Literal["pad", "trim", "adaptive"]
 
 
 class CacheConfig(AnyCacheConfig):
-    """Settings of the message cache: see `cache.CacheConfig` for each. What cannot be raises InvalidConfig."""
+    """Settings of the message cache; `stratalog.cache.CacheConfig` describes each. A wrong one raises InvalidConfig."""
 
     __slots__ = ()
 
@@ -33,39 +33,40 @@ class CacheConfig(AnyCacheConfig):
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """Settings of one opened store. What cannot be raises InvalidConfig.
+    """Settings of one opened store. A value out of its range raises InvalidConfig.
 
     Attributes:
-        lanes: append logs with a flusher of their own (R1). Fixed when the folder is created: any other number is
-            then InvalidConfig. None takes what the folder has, 1 in a new one; the `config` of the opened store says
-            which.
-        durability: "force": an answer means forced to the device, so it survives a power cut.
-            "os": an answer means handed to the kernel: it survives the death of the process, and a power
-            cut may take what was appended in the last `flush_interval_ms`.
+        lanes: the number of append logs, 1 to 64, each with its own flushers (R1). It is fixed when the folder is
+            created; another number than the folder's raises InvalidConfig in `open`. None takes the folder's number, 1
+            in a new folder; the `config` of the opened store has the number.
+        durability: what an answer means. "force": the message was forced to the device, and survives a power cut.
+            "os": the kernel has the message. It survives the death of the process; a power cut may take the messages
+            of the last `flush_interval_ms`.
         flush_interval_ms: how often "os" forces.
-        alignment: what happens to the last, partly filled 4 KiB block of a write (R4 to R6).
-        segment_bytes: size of a full segment; the first ones of a new lane are smaller.
-        prewrite_bytes: segments of this many bytes in all stand pre-written (R7) when `open` returns, and as
-            much of the ring was touched: what the first appends would pay for, `open` does.
-        publish_buffer_bytes: cap of the bytes accepted and not yet durable, over all lanes (R19); at most the
-            plan's, if there is one.
+        alignment: "pad" fills the last, partly filled 4 KiB block of a write with zeros, "trim" holds its messages
+            back for the next write, and "adaptive" chooses for each write (R4 to R6).
+        segment_bytes: the size of a full segment, a multiple of 4,096; the first ones of a new lane are smaller.
+        prewrite_bytes: `open` pre-writes segments of this many bytes in all (R7) and touches as many bytes of the
+            ring, so the first appends need not.
+        publish_buffer_bytes: the cap of the bytes accepted and not yet durable, over all lanes (R19); the memory plan
+            can lower it.
         append_timeout_ms: how long an append waits at that cap before `PublishBufferFull`.
-        max_message_bytes: larger messages are refused with `MessageTooLarge`.
-        max_frame_bytes: a batch is cut when its payloads reach this.
-        recent_bytes: the ring of recent frames in memory, over all lanes. None is 64 MiB, or what the plan has for
-            it if `memory_limit_bytes` is given. A lane's part is at least four times its largest frame, whatever is
-            given here. Memory is taken as the log grows into it.
-        retention_ms: sealed segments whose newest message is older are removed; None keeps them.
-        retention_bytes: the oldest sealed segments are removed while the store is larger; None keeps them.
-        direct_io: None writes with O_DIRECT where the file system takes it, else through the page cache; with True
-            `open` raises StoreUnusable where it does not. False never uses it, nor does durability "os".
-        memory_limit_bytes: the one number that the sizes of the ring and of the plan's tiers follow from (R24; see
-            `stats()["cache"]["plan"]`). None is a quarter of what is available in this container; 0 plans nothing: the
-            ring then has 64 MiB.
-        cache: a message cache of tiers behind the ring, with its rules (R13 to R18, R20); "plan" takes the plan's
-            tiers, which evict what is oldest. None is none: the ring, which costs an append nothing, then has all of
-            the plan's share for messages.
-        read_cache_bytes: memory of the read cache with its own read-ahead (R22). 0 leaves both to the page cache.
+        max_message_bytes: a larger message, with key and properties, raises `MessageTooLarge`.
+        max_frame_bytes: a frame ends when its payloads reach this size.
+        recent_bytes: the size of the ring of recent frames in memory, over all lanes. None takes 64 MiB (less if the
+            plan has less), or the plan's share if `memory_limit_bytes` is given. A lane's ring is never smaller than
+            four of its largest frames. Memory is taken as the log grows into it.
+        retention_ms: removes sealed segments whose newest message is older than this; None keeps them.
+        retention_bytes: removes the oldest sealed segments while the store is larger than this; None keeps them.
+        direct_io: None writes with O_DIRECT if the file system takes it, else through the page cache. True makes
+            `open` raise StoreUnusable if the file system refuses it. False never uses it; durability "os" never does.
+        memory_limit_bytes: the one number that the memory plan follows from (R24): the sizes of the ring and of the
+            plan's tiers, see `stats()["cache"]["plan"]`. None takes a quarter of the memory that is available in this
+            container. 0 makes no plan: the ring then has 64 MiB.
+        cache: a message cache of tiers for messages that have left the ring (R13 to R18, R20). "plan" takes the
+            plan's tiers, which evict the oldest messages. None makes no such cache: the ring then has the plan's whole
+            share for messages, and appends pay nothing for a cache.
+        read_cache_bytes: the memory of a read cache with its own read-ahead (R22). 0 leaves both to the page cache.
     """
 
     lanes: int | None = None

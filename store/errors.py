@@ -1,4 +1,4 @@
-"""The errors of the public face: each says what happened and what to do about it."""
+"""The errors of the public face. The text of each says what happened and what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shown(value: object) -> str:
 
 
 class StoreError(Exception):
-    """Base of everything that the store raises on purpose. All can be copied and pickled, with their attributes."""
+    """Base of all errors of the store. They can be copied and pickled, with their attributes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Python's own way calls `__init__` with the finished sentence, where some want its parts.
@@ -40,7 +40,7 @@ Failure = TypeVar("Failure", bound=StoreError)
 
 
 class _OfOneMessage(StoreError):
-    """`row`: in a batch, the number of the row that could not be taken, counted from 0; None elsewhere."""
+    """`row`: in a batch, the number of the wrong row, counted from 0; None in all other cases."""
 
     row: int | None = None
 
@@ -50,17 +50,22 @@ class StoreLocked(StoreError):
 
 
 class StoreClosed(StoreError):
-    """The store was closed; open the folder again."""
+    """The store was closed, or was opened before a fork. Open the folder again."""
 
 
 class StoreUnusable(StoreError):
-    """The folder cannot be used as a store: forbidden, not a folder, or full of something else."""
+    """The folder or this machine cannot be used for the store; the text says why.
+
+    Examples: a folder that holds something else, a store of another format version, a cache without its memory, or an
+    append to the store of `look_into_folder`.
+    """
 
 
 class StoreCorrupt(StoreError):
     """Bytes that were durable are damaged or missing.
 
-    `file` and `position` name the place; opening with `repair=True` sets the damaged range aside.
+    `what` says what is wrong, `file` is the path, and `position` is in bytes. Opening with `repair=True` sets the
+    damaged range aside.
     """
 
     def __init__(self, what: str, file: Path | str, position: int, advice: str = REPAIR_ADVICE) -> None:
@@ -71,15 +76,15 @@ class StoreCorrupt(StoreError):
 
 
 class StoreUnreadable(StoreError):
-    """The operating system refused a read: a bad sector, or no file descriptor left. Nothing is lost by that."""
+    """The operating system refused a read: a bad sector, or no file descriptor left. Nothing is lost; read again."""
 
 
 class StorePoisoned(StoreError):
-    """A write or force failed, so what is durable is unknown. Reads go on; close and reopen to recover."""
+    """A write or force failed, so nobody knows what is durable. Reads go on. Close the store and open it again."""
 
 
 class StoreFull(StoreError):
-    """There is no space for another segment. Nothing was written; free some space and append again."""
+    """There is no space for another segment. The message was not stored. Free some space and append again."""
 
 
 class PublishBufferFull(StoreError):
@@ -87,11 +92,11 @@ class PublishBufferFull(StoreError):
 
 
 class MessageTooLarge(_OfOneMessage):
-    """The message is over `max_message_bytes`; it was not accepted. `row` is its number in a batch."""
+    """The message is over `max_message_bytes` and was not accepted. `row` is its number in a batch, from 0."""
 
 
 class OffsetOutOfRange(StoreError):
-    """The offset lies outside the queue's bounds, which are in `first` and `next_offset`."""
+    """A read before the queue's first offset (`first`) or beyond its next one (`next_offset`)."""
 
     def __init__(self, topic: str, queue_id: int, offset: int, first: int, next_offset: int) -> None:
         super().__init__(
@@ -103,15 +108,15 @@ class OffsetOutOfRange(StoreError):
 
 
 class InvalidTopic(_OfOneMessage):
-    """The topic or queue id breaks the rules of naming. `row` is the number of the message in a batch."""
+    """The topic or the queue id is not valid. `row` is the number of the message in a batch, from 0."""
 
 
 class InvalidMessage(_OfOneMessage):
-    """An argument has a type or a value that cannot be used. `row` is the number of the message in a batch."""
+    """An argument has a wrong type or value. `row` is the number of the message in a batch, from 0."""
 
 
 class InvalidConfig(StoreError):
-    """A setting of `StoreConfig` or `CacheConfig` is out of its range."""
+    """A setting of `StoreConfig` or `CacheConfig` is out of its range, or `lanes` differs from the folder's."""
 
 
 def again(error: Failure) -> Failure:

@@ -36,7 +36,7 @@ EXPERIMENTS: tuple[type[Experiment], ...] = (
 )  # fmt: skip
 
 app = typer.Typer(
-    help="Measurements. Each runs in a fresh folder below --dir, which is removed at the end.",
+    help="Measurements. Each makes a fresh folder in --dir and removes it at the end.",
     no_args_is_help=True,
     add_completion=False,
 )

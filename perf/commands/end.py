@@ -1,4 +1,4 @@
-"""How a command ends: an exit code, and a sentence in place of a traceback."""
+"""The end of a command: an exit code, and a sentence in place of a traceback."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Where = Annotated[
 Json = Annotated[
     Path | None, typer.Option("--json", callback=writable, help='write the figures to this file ("-": standard output)')
 ]
-Short = Annotated[bool, typer.Option("--short", help="a tiny run, to see that everything works")]
+Short = Annotated[bool, typer.Option("--short", help="a tiny run that shows that everything works")]
 COMMON: dict[str, tuple[Any, Any]] = {"where": (Where, None), "json": (Json, None), "short": (Short, False)}
 
 

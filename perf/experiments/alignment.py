@@ -29,13 +29,13 @@ SHOWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment(Experiment):
-    """pad / trim / adaptive at 1 to 200 producers, contest sizes and small messages."""
+    """The settings pad, trim and adaptive with 1 to 200 producers, contest sizes and small messages."""
 
     NAME: ClassVar[str] = "alignment"
     METHOD: ClassVar[str] = "a fresh store a row, segments pre-written before the clock starts"
 
-    seconds: float = setting(1.5, "about so long a row", short=0.05, least=0)
-    producers_most: int = setting(200, "producers at the most", short=4, least=1)
+    seconds: float = setting(1.5, "seconds per row, about", short=0.05, least=0)
+    producers_most: int = setting(200, "the largest number of producers", short=4, least=1)
     queues: int = queues()
     repeat: int = repeats()
 

@@ -1,4 +1,4 @@
-"""The hot/cold run by each way to append, in one table: the rows that the README shows."""
+"""The hot/cold run by each way to append, in one table."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ KEPT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Apis(Experiment):
-    """The hot/cold run by each way to append: threads, coroutines, tickets, batches."""
+    """The hot/cold run with each way to append: threads, coroutines, tickets, batches."""
 
     NAME: ClassVar[str] = "apis"
     METHOD: ClassVar[str] = (
         "rates of phase 1; a fresh store a row; device and producers without an engine before and after each row"
     )
 
-    size_bytes: int = setting(256 << 20, "payload of each run; of small messages a sixteenth", short=1 << 20)
+    size_bytes: int = setting(256 << 20, "payload of each run; a sixteenth for small messages", short=1 << 20)
     threads: int = setting(40, "producers: threads, and tasks of asyncio", short=4, least=1)
     queues: int = queues()
     repeat: int = repeats()
     reference_s: float = setting(1.5, "seconds of each reference", short=0.02, least=0)
-    reference_file_bytes: int = setting(256 << 20, "the references' file at the most", short=4 << 20)
+    reference_file_bytes: int = setting(256 << 20, "largest size of the references' file", short=4 << 20)
 
     def runs(self) -> list[tuple[Figures, Options]]:
         """Each row's labels, and its run."""

@@ -90,9 +90,9 @@ class Batch(Experiment):
     NAME: ClassVar[str] = "batch"
     METHOD: ClassVar[str] = f"acknowledged durable, one thread, messages made before; {RocksDb.SETUP}"
 
-    messages: int = setting(1_000_000, "messages a round", short=5_000, least=1)
-    message_bytes: int = setting(100, "bytes a message", least=16, option="size")
-    batch_messages: int = setting(1000, "messages a call", least=1)
+    messages: int = setting(1_000_000, "messages per round", short=5_000, least=1)
+    message_bytes: int = setting(100, "bytes per message", least=16, option="size")
+    batch_messages: int = setting(1000, "messages per call", least=1)
     queues: int = queues()
     repeat: int = repeats()
 

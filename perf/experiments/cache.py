@@ -19,7 +19,7 @@ from .experiment import Experiment, queues, repeats, setting
 
 
 class Section(StrEnum):
-    """What can be measured alone."""
+    """The sections, which can be measured alone."""
 
     ABLATION = "ablation"
     APPENDS = "appends"
@@ -30,21 +30,21 @@ class Section(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Cache(Experiment):
-    """The message cache: each technique's worth, and what appends and hits cost."""
+    """The message cache: the effect of each technique, and what appends and hits cost."""
 
     NAME: ClassVar[str] = "cache"
     METHOD: ClassVar[str] = "a fresh store a row; with and without, and the layers, by turns"
 
-    section: list[Section] | None = setting(None, "only this one (can be given again)")
+    section: list[Section] | None = setting(None, "measure only this section (may be repeated)")
     size_bytes: int = setting(768 << 20, "payload of the ablation's runs", short=4 << 20)
     append_bytes: int = setting(256 << 20, "payload of the appends' runs", short=1 << 20)
     threads: int = setting(40, "blocking producers", short=4, least=1)
     queues: int = queues()
-    block_bytes: int = setting(BLOCK_BYTES, "bytes a block of the ablation's caches", short=4 << 10)
-    hit_rounds: int = setting(32, "of the hits: 32 messages a queue each", short=8, least=4)
+    block_bytes: int = setting(BLOCK_BYTES, "bytes per block of the ablation's caches", short=4 << 10)
+    hit_rounds: int = setting(32, "rounds of the hits, each of 32 messages per queue", short=8, least=4)
     hit_passes: int = setting(9, "passes over the hits", short=2, least=1)
     admission_messages: int = setting(40_000, "messages of each distribution", short=2_000, least=1)
-    admission_queues: int = setting(64, "their queues", short=8, least=1)
+    admission_queues: int = setting(64, "queues of these messages", short=8, least=1)
     repeat: int = repeats()
 
     def need_bytes(self) -> float:

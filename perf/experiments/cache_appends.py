@@ -1,4 +1,4 @@
-"""What filling the message cache costs appends: the same appends with and without, by turns."""
+"""The cost of filling the message cache for appends: the same appends with and without, by turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hit of the message cache costs, beside the same call on the warm page cache and on the ring."""
+"""The cost of a hit of the message cache, beside the same call on the warm page cache and on the ring."""
 
 from __future__ import annotations
 

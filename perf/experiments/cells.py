@@ -29,7 +29,7 @@ BLOCKING_MESSAGES_PER_S_MAX = 45_000
 
 @dataclass(frozen=True)
 class Cell:
-    """What a row runs. `settings` goes to StoreConfig as it is; the labels only go to the table."""
+    """The run of a row. `settings` goes to StoreConfig as it is; the labels only go to the table."""
 
     labels: Mapping[str, object]
     sizes: Sizes

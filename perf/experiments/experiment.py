@@ -1,4 +1,4 @@
-"""What an experiment is: its options as fields, one method that measures, one that shows."""
+"""The base of an experiment: its options as fields, one method that measures, one that shows."""
 
 from __future__ import annotations
 

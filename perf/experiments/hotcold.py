@@ -41,39 +41,39 @@ REFERENCE_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class HotCold(Experiment):
-    """The contest's hot/cold workload, every message checked; exit code 1 when anything is amiss."""
+    """The contest's hot/cold workload, every message checked. Exit code 1 if a message is lost or wrong."""
 
     NAME: ClassVar[str] = "hotcold"
     METHOD: ClassVar[str] = "a fresh store; device and producers without an engine before and after it, their mean"
 
-    size_bytes: int = setting(1 << 30, "payload of both phases, as 300MB", short=8 << 20)
+    size_bytes: int = setting(1 << 30, "payload of both phases together, as 300MB", short=8 << 20)
     threads: int = setting(40, "producers: threads, or tasks with --api asyncio", short=8, least=1)
     api: Api = setting("blocking", "how to append")
     lanes: int | None = setting(None, "append lanes", least=1)
-    alignment: Literal["pad", "trim", "adaptive"] | None = setting(None, "of writes to blocks")
+    alignment: Literal["pad", "trim", "adaptive"] | None = setting(None, "how writes end at blocks")
     durability: Literal["force", "os"] | None = setting(None, "what an answer means")
     sizes: str = setting("contest", '"contest", "small" (100 to 1,000 B) or one size')
     queues: int = queues()
-    batch_messages: int = setting(BATCH_MESSAGES, "messages a call, --api batch", least=1)
-    window_bytes: int = setting(WINDOW_BYTES, "bytes outstanding, --api pipelined")
-    readers: int = setting(1, "reading threads, all but --api blocking", least=1)
-    cpus: int | None = setting(None, "run on so many CPUs; 0: all (blocking: 1, else all)", least=0)
+    batch_messages: int = setting(BATCH_MESSAGES, "messages per call, with --api batch", least=1)
+    window_bytes: int = setting(WINDOW_BYTES, "bytes under way, with --api pipelined")
+    readers: int = setting(1, "reading threads; not with --api blocking", least=1)
+    cpus: int | None = setting(None, "the number of CPUs; 0: all (without it: 1 if blocking, else all)", least=0)
     repeat: int = repeats(1)
-    reference: bool = setting(True, "measure the device, and producers without an engine, too")
-    prewrite: bool = setting(True, "segments stand ready before the clock starts")
-    contest_memory: bool = setting(False, "DRAM 5.6 % of the data, persistent memory 49 %")
+    reference: bool = setting(True, "also measure the device, and producers without an engine")
+    prewrite: bool = setting(True, "make segments before the clock starts")
+    contest_memory: bool = setting(False, "tiers as in the contest: DRAM 5.6 % of the data, persistent memory 49 %")
     dram_bytes: int | None = setting(None, "bytes of the message cache's DRAM tiers")
-    pmem_bytes: int | None = setting(None, "bytes of its persistent memory tier")
-    pmem_dir: Path = setting(SHARED_MEMORY, "where that tier's file is")
-    edge_bytes: int = setting(0, "bytes for edges of messages on the device")
-    block_bytes: int = setting(BLOCK_BYTES, "bytes a block of the message cache")
-    expected: bool = setting(False, "admission computed from phase 1")
-    release: bool = setting(False, "release what was read")
+    pmem_bytes: int | None = setting(None, "bytes of the persistent memory tier")
+    pmem_dir: Path = setting(SHARED_MEMORY, "folder of the persistent memory tier's file")
+    edge_bytes: int = setting(0, "bytes for fragments of messages that are not cached")
+    block_bytes: int = setting(BLOCK_BYTES, "bytes per block of the message cache")
+    expected: bool = setting(False, "compute the admission threshold from phase 1")
+    release: bool = setting(False, "release messages that were read")
     recent_bytes: int | None = setting(None, "bytes of the ring of recent frames")
     read_cache_bytes: int | None = setting(None, "bytes of the read cache")
-    memory_limit_bytes: int | None = setting(None, "bytes that the store plans with")
+    memory_limit_bytes: int | None = setting(None, "memory_limit_bytes of the store")
     reference_s: float = setting(1.5, "seconds of each reference", short=0.1, least=0)
-    reference_file_bytes: int = setting(256 << 20, "the references' file at the most", short=16 << 20)
+    reference_file_bytes: int = setting(256 << 20, "largest size of the references' file", short=16 << 20)
 
     def __post_init__(self) -> None:
         Sizes.parse(self.sizes)  # ValueError: a usage error

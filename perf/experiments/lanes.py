@@ -36,9 +36,9 @@ class Lanes(Experiment):
         "a fresh store a row; right after it the device at the row's mean write size, with a writer a lane"
     )
 
-    size_bytes: int = setting(1 << 30, "at most so many bytes a row", short=4 << 20)
+    size_bytes: int = setting(1 << 30, "largest payload of a row", short=4 << 20)
     threads: int = setting(40, "producers of blocking and asyncio", short=4, least=1)
-    seconds: float = setting(2.0, "about so long a row of blocking producers", short=0.05, least=0)
+    seconds: float = setting(2.0, "seconds per row of blocking producers, about", short=0.05, least=0)
     queues: int = queues()
     repeat: int = repeats()
 

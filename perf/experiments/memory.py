@@ -28,13 +28,13 @@ SAMPLE_BATCHES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(Experiment):
-    """Metadata a message, on disk and in memory."""
+    """Bytes of metadata per message, on disk and in memory."""
 
     NAME: ClassVar[str] = "memory"
     METHOD: ClassVar[str] = "one run; the open tables are looked at every 200,000 messages, where they hold most"
 
     messages: int = setting(10_000_000, "messages", short=20_000, least=1)
-    message_bytes: int = setting(100, "bytes a message", least=16, option="size")
+    message_bytes: int = setting(100, "bytes per message", least=16, option="size")
     queues: int = queues()
 
     def need_bytes(self) -> float:

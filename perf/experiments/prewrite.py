@@ -33,14 +33,14 @@ SHOWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Prewrite(Experiment):
-    """Pre-written against new files: the device alone and the store."""
+    """Pre-written files against new files: the device alone, and the store."""
 
     NAME: ClassVar[str] = "prewrite"
     METHOD: ClassVar[str] = "a fresh file or store a row; opening writes the zeros of pre-written segments"
 
-    size_bytes: int = setting(512 << 20, "bytes a row", short=4 << 20)
+    size_bytes: int = setting(512 << 20, "bytes per row", short=4 << 20)
     threads: int = setting(40, "blocking producers", short=4, least=1)
-    seconds: float = setting(1.5, "of the device alone, a row", short=0.05, least=0)
+    seconds: float = setting(1.5, "seconds per row of the device alone", short=0.05, least=0)
     queues: int = queues()
     repeat: int = repeats()
 

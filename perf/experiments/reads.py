@@ -31,7 +31,7 @@ TITLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reads(Experiment):
-    """Reads right after the write, in columns, from a cold page cache and outside the ring, beside LMDB."""
+    """Reads right after the write, in columns, from a cold page cache, and outside the ring, beside LMDB."""
 
     NAME: ClassVar[str] = "reads"
     METHOD: ClassVar[str] = f"one thread; {Lmdb.SETUP}; of LMDB's cold reads the better of readahead on and off"

@@ -67,7 +67,7 @@ class Crashed:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery(Experiment):
-    """Opening time against unsealed bytes and against the store's size, cold page cache."""
+    """Opening time by unsealed bytes and by the size of the store, with a cold page cache."""
 
     NAME: ClassVar[str] = "recovery"
     METHOD: ClassVar[str] = (

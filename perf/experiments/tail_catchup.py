@@ -29,20 +29,20 @@ SHOWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class TailCatchup(Experiment):
-    """Tail read and catch-up read: which layer serves them, and what they cost the writers."""
+    """Tail and catch-up reads: which layer serves them, and what they cost the writers."""
 
     NAME: ClassVar[str] = "tail_catchup"
     METHOD: ClassVar[str] = "calls of 330 messages, each timed from the moment when it was due"
 
-    write: int = setting(33_000, "messages a second; 0: all that goes", short=3_000, least=0)
-    read: int = setting(5_000, "messages a second of the catching-up reader", short=1_000, least=1)
-    message_bytes: int = setting(1045, "bytes a message", least=16, option="size")
+    write: int = setting(33_000, "messages appended per second; 0: as many as possible", short=3_000, least=0)
+    read: int = setting(5_000, "messages per second of the catch-up reader", short=1_000, least=1)
+    message_bytes: int = setting(1045, "bytes per message", least=16, option="size")
     queues: int = setting(4, "queues", least=1)
-    backlog_bytes: int = setting(1 << 30, "written before", short=2 << 20)
-    seconds: float = setting(4.0, "a window", short=0.3, least=0)
-    warm_messages: int = setting(2000, "of each queue, read before a window", short=100, least=0)
-    read_cache_bytes: int = setting(64 << 20, "the read cache", short=4 << 20)
-    tail_cache_bytes: int = setting(64 << 20, "the message cache behind the ring", short=4 << 20)
+    backlog_bytes: int = setting(1 << 30, "payload written before the first window", short=2 << 20)
+    seconds: float = setting(4.0, "seconds per window", short=0.3, least=0)
+    warm_messages: int = setting(2000, "messages of each queue that are read before a window", short=100, least=0)
+    read_cache_bytes: int = setting(64 << 20, "bytes of the read cache", short=4 << 20)
+    tail_cache_bytes: int = setting(64 << 20, "bytes of the message cache", short=4 << 20)
     repeat: int = repeats()
 
     def need_bytes(self) -> float:

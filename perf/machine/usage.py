@@ -1,4 +1,4 @@
-"""What the process used, and the machine in a few words."""
+"""The resources that the process used, and the machine in a few words."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the store is measured beside: the device, producers without an engine, RocksDB and LMDB."""
+"""The references that are measured beside the store: the device, producers without an engine, RocksDB and LMDB."""

@@ -31,7 +31,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class DeviceRate:
-    """What the device took."""
+    """The rate of the device."""
 
     written_bytes: int
     forces: int

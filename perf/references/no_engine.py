@@ -33,7 +33,7 @@ Waiter = TypeVar("Waiter")
 
 @dataclass(frozen=True)
 class NoEngineRate:
-    """What the producers reached."""
+    """The rate of the producers."""
 
     messages: int
     payload_bytes: int

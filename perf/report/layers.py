@@ -20,7 +20,7 @@ SHORT_LOOK_S, SOON_S = 0.001, 0.3
 
 @dataclass(frozen=True)
 class Mark:
-    """What a store and the kernel had counted at one moment."""
+    """The counters of a store and of the kernel at one moment."""
 
     stats: Figures
     fetched_bytes: int | None

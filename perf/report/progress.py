@@ -21,7 +21,7 @@ LINE_LETTERS = 40  # so that a shorter line hides the one before
 
 
 class Count(NamedTuple):
-    """What a bar shows: `done()` of `total`; without a total, only that something goes on."""
+    """The progress that a bar shows: `done()` of `total`; without a total, only that something goes on."""
 
     label: str
     total: int | None = None

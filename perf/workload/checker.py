@@ -1,4 +1,4 @@
-"""What a reader must see: counts the messages that are lost, repeated, reordered or damaged."""
+"""The checker of reads: it counts the messages that are lost, repeated, reordered or damaged."""
 
 from __future__ import annotations
 

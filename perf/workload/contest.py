@@ -75,7 +75,7 @@ class Sizes:
 
 
 class QueueAddress(NamedTuple):
-    """Where a queue number of the workload lies in the store."""
+    """The place of a queue number of the workload in the store."""
 
     topic: str
     queue_id: int
@@ -125,7 +125,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one producer appends in one phase, as columns: queue number, serial, size, pool position."""
+    """The appends of one producer in one phase, as columns: queue number, serial, size, pool position."""
 
     queues: IntArray
     serials: IntArray

@@ -1,4 +1,4 @@
-"""How much memory a run gives its store, and of what kind."""
+"""The memory that a run gives its store, by kind."""
 
 from __future__ import annotations
 

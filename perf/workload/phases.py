@@ -28,7 +28,7 @@ FEED_IDLE_S = 0.0005
 
 @dataclass(frozen=True)
 class Drive:
-    """How a run appends: the API, and what the API needs beside the plan."""
+    """The way that a run appends: the API, and its settings."""
 
     api: Api
     window_bytes: int = producers.WINDOW_BYTES

@@ -26,7 +26,7 @@ BATCH_MESSAGES = 256
 
 
 class TicketLike(Protocol):
-    """What `submit` returns."""
+    """The ticket that `submit` returns."""
 
     def result(self, timeout: float | None = None) -> int:
         """The offset, once durable."""
@@ -38,7 +38,7 @@ AppendBatch = Callable[[Sequence[tuple[str, int, bytes]]], IntArray]
 
 @dataclass
 class Track:
-    """What one producer did in one phase; only its own thread writes it.
+    """The record of one producer in one phase; only its own thread writes it.
 
     `latencies_ns` has one slot a message (a batch fills one slot), of which the first `timed` are used.
     """

@@ -1,4 +1,4 @@
-"""How many bytes a run lets the store write ahead, and the free space that a run takes."""
+"""The bytes that a run pre-writes, and the free space that it takes."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ _DATA = itemgetter(2)  # of a row
 
 
 class Appender(OpenStore):
-    """Takes messages in.
+    """The calls that append.
 
-    Invariant: the appends of one thread (of an event loop: of all its coroutines) to one queue of a topic get their
-    offsets in the order of the calls, whatever mix of `append`, `submit`, `append_batch` and their awaited twins they
-    are; those that fail are left out. `RequestQueue` keeps it.
+    Invariant: the appends of one thread to one queue get their offsets in the order of the calls, in any mix of
+    `append`, `submit`, `append_batch` and the async calls. All coroutines of an event loop count as one thread. Appends
+    that fail are left out. `RequestQueue` keeps this.
     """
 
     def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
@@ -52,26 +52,26 @@ class Appender(OpenStore):
         properties: Mapping[str, str] | None = None,
         queues: Queues | None = None,
     ) -> int:
-        """Append one message; its offset, once it is durable. Offsets of a queue are 0, 1, 2 ..
+        """Append one message; return its offset when the message is durable. Offsets of a queue are 0, 1, 2 ..
 
         Args:
             topic: 1 to 255 bytes of UTF-8 without control characters.
-            queue_id: 0 to 2**31 - 1. Left out, or None: the store chooses, by the key if there is one, else one queue
-                after the other. The queue of a key is queues[xxh3_64(key) % len(queues)].
-            data: bytes, bytearray or memoryview.
-            deliver_at_ms: when the message should be delivered, ms since the epoch. It is stored and returned by
-                reads; nothing waits for it yet, so the message can be read at once.
-            key: bytes that say what the message is about.
-            properties: str to str.
-            queues: what to choose from, where queue_id is left out: a number n (queues 0 to n - 1), or a sequence of
-                queue ids. Left out: the queues that the topic has, ascending; queue 0 if it has none. Give it where a
-                key is to keep its queue, or else the first message of a new queue changes the queues of keys.
+            queue_id: 0 to 2**31 - 1. If it is None, the store chooses the queue: by the key, or one queue after the
+                other if there is no key. The queue of a key is queues[xxh3_64(key) % len(queues)].
+            data: bytes, bytearray or memoryview; with key and properties at most `max_message_bytes`.
+            deliver_at_ms: the delivery time, ms since the epoch. It is stored and returned by reads. Delayed delivery
+                does not exist yet: the message can be read as soon as it is durable.
+            key: bytes, as an order's number. The store does not search by key.
+            properties: a mapping of str to str.
+            queues: the set to choose from, if queue_id is None: a number n (queues 0 to n - 1), or a sequence of
+                queue ids. None: the queues that the topic has, ascending, or queue 0 if it has none. Pass it if keys
+                must keep their queues: else the first message of a new queue changes the queues of keys.
 
         Raises:
-            PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
-            StoreFull: no space for it; not stored.
-            StorePoisoned: it may or may not be durable.
-            StoreClosed: not accepted.
+            PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: the message was not accepted.
+            StoreFull: there is no space; the message was not stored.
+            StorePoisoned: a write or force failed; the message may or may not be durable.
+            StoreClosed: the message was not accepted.
         """
         # As `_accept` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
         if type(queue_id) is not int or type(topic) is not str or queues is not None:
@@ -122,17 +122,17 @@ class Appender(OpenStore):
         properties: Mapping[str, str] | None = None,
         queues: Queues | None = None,
     ) -> Ticket:
-        """Hand one message over and return at once; `ticket.result()` waits for its offset.
+        """Hand one message over and return a ticket at once; `ticket.result()` waits for the message's offset.
 
-        It waits only while the publish buffer is full. What was only handed over is written when the interpreter
-        ends, or when nobody holds the store any more, as if it were closed (with a ResourceWarning). It is lost when
-        the process is killed, and where it ends by `os._exit`, as a child of multiprocessing does.
+        The call waits only while the publish buffer is full. If the program ends, or drops its last reference to the
+        store, the store writes the submitted messages and closes (with a ResourceWarning). A kill or `os._exit` (as in
+        a child of multiprocessing) can lose messages whose tickets are not done.
 
         Args: as for `append`.
 
         Raises:
-            PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
-            StorePoisoned, StoreClosed: not accepted. What fails later, the ticket's result raises.
+            PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: the message was not accepted.
+            StorePoisoned, StoreClosed: the message was not accepted. `Ticket.result` raises later errors.
         """
         stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
         ticket = SubmitRequest(stream, data, len(data), extras)
@@ -150,11 +150,11 @@ class Appender(OpenStore):
         properties: Mapping[str, str] | None = None,
         queues: Queues | None = None,
     ) -> asyncio.Future[int]:
-        """`append` for coroutines: await the result for the offset. While the buffer is full, messages wait in order.
+        """`append` for coroutines: hand one message over and return a Future of its offset.
 
-        The call itself hands the message over, and what it returns is a Future, no coroutine, which would cost a task
-        a message. `await`, `asyncio.gather` and `asyncio.wait_for` take it. `create_task` and `TaskGroup.create_task`
-        take coroutines alone, so give them one that awaits it:
+        While the publish buffer is full, messages wait in the order of the calls. `await`, `asyncio.gather` and
+        `asyncio.wait_for` take a Future. `create_task` and `TaskGroup.create_task` take only a coroutine, so give them
+        one that awaits the Future:
 
             async def append(data: bytes) -> int:
                 return await store.append_async("orders", 3, data)
@@ -166,8 +166,9 @@ class Appender(OpenStore):
 
         Raises:
             RuntimeError: no event loop is running in this thread; the message was not handed over.
-            MessageTooLarge, InvalidTopic, InvalidMessage: not accepted.
-            StorePoisoned, StoreClosed: not accepted. What fails later, `PublishBufferFull` among it, awaiting raises.
+            MessageTooLarge, InvalidTopic, InvalidMessage: the message was not accepted.
+            StorePoisoned, StoreClosed: the message was not accepted. The Future raises later errors, among them
+                `PublishBufferFull`.
         """
         stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
         loop = asyncio.get_running_loop()
@@ -179,19 +180,20 @@ class Appender(OpenStore):
         return request.future
 
     def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> npt.NDArray[np.int64]:
-        """Append many messages; their offsets (int64, one each, in order) once all are durable.
+        """Append many messages; return their offsets when all are durable.
 
-        Messages of one queue keep their order. A batch is no transaction: if it fails, some of its messages
-        may be stored. A row names its queue, and has no key, properties or delivery time: what else there is is for
-        `submit`.
+        Messages of one queue keep their order. A batch is not a transaction: if the device fails, some of its messages
+        may be stored. A row must name its queue. It has no key, properties or delivery time; `submit` takes these.
 
         Args:
-            messages: (topic, queue id, data) of each; see `append`.
+            messages: a (topic, queue id, data) tuple per message; see `append`.
+
+        Returns: int64 (n), the offset of each message, in the order of the rows.
 
         Raises:
-            MessageTooLarge, InvalidTopic, InvalidMessage: of the row that the error names, counted from 0, also in its
-                `row`. All rows are checked before the first is handed over, so none is stored.
-            PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some may be stored.
+            MessageTooLarge, InvalidTopic, InvalidMessage: a row is wrong, and no row is stored. The error's text and
+                its `row` have the number of the row, counted from 0.
+            PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some messages may be stored.
         """
         parts = self._cut(messages)
         for part in parts:
@@ -202,19 +204,19 @@ class Appender(OpenStore):
     def append_batch_async(
         self, messages: Iterable[tuple[str, int, Payload]]
     ) -> asyncio.Future[npt.NDArray[np.int64]]:
-        """`append_batch` for coroutines: await the result for the offsets. At the cap the groups wait in order.
+        """`append_batch` for coroutines: hand many messages over and return a Future of their offsets.
 
-        The call itself hands the messages over; what it returns is a Future, see `append_async`. It is done when each
-        message of the batch is durable or has failed. A batch that is cancelled may be stored in part.
+        The Future is done when each message of the batch is durable or has failed. While the publish buffer is full,
+        parts of the batch wait in order. A cancelled batch may be stored in part. `append_async` says how a TaskGroup
+        takes a Future.
 
         Args: as for `append_batch`.
 
         Raises:
             RuntimeError: no event loop is running in this thread; nothing was handed over.
-            MessageTooLarge, InvalidTopic, InvalidMessage: of the row that the error names, counted from 0, also in its
-                `row`; none is stored.
-            StorePoisoned, StoreClosed: some may be stored. What fails later, `PublishBufferFull` among it, awaiting
-                raises; then, too, some may be stored.
+            MessageTooLarge, InvalidTopic, InvalidMessage: as for `append_batch`; no row is stored.
+            StorePoisoned, StoreClosed: some messages may be stored. The Future raises later errors, among them
+                `PublishBufferFull`; then, too, some messages may be stored.
         """
         loop = asyncio.get_running_loop()
         batch = AsyncBatch(loop, self._cut(messages))
@@ -326,17 +328,16 @@ class Appender(OpenStore):
         return stream
 
     def flush(self) -> None:
-        """Return when every message handed over before the call is durable and forced (also with "os"), or has failed.
+        """Return when every message handed over before the call is forced (also with "os"), or has failed.
 
-        It is a barrier: each message that any thread has handed over before is by then in one of two states, durable
-        or answered with an error of its own (which `append` has raised, or the ticket's `result` raises). It does not
-        fail with another's message: not with `StoreFull`, nor with `PublishBufferFull`. At a full publish buffer it
-        stands in line behind what it waits for, as long as that takes.
+        It waits for the messages of all threads. A message that fails has an error of its own: `append` raises it, or
+        the ticket's `result`. `flush` does not raise such an error: neither `StoreFull` nor `PublishBufferFull`. At a
+        full publish buffer it waits in line after the messages before it, without a time limit.
 
         Raises:
-            StorePoisoned: a write or force failed; what was not answered may or may not be durable.
-            StoreClosed: the store was closed before, or while the flush stood in line at a full publish buffer; `close`
-                makes durable what was accepted.
+            StorePoisoned: a write or force failed; messages without an answer may or may not be durable.
+            StoreClosed: the store was closed before the call, or while the flush waited at a full publish buffer.
+                `close` makes the accepted messages durable.
         """
         self._check_open()
         barriers = []

@@ -1,4 +1,4 @@
-"""What both halves of the public face share: the streams, the lanes, and whether the store is open."""
+"""The common part of appending and reading: the streams, the lanes, and whether the store is open."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OpenStore:
 
     @property
     def closed(self) -> bool:
-        """True once `close` was called, and in a forked child. A poisoned store is not closed: its reads go on."""
+        """True after `close`, and in a forked child. A poisoned store is not closed: its reads go on."""
         return self._closed
 
     def _check_open(self) -> None:

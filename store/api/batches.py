@@ -18,7 +18,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Part(NamedTuple):
-    """What of a batch goes to one lane: the numbers of its rows (None: of all), and the rows in groups."""
+    """The part of a batch for one lane: the numbers of its rows (None: all rows), and the rows in groups."""
 
     rows: list[int] | None
     groups: list[Group]

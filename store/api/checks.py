@@ -1,4 +1,4 @@
-"""What is checked of a message before it is accepted."""
+"""The checks of a message before it is accepted."""
 
 from __future__ import annotations
 

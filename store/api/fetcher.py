@@ -22,11 +22,11 @@ from .checks import LONGEST_WAIT_MS, check_counts
 
 
 class Fetcher(OpenStore):
-    """Gives messages out.
+    """The calls that read.
 
-    Invariant: all reads by offset end alike. At the queue's next offset there is nothing (yet), which is no error; an
-    offset behind it, or before the queue's first, is `OffsetOutOfRange`. A queue that was never used has the next
-    offset 0.
+    Invariant: all reads by offset behave alike at the ends of a queue. At the queue's next offset they return nothing.
+    Beyond it, or before the queue's first offset, they raise `OffsetOutOfRange`. A queue that was never used has the
+    next offset 0.
     """
 
     def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
@@ -44,20 +44,20 @@ class Fetcher(OpenStore):
         max_bytes: int = 1 << 20,
         wait_ms: int = 0,
     ) -> list[Message]:
-        """Durable messages from `offset` on, in offset order; each checksum is verified.
+        """Return durable messages from `offset` on, in offset order. The checksum of each is verified.
 
         Args:
-            offset: of the first message wanted; the queue's next offset gives an empty list.
-            max_messages: at most so many.
-            max_bytes: stops before this many bytes of data, but gives at least one message.
-            wait_ms: how long to wait for a message if there is none, also in a queue that was never used.
+            offset: the offset of the first message wanted; the queue's next offset gives an empty list.
+            max_messages: the largest number of messages.
+            max_bytes: the largest sum of data bytes; a first message that is larger is returned alone.
+            wait_ms: how long to wait if there is no message at `offset` yet, also in a queue that was never used.
 
         Raises:
             OffsetOutOfRange: the offset is before the queue's first or after its next one.
-            StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
-                in front of it.
+            StoreCorrupt: the message at `offset` is damaged on the device. If a later one is damaged, the result ends
+                before it.
             StoreUnreadable: the system refused a read.
-            InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
+            InvalidTopic, InvalidMessage: the topic, the queue id or a number is not valid.
         """
         stream = self._readable(topic, queue_id)
         plain = type(offset) is type(max_messages) is type(max_bytes) is type(wait_ms) is int
@@ -91,12 +91,11 @@ class Fetcher(OpenStore):
         max_bytes: int = 1 << 20,
         wait_ms: int = 0,
     ) -> list[Message]:
-        """`read` for coroutines: it never stops the event loop, and a coroutine that waits needs no thread.
+        """`read` for coroutines. It does not block the event loop, and a coroutine that waits needs no thread.
 
-        What is in the ring of recent frames is read at once, up to 1 MiB; everything else by a few threads of the
-        store's own. A coroutine that is cancelled waits no longer.
+        Recent messages are read at once from the ring in memory, up to 1 MiB. Threads of the store do all other reads.
 
-        Args and errors: as for `read`.
+        Args, result and errors: as for `read`.
         """
         self._check_open()
         name = check_name(topic, queue_id)
@@ -107,16 +106,17 @@ class Fetcher(OpenStore):
         return await self._async_reads.read(self, wanted, min(wait_ms, LONGEST_WAIT_MS) / 1000)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
-        """{0: data, 1: data, ..}: up to `fetch_num` messages from `offset` on (R1, the contest's call).
+        """Return {0: data, 1: data, ..} of up to `fetch_num` messages from `offset` on (R1, the contest's call).
 
-        The queue's next offset gives an empty dict.
+        A key i stands for the offset `offset` + i. Messages that a repair gave up have no key. The queue's next offset
+        gives an empty dict.
 
         Raises:
             OffsetOutOfRange: the offset is before the queue's first or after its next one.
-            StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
-                in front of it.
+            StoreCorrupt: the message at `offset` is damaged on the device. If a later one is damaged, the result ends
+                before it.
             StoreUnreadable: the system refused a read.
-            InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
+            InvalidTopic, InvalidMessage: the topic, the queue id or a number is not valid.
         """
         stream = None
         if type(offset) is type(fetch_num) is type(queue_id) is int and type(topic) is str and not self._closed:
@@ -135,19 +135,19 @@ class Fetcher(OpenStore):
     def read_batch(
         self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 4096, max_bytes: int = 64 << 20
     ) -> MessageBatch:
-        """The same messages as `read` gives, as columns over one buffer: for who reads in bulk. It does not wait.
+        """Return the messages of `read` as columns over one buffer, for reads in bulk. It does not wait.
 
         Args:
-            offset: of the first message wanted; the queue's next offset gives an empty batch.
-            max_messages: at most so many.
-            max_bytes: stops before this many bytes of data, but gives at least one message.
+            offset: the offset of the first message wanted; the queue's next offset gives an empty batch.
+            max_messages: the largest number of messages.
+            max_bytes: the largest sum of data bytes; a first message that is larger is returned alone.
 
         Raises:
             OffsetOutOfRange: the offset is before the queue's first or after its next one.
-            StoreCorrupt: the first message wanted is damaged on the device. Where a later one is, the answer ends
-                in front of it.
+            StoreCorrupt: the message at `offset` is damaged on the device. If a later one is damaged, the result ends
+                before it.
             StoreUnreadable: the system refused a read.
-            InvalidTopic, InvalidMessage: there can be no such queue, or no such number.
+            InvalidTopic, InvalidMessage: the topic, the queue id or a number is not valid.
         """
         stream = self._readable(topic, queue_id)
         plain = type(offset) is type(max_messages) is type(max_bytes) is int
@@ -167,12 +167,12 @@ class Fetcher(OpenStore):
             raise self._unreadable(error) from error
 
     def scan(self) -> Iterator[MessageBatch]:
-        """Everything that is durable when it is called, in log order (lane by lane), a batch a frame.
+        """Iterate over all messages that are durable at the call: lane by lane, in log order, one batch per frame.
 
-        What it gives is a prefix of each lane's log, without holes, whatever is appended, sealed or removed meanwhile.
-        The files of segments that retention removes are kept until the scan has passed them, or is dropped.
+        The result is a prefix of each lane's log, without gaps. Appends, sealing and retention during the scan do not
+        change it. The files of segments that retention removes stay until the scan has read them, or is dropped.
 
-        Raises, where the scan comes to it:
+        Raises, when the scan gets there:
             StoreCorrupt: a frame or a message is damaged on the device.
             StoreUnreadable: the system refused a read.
         """
@@ -193,13 +193,13 @@ class Fetcher(OpenStore):
                 yield batch
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """(first, next): the queue holds the offsets first .. next - 1; (0, 0) if it was never used.
+        """Return (first, next): the queue holds the offsets first .. next - 1. (0, 0) if it was never used.
 
-        Damage is no error here: `first` is the first offset that can still be found. It is behind the messages of an
-        oldest segment of which the footer and frames, or the footers around it, are damaged as well.
+        Damage raises no error here: `first` is the first offset that can still be found. If the oldest segment has a
+        damaged footer, and its frames or the footers around it are damaged as well, `first` lies after its messages.
 
         Raises:
-            InvalidTopic: there can be no such queue.
+            InvalidTopic: the topic or the queue id is not valid.
             StoreUnreadable: the system refused a read.
         """
         stream = self._readable(topic, queue_id)
@@ -209,18 +209,18 @@ class Fetcher(OpenStore):
             raise self._unreadable(error) from error
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The offset of the queue's first message of this time or later; its next offset if there is none.
+        """Return the offset of the queue's first message with this time or a later one.
 
-        A message's time is its `timestamp_ms`: when it was put into the log. Where the clock was set back, "first" is
-        the first by offset.
+        If there is none, it is the queue's next offset; 0 for a queue that was never used. The time of a message is its
+        `timestamp_ms`: when it was put into the log. If the clock was set back, "first" means the lowest offset.
 
         Args:
             timestamp_ms: ms since the epoch.
 
         Raises:
-            StoreCorrupt: a part of the log that may have the message cannot be read.
+            StoreCorrupt: a part of the log that may hold the message is damaged.
             StoreUnreadable: the system refused a read.
-            InvalidTopic, InvalidMessage: there can be no such queue, or no such time.
+            InvalidTopic, InvalidMessage: the topic, the queue id or the time is not valid.
         """
         stream = self._readable(topic, queue_id)
         (time_ms,) = check_counts(timestamp_ms=timestamp_ms)
@@ -230,19 +230,20 @@ class Fetcher(OpenStore):
             raise self._unreadable(error) from error
 
     def topics(self) -> list[str]:
-        """The topics that a message was durable in, sorted; also where retention has removed all of it.
+        """Return the topics that ever had a durable message, sorted. Retention does not remove a topic from the list.
 
-        Raises StoreUnreadable: the system refused a read.
+        Raises:
+            StoreUnreadable: the system refused a read.
         """
         self._check_open()
         topics = [(topic, list(queues.values())) for topic, queues in list(self._topics.items())]
         return sorted(topic for topic, streams in topics if any(map(self._was_used, streams)))
 
     def queues(self, topic: str) -> list[int]:
-        """The queue ids of a topic that a message was durable in, sorted; none of a topic that was never used.
+        """Return the queue ids of a topic that ever had a durable message, sorted; empty if the topic was never used.
 
         Raises:
-            InvalidTopic: there can be no such topic.
+            InvalidTopic: the topic is not valid.
             StoreUnreadable: the system refused a read.
         """
         self._check_open()

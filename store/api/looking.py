@@ -30,13 +30,15 @@ class _LookedAt(MessageStore):
 
 @contextmanager
 def look_into_folder(path: str | Path) -> Iterator[MessageStore]:
-    """A closed store, to be read: all reads work, what appends raises. Changes no file but LOCK.
+    """Open a closed store for reading, as a context manager. It changes no file but LOCK.
 
-    A store that was not closed is recovered in memory; so what is read is what opening it would find. Nobody else can
-    open it meanwhile.
+    All reads work; appends raise StoreUnusable. A store that was not closed is recovered in memory, so reads give what
+    `MessageStore.open` would give. The folder is locked as long as the context lasts.
 
-    Raises StoreUnusable if the folder is no store, StoreLocked if it is open, StoreCorrupt if damage keeps it from
-    being opened.
+    Raises:
+        StoreUnusable: the folder is not a store.
+        StoreLocked: the store is open.
+        StoreCorrupt: damage prevents the opening, as it would in `MessageStore.open`.
     """
     store = _LookedAt(fixed_path(path), SMALL, LookingDisk())
     try:

@@ -1,4 +1,4 @@
-"""Choosing a queue for messages that name none."""
+"""Choosing the queue of a message that names none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Queues = int | Sequence[int]
 
 
 class Partitioner:
-    """Chooses queues of a store: by key, or one after the other.
+    """Chooses the queue of a message: by its key, or one queue after the other.
 
-    Invariant: the queue of a key depends on the key and on the queues to choose from, and on nothing else. It is
-    `queues[xxh3_64(key) % len(queues)]`: the same in every process, in every run and in every version.
+    Invariant: the queue of a key depends only on the key and on the queues to choose from. It is
+    `queues[xxh3_64(key) % len(queues)]`: the same in every process, run and version.
     """
 
     def __init__(self, streams: StreamMap) -> None:
@@ -27,7 +27,7 @@ class Partitioner:
         self._known: dict[str, tuple[int, ...]] = {}
 
     def choose(self, topic: object, key: object, queues: Queues | None) -> int:
-        """A queue id of a topic. `queues` n: of 0 .. n - 1; None: of those that the topic has.
+        """Return a queue id of a topic. `queues` n: one of 0 .. n - 1; None: one of those that the topic has.
 
         Raises InvalidTopic, InvalidMessage.
         """

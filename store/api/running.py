@@ -1,4 +1,4 @@
-"""What runs for an open store, and how it ends: by `close`, by an opening that fails, or because nobody holds it.
+"""The running parts of an open store, and their end: by `close`, by a failed opening, or with the last reference.
 
 The threads of a store know this object and never the store itself, but for a weak reference. So a store that its
 program lets go of without `close` is noticed at once, and so is one whose `open` was interrupted just before the

@@ -44,8 +44,8 @@ COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of 
 class MessageStore(Appender, Fetcher):
     """An embedded, durable message store in a folder.
 
-    Any number of threads and event loops of one process may use one store object. Every method may raise
-    `StoreClosed` after `close`, and the appending ones `StorePoisoned` after a write or force has failed.
+    Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
+    `closed` and `stats` raise `StoreClosed`. After a failed write or force, appends raise `StorePoisoned`; reads go on.
     """
 
     def __init__(
@@ -91,23 +91,23 @@ class MessageStore(Appender, Fetcher):
         disk: Disk | None = None,
         clock: Clock | None = None,
     ) -> MessageStore:
-        """Open the store in a folder; create it if the folder is new or empty; recover it if need be.
+        """Open the store in a folder. Create it if the folder is new or empty; recover it if it was not closed.
 
         Args:
-            path: the folder. Where it leads is found out once, now: links and the working directory may change.
-            config: settings; see `StoreConfig`.
-            repair: set damaged ranges aside (into the folder `quarantine`) and go on without them, in place
-                of raising `StoreCorrupt`. What was lost is in `losses` and in `stats()["recovery"]`.
-            disk: the file system to use; for tests.
-            clock: the time to go by; for tests.
+            path: the folder. It is resolved once: later changes of links and of the working directory have no effect.
+            config: the settings; see `StoreConfig`. None takes the defaults.
+            repair: True moves on after damage, in place of raising `StoreCorrupt`: damaged ranges are copied to the
+                folder `quarantine` and left out. `losses` and `stats()["recovery"]["losses"]` list what was lost.
+            disk: another file system, for tests: see `stratalog.store.testing`. None is the system's.
+            clock: another clock, for tests. None is the system's.
 
         Raises:
-            StoreLocked: another process, or another object of this one, has it open.
-            StoreCorrupt: durable bytes are damaged or missing; the error names file and position.
-            StoreUnusable: the folder cannot be a store, or a cache cannot have its memory.
+            StoreLocked: another process, or another store object of this one, has the folder open.
+            StoreCorrupt: durable bytes are damaged or missing; the error has file and position.
+            StoreUnusable: the folder cannot be a store, the store has another format version, or a cache cannot get its
+                memory.
             StoreFull: there is no space for the first segment.
-            InvalidConfig: the config is no StoreConfig (whose values were checked when it was made), or the store
-                has another number of lanes than it says.
+            InvalidConfig: the config is not a StoreConfig, or its `lanes` differs from the folder's.
         """
         if not isinstance(path, str | Path):
             raise StoreUnusable(f"the path of a store is a str or a Path, not {type(path).__name__}")
@@ -227,10 +227,10 @@ class MessageStore(Appender, Fetcher):
         return align_up(max(self._caches.recent_bytes // lanes, RING_FRAMES * largest))
 
     def close(self) -> None:
-        """Make everything durable, note where the log ends, and let the folder go. Twice is fine.
+        """Make all accepted messages durable, and unlock the folder. A second call does nothing.
 
-        It returns when the callbacks of all tickets were called; within such a callback, it does not wait for them.
-        If it is interrupted, call it again: it goes on where it was, unless the folder was let go already.
+        It returns when the callbacks of all tickets were called. If such a callback calls it, it does not wait for
+        them. If a signal interrupts it, call it again: it continues.
         """
         with self._naming:
             self._closed = True
@@ -296,7 +296,10 @@ class MessageStore(Appender, Fetcher):
             pool.shutdown(wait=False)
 
     def stats(self) -> dict[str, Any]:
-        """What the store has and did since it was opened, as a plain nested dict (bytes, counts, ms)."""
+        """Return the store's figures since it was opened, as a plain nested dict, ready for JSON.
+
+        Units are in the names: `_bytes`, `_ms`; all other numbers are counts.
+        """
         return {
             "path": str(self.path),
             "durability": self.config.durability,

@@ -1,4 +1,4 @@
-"""Time as the store sees it, handed in like the device: tests and the simulation have clocks of their own."""
+"""The clock of a store. `MessageStore.open` takes one, as it takes the device: tests pass their own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """Two times: one for people, which may jump, and one for waiting, which may not."""
+    """Two times: `wall_ms` may jump, `monotonic_s` may not."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch. Messages are stamped with it, and retention by age goes by it."""
+        """Milliseconds since the epoch. It stamps messages, and retention by age uses it."""
 
     def monotonic_s(self) -> float:
-        """Seconds since any moment, never falling. Deadlines go by it."""
+        """Seconds since a fixed moment, never falling. Deadlines use it."""
 
 
 class SystemClock:
@@ -24,7 +24,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds since any moment, never falling."""
+        """Seconds since a fixed moment, never falling."""
         return time.monotonic()
 
 

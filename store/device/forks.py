@@ -1,4 +1,4 @@
-"""What becomes of open stores when the process forks (also by multiprocessing's "fork"), and when it ends.
+"""The end of open stores when the process forks (also by multiprocessing's "fork"), and when it ends.
 
 The child has copies of the objects, but not their threads, and their files are the parent's: whatever it did with
 them would be missing or would harm the parent's log. So its copies are closed, and say why.

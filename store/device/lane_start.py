@@ -14,7 +14,7 @@ _COPIES = (0, BLOCK_BYTES)
 
 
 class FoundStart(NamedTuple):
-    """What a START file says, None if it has no whole copy; and whether both copies are whole and say the same."""
+    """The content of a START file (None without a whole copy), and whether both copies are whole and the same."""
 
     start: LaneStart | None
     is_whole: bool

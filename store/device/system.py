@@ -1,4 +1,4 @@
-"""What the store takes for granted of the interpreter and the system: refused at opening where it is not so."""
+"""The store's needs of the interpreter and the system. Opening a store checks them."""
 
 from __future__ import annotations
 

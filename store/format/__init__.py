@@ -1,1 +1,1 @@
-"""How the store's bytes lie on disk: layout, frames, footers."""
+"""The format on disk: layout, frames, footers."""

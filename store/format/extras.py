@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Extras(NamedTuple):
-    """The optional columns of one message."""
+    """The optional columns of one message: delivery time (ms since the epoch), key, properties as JSON; or None."""
 
     due_ms: int | None
     key: bytes | None

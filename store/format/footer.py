@@ -41,7 +41,7 @@ HEADER_BYTES = _FIXED.size + _SUMS.size
 
 @dataclass(slots=True)
 class FooterData:
-    """What a footer says, as arrays. s streams, m entries, f frames; see the format's text for each."""
+    """The content of a footer, as arrays. s streams, m entries, f frames; see the format's text for each."""
 
     topics: list[str]
     stream_topic: npt.NDArray[np.uint32]

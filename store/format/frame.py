@@ -51,7 +51,7 @@ class Definition(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What the encoder made of a batch: flags, packed columns, and the two that the table wants."""
+    """The encoded columns of a batch: flags, packed columns, and the two that the table needs."""
 
     flags: int
     packed: bytes

@@ -1,11 +1,11 @@
 """What to do with the last, partly filled block of a write: fill it, or hold it back (R4 to R6).
 
-*Pad*: fill the block with zeros. Costs its empty bytes on the device, and nobody waits.
-*Trim*: write the whole blocks, keep the rest as the head of the next write. Costs no byte, but the
+*Pad*: fill the block with zeros. It costs the empty bytes on the device, and no producer waits longer.
+*Trim*: write the whole blocks, and keep the rest as the head of the next write. It costs no byte, but the
 messages that end in the rest wait for one more write.
 
-The adaptive rule compares the two in the one currency they share, a producer's time; ARCHITECTURE.md
-derives it ("When to pad and when to trim") and has the figures.
+The adaptive rule compares the two in the one currency they share, a producer's time;
+docs/decisions/appending.md derives it ("When to pad and when to trim") and has the figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a lane has under way: frames that are not durable, writes with the device, and how they end.
+"""The work that a lane has under way: frames that are not durable, writes with the device, and their ends.
 
 Writes may come back from the device in any order; they are accounted for in log order, so what is answered is
 always a prefix of the log. After one has failed nothing is answered any more: what comes behind it in the log

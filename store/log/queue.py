@@ -17,7 +17,7 @@ WRITES_IN_FLIGHT = 2
 
 
 class Batch(NamedTuple):
-    """What the builder takes: requests, what they count for, and what else it must know."""
+    """The requests that the builder takes, with their cost."""
 
     requests: list[Request]
     cost_bytes: int

@@ -27,7 +27,7 @@ NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no 
 
 
 class Request:
-    """What all requests have. `result` gives the offset once the message is durable.
+    """The base of all requests. `result` gives the offset once the message is durable.
 
     Invariant: `_done` is set before waiters are looked at, and a waiter is listed before `_done` is read again; so no
     wake-up is missed without a lock. A waiter is the lock of a sleeping thread, or a call in a list of one: whoever

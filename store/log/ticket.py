@@ -1,4 +1,4 @@
-"""What `submit` gives its caller, and the request behind it."""
+"""The ticket that `submit` returns, and the request that implements it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .request import Request, call_in_loop
 
 
 class Ticket:
-    """The receipt of a submitted message: its offset is to come. Tickets are made by `submit` alone.
+    """The promise of a submitted message's offset. Only `submit` makes tickets.
 
-    It is used as a `concurrent.futures.Future` is, and can be awaited, in any event loop and more than once. It cannot
-    be cancelled: the message is on its way.
+    It has the methods of a `concurrent.futures.Future`, except that it cannot be cancelled. It can be awaited in any
+    event loop, more than once.
     """
 
     __slots__ = ()
@@ -25,42 +25,45 @@ class Ticket:
         raise NotImplementedError
 
     def result(self, timeout: float | None = None) -> int:
-        """The message's offset, when it is durable.
+        """Wait until the message is durable; return its offset.
 
         Args:
-            timeout: seconds to wait; None waits without end, 0 and less only look.
+            timeout: seconds to wait. None waits without a limit; 0 or less does not wait.
 
         Raises:
-            TimeoutError: the time is up; the message may still become durable, call again.
-            InvalidMessage: the timeout is no number.
-            StoreError: the message was not stored, or (`StorePoisoned`) may not have been.
+            TimeoutError: the time is up. The message may still become durable: call again.
+            InvalidMessage: the timeout is not a number.
+            StoreError: the message was not stored. `StorePoisoned`: it may or may not be durable.
         """
         raise NotImplementedError
 
     def exception(self, timeout: float | None = None) -> StoreError | None:
-        """The error that `result` would raise, or None, when the message is durable.
+        """Wait as `result` does; return the error that `result` would raise, or None if the message is durable.
 
-        Args and errors: as for `result`, but that the store's error is returned.
+        Args: as for `result`.
+
+        Raises:
+            TimeoutError, InvalidMessage: as for `result`.
         """
         raise NotImplementedError
 
     def add_done_callback(self, callback: Callable[[Ticket], Any]) -> None:
-        """Call `callback(ticket)` once the message is durable or has failed; at once if it is already.
+        """Call `callback(ticket)` once, when the message is durable or has failed.
 
-        Callbacks are called one after the other in a thread that the store has for them. So one that is slow, or that
-        appends and waits, holds up the other callbacks and nothing else. If the ticket is done already, the callback is
-        called here. An exception that it raises is logged (by the logger "stratalog") and has no other effect. `close`
-        returns when all of them were called.
+        The store calls callbacks one after the other, in a thread of their own. So a callback may be slow, or append
+        and wait: it delays other callbacks and nothing else. If the ticket is done already, the caller's thread calls
+        the callback at once. The logger "stratalog" logs an exception of a callback; it has no other effect. `close`
+        returns when all callbacks were called.
         """
         raise NotImplementedError
 
     def __await__(self) -> Generator[Any, None, int]:
-        """The offset, for `await ticket`; raises what `result` raises. Needs no thread."""
+        """`await ticket` gives the offset, or raises the error that `result` raises. It needs no thread."""
         raise NotImplementedError
 
 
 class SubmitRequest(Request, Ticket):
-    """One message of `submit`. Its owner sees a `Ticket`, and no more than that."""
+    """One message of `submit`. Its caller sees a `Ticket` and nothing else."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What is done in the background: segments made ahead (R7), full ones sealed, old ones removed, "os" forces.
+"""The work in the background: segments made ahead (R7), full ones sealed, old ones removed, "os" forces.
 
 Two threads for the whole store, woken by what there is to do and otherwise twice a second: one makes spares, which
 may take seconds, and the other does all the rest, so neither waits for the other.

@@ -1,4 +1,4 @@
-"""What a lane hands around: segments as readers see them, writes on their way to the device, their outcome."""
+"""The objects that a lane passes on: segments as readers see them, writes to the device, their outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OpenSegment(NamedTuple):
 
 
 class View(NamedTuple):
-    """What readers see of a lane, replaced as a whole. Both oldest first."""
+    """The segments of a lane that readers see, oldest first. It is replaced as a whole."""
 
     sealed: tuple[SealedSegment, ...]
     open: tuple[OpenSegment, ...]
@@ -43,7 +43,7 @@ Shown = tuple[OpenTable, int, int]
 
 
 class Counters:
-    """What a lane did; plain numbers, read without a lock."""
+    """The counts of a lane; plain numbers, read without a lock."""
 
     def __init__(self) -> None:
         self.written_bytes = 0

@@ -1,4 +1,4 @@
-"""What a lane has made durable and the message cache has not seen yet: columns over the ring of recent frames (R14).
+"""The durable messages that the message cache has not seen yet: columns over the ring of recent frames (R14).
 
 The columns are those of the lane's own tables, taken a few hundred messages at a time; the payloads are copied from
 the ring, so that nothing of this is on the way of an append.

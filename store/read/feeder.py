@@ -1,4 +1,4 @@
-"""The thread that feeds the message cache behind the appends (R14), and late: what the ring has needs no cache.
+"""The thread that fills the message cache after the appends (R14), and late: messages in the ring need no cache.
 
 So a burst that fits into the ring costs its appends nothing, and what is read and released meanwhile is never copied.
 The thread is never waited for: what it does not get to before the ring is overwritten is not cached, and is counted.

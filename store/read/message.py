@@ -1,4 +1,4 @@
-"""What reading gives: single messages, and batches in columns."""
+"""The results of reads: single messages, and batches in columns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ _PROPERTIES = json.JSONDecoder()  # of text: `json.loads` would look first how t
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One durable message. Times are ms since the epoch; `timestamp_ms` is when it was put into the log.
+    """One durable message.
 
-    `deliver_at_ms`, `key` and `properties` are what was given with it, or None.
+    Attributes:
+        topic, queue_id: its queue.
+        offset: its offset in the queue.
+        data: its bytes.
+        timestamp_ms: when it was put into the log, ms since the epoch.
+        deliver_at_ms: its delivery time as appended, ms since the epoch, or None. It delays nothing yet.
+        key, properties: as appended, or None.
     """
 
     topic: str
@@ -58,11 +64,12 @@ class MessageBatch:
         buffer: the bytes that the positions point into.
         positions, lengths: int64 (n): payload i is buffer[positions[i] : positions[i] + lengths[i]].
         offsets: int64 (n), each message's offset in its queue.
-        times_ms: int64 (n), when it was put into the log.
-        stream_index: uint32 (n), index into `stream_names`.
-        stream_names: (topic, queue id) of each stream that may occur. `topics` and `queue_ids` have those that do,
-            one a message.
-        extras: delivery time, key and properties (as JSON bytes) of each message, or None if none has any.
+        times_ms: int64 (n), when each message was put into the log, ms since the epoch.
+        stream_index: uint32 (n), each message's index into `stream_names`.
+        stream_names: (topic, queue id) pairs; some may have no message here. `topics` and `queue_ids` have one value
+            per message.
+        extras: an `Extras` per message (delivery time in ms, key, properties as JSON bytes), or None if no message has
+            any of these.
     """
 
     __slots__ = (
@@ -97,38 +104,38 @@ class MessageBatch:
 
     @property
     def topics(self) -> list[str]:
-        """(n) each message's topic. Made anew at each call."""
+        """The topic of each message (n). Each call makes a new list."""
         names = self.stream_names
         return [names[index][0] for index in self.stream_index.tolist()]
 
     @property
     def queue_ids(self) -> npt.NDArray[np.int32]:
-        """int32 (n), each message's queue id. Made anew at each call."""
+        """int32 (n), the queue id of each message. Each call makes a new array."""
         names = self.stream_names
         return np.array([names[index][1] for index in self.stream_index.tolist()], np.int32)
 
     def payload(self, index: int) -> memoryview:
-        """A message's bytes, without a copy."""
+        """The data of message `index`: a view of the buffer, without a copy."""
         begin = int(self.positions[index])
         return self.buffer[begin : begin + int(self.lengths[index])]
 
     def payloads(self) -> list[memoryview]:
-        """All messages' bytes, without copies."""
+        """The data of each message: views of the buffer, without copies."""
         begins = self.positions.tolist()
         ends = (self.positions + self.lengths).tolist()
         buffer = self.buffer
         return [buffer[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
     def topic(self, index: int) -> str:
-        """A message's topic."""
+        """The topic of message `index`."""
         return self.stream_names[int(self.stream_index[index])][0]
 
     def queue_id(self, index: int) -> int:
-        """A message's queue id."""
+        """The queue id of message `index`."""
         return self.stream_names[int(self.stream_index[index])][1]
 
     def message(self, index: int) -> Message:
-        """One message as an object, with its own copy of the bytes."""
+        """Message `index` as an object, with its own copy of the data. Raises StoreError for undecodable properties."""
         extra = self.extras[index] if self.extras is not None else None
         return make_message(
             *self.stream_names[int(self.stream_index[index])],
@@ -136,14 +143,14 @@ class MessageBatch:
         )  # fmt: skip
 
     def messages(self) -> list[Message]:
-        """All of them as objects: for convenience. Who wants speed takes the columns."""
+        """All messages as objects, each with its own copy of the data. Slower than the columns."""
         return [self.message(index) for index in range(len(self))]
 
 
 def make_message(
     topic: str, queue_id: int, offset: int, data: bytes, time_ms: int, extra: Extras | None
 ) -> Message:
-    """A Message from its parts. Raises StoreError if its properties are none that `append` takes."""
+    """A Message from its parts. Raises StoreError if its properties cannot be decoded."""
     draft = _Draft(topic, queue_id, offset, data, time_ms)
     if extra is not None:
         draft.deliver_at_ms, draft.key = extra.due_ms, extra.key

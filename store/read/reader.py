@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 
 
 class ReadCounters:
-    """What reads cost; plain numbers, approximate when threads race."""
+    """The counts of reads; plain numbers, approximate when threads race."""
 
     def __init__(self) -> None:
         self.messages = 0

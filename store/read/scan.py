@@ -30,7 +30,7 @@ NO_OFFSET = -1
 
 
 class LaneSnapshot:
-    """What is durable in a lane at one moment: a prefix of its log.
+    """The durable part of a lane's log at one moment: a prefix of the log.
 
     Segments are held until the scan has passed them. So retention takes nothing away from a scan: what it removes
     meanwhile keeps its file until then.

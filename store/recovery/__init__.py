@@ -1,1 +1,1 @@
-"""What a lane's folder holds after a crash, and what is made of damage."""
+"""Recovery of a lane after a crash, and repair of damage."""

@@ -1,15 +1,15 @@
-"""Recovery of a lane (R10): footers where there are any, a scan of the rest, and nothing silent but what
-nobody acknowledged.
+"""Recovery of a lane (R10): it reads footers where there are any and scans the rest.
 
 A scan follows the chain of frames. Where it breaks, the log either ends (a torn tail) or is damaged. It is
-damaged if anything later - a frame behind the break, a clean close, a footer - says that the lane was
-durable beyond the break; then `StoreCorrupt` names the place. Otherwise the rest was never acknowledged.
+damaged if anything later - a frame after the break, a clean close, a footer - says that the lane was
+durable beyond the break; then `StoreCorrupt` names the place. Otherwise the rest was never acknowledged, and
+recovery cuts it off.
 
-What was recovered is sealed at once, so recovering again changes nothing, and later appends never mix with
-the remains of a crash. Only a small segment that was cleanly closed is gone on with.
+Recovery seals a scanned segment at once. So a second recovery changes nothing, and later appends never mix with
+the remains of a crash. Only a small segment that was cleanly closed is continued.
 
-This module walks over a lane's segments and decides for each. `segment_files` has the files, `segment_scan`
-the frames of one segment, `lane_streams` the streams, `rebuild` the footers made anew, `repair` the damage.
+This module walks over a lane's segments and decides for each. `lane_files` has the files, `segment_scan` the
+frames of one segment, `lane_streams` the streams, `reindex` the new footers, `repair` the damage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .tally import Tally
 
 @dataclass
 class Found:
-    """What recovery found in a lane."""
+    """The result of a lane's recovery."""
 
     sealed: list[SealedSegment] = field(default_factory=list)
     resumable: tuple[OpenSegment, int, int] | None = None  # with its data end and chain

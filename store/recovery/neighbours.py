@@ -1,4 +1,4 @@
-"""What the segments behind one tell of its offsets: the exact ones of a whole footer further on, and low bits."""
+"""Facts about a segment's offsets from later segments: exact ones from a whole footer, or the low bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Ahead(NamedTuple):
-    """What the segments behind one say of its end.
+    """Facts about a segment's end from later segments.
 
     footer: the first whole one of them; None if there is none.
     ends (streams,): each stream's next offset behind the segment by this footer, too high by messages that are lost in

@@ -1,4 +1,4 @@
-"""Where the messages of a scanned segment belong in their queues, in a repair.
+"""The place of a scanned segment's messages in their queues, in a repair.
 
 A frame has the low 16 bits of each offset. They place a message among the 65,536 offsets behind the one before it, and
 so only where no more than that can be missing in between: the log's own numbers tell how many are. What they leave open
@@ -21,7 +21,7 @@ WINDOW = 1 << 16
 
 @dataclass
 class Bounds:
-    """What is known of a segment's offsets beside their low bits.
+    """The known bounds of a segment's offsets, beside their low bits.
 
     first (streams,): where each stream goes on from, or NO_OFFSET.
     before: lost messages before the segment, of any stream, that `first` does not count; ANY if that is unknown.

@@ -1,6 +1,6 @@
 """What to do about damage: raise `StoreCorrupt`, or, in a repair, set it aside and go on without it.
 
-Nothing that a repair gives up is gone: a copy of it is in the quarantine folder, and a `Loss` tells of it.
+A repair copies each damaged range to the quarantine folder and reports it as a `Loss`.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ COPY_BYTES = 8 << 20
 
 
 class Loss(NamedTuple):
-    """Something that a repair found damaged or missing, and goes on without.
+    """One place that a repair found damaged or missing, and left out.
 
     Attributes:
-        file: the file; the lane's folder, where that is missing.
-        position: where in it the damage begins.
-        size_bytes: the bytes that were set aside; 0 where there are none: the file or the rest of it is missing.
-        messages: the messages that are gone: 0 where all was made again, None where nothing is left that proves
-            how many they were. Where only the sum of some losses is proved, the first one tells of all.
-        quarantined_to: the copy of the bytes; None where there are none.
-        offsets_may_repeat: an offset that was acknowledged once may be given to another message.
-            Mostly it is not: a whole footer behind the damage says how far each queue had got; or it is proved how
-            many messages are lost, and so many offsets are left out in every queue. It is where neither is so: where
-            no whole footer is left and retention has removed segments; where lost frames may have named queues; where
-            `messages` is None; where 65,536 messages in a row are lost and no footer tells of which queues.
+        file: the path of the file, or of the lane's folder if that is missing.
+        position: where in the file the damage begins, in bytes.
+        size_bytes: the bytes that were set aside; 0 if there were none (the file, or the rest of it, is missing).
+        messages: the number of lost messages. 0: everything could be made again. None: nothing proves the number.
+            If only the sum of several losses is proved, the first of them has the sum.
+        quarantined_to: the path of the copy of the bytes; None if there were none.
+        offsets_may_repeat: True if an acknowledged offset may be given to another message.
+            False is proved by a whole footer after the damage, which says how far each queue had got; or by the number
+            of lost messages, of which each queue then skips so many offsets. True means that neither is there: no
+            whole footer is left and retention has removed segments, lost frames may have named queues, `messages` is
+            None, or 65,536 messages in a row are lost and no footer tells their queues.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""How many messages of a lane's log are lost, and whether every queue's offsets are known: counted in a repair.
+"""The count of a lane's lost messages in a repair, and whether every queue's offsets are known.
 
 What is *proved* and what is *guessed* are kept apart. Every segment's header counts the messages of the log before it,
 and every frame those of its segment: so a gap is counted by what stands on both sides of it. A whole footer has every

@@ -1,4 +1,4 @@
-"""What readers hold of a store's sealed segments in memory: one bound for all of them (R24)."""
+"""The memory that readers hold of a store's sealed segments, within one bound (R24)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each stream has of an open segment, indexed when a reader asks (R9)."""
+"""The postings of each stream in an open segment, made when a reader asks (R9)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.unsignedinteger]
 
 
 class Source(Protocol):
-    """What rows are made of: the stream numbers of entries in log order."""
+    """The source of rows: the stream numbers of entries in log order."""
 
     def only_stream(self, begin: int) -> int | None:
         """The stream of the entry `begin` and of all behind it, where that is seen at once."""

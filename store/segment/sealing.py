@@ -63,7 +63,7 @@ class StreamNames:
 
 
 class Ended(NamedTuple):
-    """What a segment's footer needs of the one before: where each stream goes on."""
+    """The part of the footer before that the next one needs: where each stream goes on."""
 
     next_offsets: npt.NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""What the kernel was asked to read ahead of a segment: windows around the places that readers touch."""
+"""Read-ahead of a segment by the kernel: windows around the places that readers touch."""
 
 from __future__ import annotations
 

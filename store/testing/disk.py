@@ -2,17 +2,17 @@
 
 The fault model
 ---------------
-Written and forced state are kept apart, for bytes, lengths and names. What a power cut (`crash`) leaves:
+The disk keeps written and forced state apart, for bytes, lengths and names. A power cut (`crash`) leaves this:
 
 * **Bytes.** Of each 4 KiB block that was written since it was last forced, any of its states survives, or the
   forced one: all of it, or 512-byte sectors of several states, or sectors torn inside. Blocks survive in any
   order, whatever the order of the writes. A force settles all blocks of its file that were written before it;
   a write with `force` settles its own bytes and nothing else.
-* **Lengths.** Of a file that grew or was cut since its last force, any of its lengths since then, whatever
-  became of its blocks. What grew without surviving bytes is zeros. A forced write settles the length as far
+* **Lengths.** A file that grew or was cut since its last force has any of its lengths since then, independent of
+  its blocks. The part that grew without surviving bytes is zeros. A forced write settles the length as far
   as its bytes need it.
-* **Names.** Creating, renaming and removing are durable only after `force_folder`; a force of the file does not
-  make its name durable (more is promised by some file systems, by none for certain). Before it, any subset of
+* **Names.** Creating, renaming and removing are durable only after `force_folder`. A force of the file does not
+  make its name durable (some file systems promise more, none with certainty). Before it, any subset of
   a folder's changes survives, the first ones in order or any others. A rename is atomic: old name or new one.
   A new folder's name is durable when `make_folder` returns.
 * **A failed force** (`Fault("force")`): the kernel takes the blocks for clean. They are read as written, and
@@ -25,13 +25,13 @@ Written and forced state are kept apart, for bytes, lengths and names. What a po
   in the next life may still take bytes, lengths and names that no life has forced.
 * **Relative paths** lead from the working directory that the process has at the moment of the call.
 
-Not in the model: a device that loses what it forced, or changes what nobody wrote (`flip`, `put` and `take_away` do
-that from outside), and bytes of other files in new blocks.
+Not in the model: a device that loses forced bytes, or changes bytes by itself (`flip`, `put` and `take_away` do that
+from outside), and bytes of other files in new blocks.
 
 Errors are injected with `Fault`, by kind and count. `cut_at` pulls the plug at the Nth operation: that one and
 all later ones raise `PowerCut`. `on_operation` is called before each operation that changes something, with the
-disk as it is; calling `crash` there gives what a cut at this moment leaves, and the run goes on unharmed: so
-every moment of a run is tried without running it again.
+disk as it is. Calling `crash` there gives the disk that a cut at this moment leaves, and the run goes on. So every
+moment of a run is tried without running it again.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ FORCES = ("force", "force_folder")
 
 
 class PowerCut(OSError):
-    """The plug was pulled: nothing passes any more. `crash` gives what is left."""
+    """The power is cut: every later operation fails. `crash` gives the disk that is left."""
 
 
 class Operation(NamedTuple):
-    """An operation that is about to change something. Position and size are bytes, 0 where they mean nothing."""
+    """An operation that is about to change something. Position and size are in bytes, 0 where they do not apply."""
 
     kind: Kind
     path: Path
@@ -70,12 +70,12 @@ class Operation(NamedTuple):
 class SimulatedDisk:
     """A `Disk` in memory. See the module's text for what survives.
 
-    The lock and the existence of folders are not asked of the disk by a store, so `make_folder` makes the folder
-    really as well; no file in it is real but `LOCK`.
+    A store does not ask the disk for the lock and the existence of folders. So `make_folder` makes a real folder as
+    well; the only real file in it is `LOCK`.
 
     Args:
-        faults: errors to inject.
-        capacity_bytes: ENOSPC beyond it; None for no limit.
+        faults: the errors to inject.
+        capacity_bytes: writes beyond it raise ENOSPC; None sets no limit.
     """
 
     def __init__(self, faults: Iterable[Fault] = (), *, capacity_bytes: int | None = None) -> None:

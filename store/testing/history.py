@@ -1,8 +1,8 @@
-"""A checker for what concurrent producers and consumers saw of a store, over any number of its lives.
+"""A checker of the history of a store: the appends and reads of concurrent producers and consumers.
 
-Producers and consumers note what they did while they do it; `check` says at the end which promises were broken.
-The rules are those of a totally ordered queue (Herlihy and Wing, "Linearizability", 1990), cut down to what can
-be decided in one pass: a store gives each message its place itself.
+Producers and consumers note each step as they take it, over any number of openings. `check` says at the end which
+promises were broken. The rules are those of a totally ordered queue (Herlihy and Wing, "Linearizability", 1990),
+reduced to rules that one pass can check, because the store itself gives each message its place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEVER = 1 << 62
 
 
 class Violation(NamedTuple):
-    """A broken promise: which one, where, and what was seen."""
+    """A broken promise: the rule, the place, and what was seen there."""
 
     rule: str
     topic: str
@@ -47,19 +47,19 @@ class _Final:
 
 
 class History:
-    """What was sent, answered, read, and found at the end. Any number of threads may note things.
+    """The messages that were sent, acknowledged, read, and found at the end. Any number of threads may note them.
 
-    Rules that `check` looks at, for each queue:
+    The rules that `check` applies to each queue:
         dense: the offsets found at the end are first, first + 1 .. without a hole;
-        kept: what was acknowledged, or read, is found at the end at its offset with its bytes, unless it lies
-            before `first`, where retention took it;
-        once: no two messages were acknowledged with one offset, and nothing is found more often than it was sent;
+        kept: each message that was acknowledged or read is found at the end, at its offset and with its bytes, unless
+            it lies before `first`, where retention removed it;
+        once: no two messages were acknowledged with one offset, and no data is found more often than it was sent;
         ordered: a message that was sent after another one's acknowledgement has the higher offset;
-        sent: what is read or found was sent, and was not refused;
+        sent: each message that is read or found was sent, and was not refused;
         same: a message that is read twice has the same bytes;
-        in order: each reader that says so reads ascending offsets, none twice.
+        in order: each named reader reads ascending offsets, none twice.
 
-    Payloads should differ from each other: of equal ones only the number can be checked.
+    Give each message other bytes: of equal messages only the number can be checked.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class History:
     # -- noting ---------------------------------------------------------------------------------------
 
     def begin(self, topic: str, queue_id: int, data: bytes) -> Send:
-        """A message is about to be handed over."""
+        """Note a message that is about to be handed over."""
         with self._lock:
             self._tick += 1
             send = Send((topic, queue_id), data, self._tick)
@@ -82,21 +82,21 @@ class History:
             return send
 
     def acknowledged(self, send: Send, offset: int) -> None:
-        """Its offset was returned."""
+        """Note that its offset was returned."""
         with self._lock:
             self._tick += 1
             send.ended, send.outcome, send.offset = self._tick, "acknowledged", offset
 
     def refused(self, send: Send) -> None:
-        """An error said that it was not stored."""
+        """Note that an error said it was not stored."""
         send.outcome = "refused"
 
     def unknown(self, send: Send) -> None:
-        """Nobody said whether it was stored: a poisoned store, a crash."""
+        """Note that it may or may not be stored: after a poisoned store or a crash."""
         send.outcome = "unknown"
 
     def read(self, topic: str, queue_id: int, offset: int, data: bytes, *, reader: str | None = None) -> None:
-        """A message was read; by `reader`, if that one reads in order."""
+        """Note a message that was read. `reader` names a reader that reads in order."""
         queue = topic, queue_id
         with self._lock:
             before = self._reads[queue].setdefault(offset, data)
@@ -109,13 +109,13 @@ class History:
                 self._reached[reader, queue] = offset
 
     def reopened(self, reader: str) -> None:
-        """A reader begins anew: it may read what it has read before."""
+        """Note that a reader begins again: it may read the same messages once more."""
         with self._lock:
             for key in [key for key in self._reached if key[0] == reader]:
                 del self._reached[key]
 
     def found(self, topic: str, queue_id: int, first: int, rows: Iterable[tuple[int, bytes]]) -> None:
-        """What a queue holds at the end: its first offset, and its (offset, data) in the order they came."""
+        """Note the end state of a queue: its first offset, and its (offset, data) pairs in the order of a read."""
         queue = topic, queue_id
         final = self._final[queue] = _Final(first)
         for expected, (offset, data) in enumerate(rows, first):
@@ -126,7 +126,7 @@ class History:
     # -- checking -------------------------------------------------------------------------------------
 
     def check(self) -> list[Violation]:
-        """Every broken promise. Queues that `found` did not tell of are taken for empty."""
+        """Return every broken promise. A queue without a call of `found` counts as empty."""
         for queue in sorted({*self._sends, *self._reads, *self._final}):
             final = self._final.get(queue, _Final(0))
             sends = self._sends.get(queue, [])

@@ -1,12 +1,12 @@
 """Checking a closed store: every frame of every segment, every checksum, and that all parts agree.
 
-The rule for what is damage is recovery's, see `evidence`. Where the chain of frames breaks and nothing later - a
-mark in a later frame, a seal record - says that the lane was durable beyond, the rest was never acknowledged: a torn
-tail, normal after a crash. Everything else is damage; it is noted, and the walk goes on behind it. What a
-footer leaves out between the frames that it lists was given up by a repair, and is not damage any more.
+The rule of damage is that of recovery, see `evidence`. Where the chain of frames breaks, a mark in a later frame or a
+seal record may say that the lane was durable beyond the break: then it is damage. Otherwise the rest was never
+acknowledged: a torn tail, normal after a crash. The check notes damage and goes on after it. A footer leaves out frames
+that a repair gave up; they are not damage.
 
-This module checks a folder's parts; `verify_lane` the segments of a lane and their links, `verify_walk` the
-frames of a segment, `verify_footer` its footer, `verify_report` holds what was found.
+This module checks the parts of a folder. `lane` checks the segments of a lane and their links, `frames` the frames of a
+segment, and `footer` its footer. `report` holds the findings.
 """
 
 from __future__ import annotations
@@ -23,10 +23,15 @@ from .report import Findings, Progress, VerifyReport, differ
 
 
 def verify_folder(path: str | Path, progress: Progress | None = None) -> VerifyReport:
-    """Read all of a closed store and check it. Changes no file but LOCK, and never raises for damage.
+    """Read all of a closed store and check it. It changes no file but LOCK, and reports damage without raising.
 
-    `progress` is called with the bytes that are done and the bytes in all.
-    Raises StoreUnusable if the folder is no store, StoreLocked if it is open.
+    Args:
+        path: the folder of the store.
+        progress: called now and then with (bytes checked, bytes in all).
+
+    Raises:
+        StoreUnusable: the folder is not a store, or the store has another format version.
+        StoreLocked: the store is open.
     """
     folder, disk = fixed_path(path), ReadingDisk()
     with looking_at(disk, folder):

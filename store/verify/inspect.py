@@ -1,4 +1,4 @@
-"""What a closed store's folder holds, described without changing it: segments, totals, names."""
+"""Describing a closed store without changing it: segments, totals, names."""
 
 from __future__ import annotations
 
@@ -87,21 +87,28 @@ class _LaneQueues:
 
 
 def inspect_folder(path: str | Path) -> dict[str, Any]:
-    """Describe a closed store, ready for JSON. Changes no file but LOCK, and checks no payload.
+    """Describe a closed store, ready for JSON. It changes no file but LOCK, and checks no payload.
 
-    Returns `store_id` (hex), `format_version`, `verdict` ("healthy"; "damaged": it opens, and reads of what is damaged
-    raise; "needs repair": a plain opening refuses it), `lanes`: for each its `lane` number and `segments` (`file`,
-    `sequence`, `state`, `capacity_bytes`, `data_end`, `entries`, `frames`, `streams` with messages in it,
-    `time_min_ms` and `time_max_ms` since the epoch, `footer_bytes`, `problem`), `totals` (`messages`,
-    `payload_bytes`, `disk_bytes`), the number of `streams`, the first 20 `topics`, all `queues` (`topic`, `queue`,
-    `first`, `next_offset`), all `problems` (`what`, `file`, `position`); and `memory_plan`, the sizes that a store
-    with default settings would have if it were opened on this machine now (R24). What can't be known, because a
-    part is damaged, is None, and `problems` says what was found; `verify_folder` says all. Messages that a repair
-    gave up are not counted. Of a crashed store's unsealed segments everything is shown that the frames' heads
-    tell, a torn tail included.
+    A figure that damage hides is None; `verify_folder` finds all damage. Messages that a repair gave up are not
+    counted. The figures of a crashed store's unsealed segments come from frame headers and include a torn tail.
 
-    Raises StoreUnusable if the folder is no store, StoreLocked if it is open, StoreCorrupt if the STORE
-    file is damaged.
+    Returns a dict:
+        store_id (hex), format_version.
+        verdict: "healthy"; "damaged": the store opens, and reads of damaged messages raise StoreCorrupt; or "needs
+            repair": `MessageStore.open` raises StoreCorrupt.
+        lanes: for each its `lane` number and its `segments`: `file`, `sequence`, `state`, `capacity_bytes`, `data_end`
+            (bytes), `entries` (messages), `frames`, `streams` (queues with messages in it), `time_min_ms` and
+            `time_max_ms` (since the epoch), `footer_bytes`, `problem`.
+        totals: `messages`, `payload_bytes`, `disk_bytes`.
+        streams: the number of queues. topics: the first 20.
+        queues: for each `topic`, `queue`, `first`, `next_offset`.
+        problems: for each `what`, `file`, `position` (bytes).
+        memory_plan: the sizes, in bytes, of a store with default settings on this machine now (R24).
+
+    Raises:
+        StoreUnusable: the folder is not a store, or the store has another format version.
+        StoreLocked: the store is open.
+        StoreCorrupt: the file STORE is damaged.
     """
     folder, disk = fixed_path(path), ReadingDisk()
     with looking_at(disk, folder):

@@ -1,4 +1,4 @@
-"""What the frames of a lane, on their chain or not, say about how far the lane was durable."""
+"""The marks in the frames of a lane, on their chain or not: how far the lane was durable."""
 
 from __future__ import annotations
 

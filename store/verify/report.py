@@ -1,4 +1,4 @@
-"""What a check of a store found, and how far it is."""
+"""The findings of a check of a store, and its progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Damage:
-    """What is damaged, in which file, at which byte; in the words of `StoreCorrupt`."""
+    """One damaged place: what is wrong, in which file, at which byte; in the words of `StoreCorrupt`."""
 
     what: str
     file: str
@@ -23,16 +23,16 @@ class Damage:
 
 @dataclass
 class VerifyReport:
-    """What a check of a whole store found.
+    """The findings of a check of a whole store.
 
     Attributes:
-        frames: frames whose head is right.
-        messages: messages in them whose bytes are right.
-        bytes: bytes of the log and its footers, blocks of headers included.
-        segments: segments in use; pre-written spares are not.
-        torn_bytes: bytes of frames behind the end of a crashed store's log, which nobody acknowledged.
-        places: what is damaged, with its file and byte position.
-        remarks: bytes that are not as they were written and belong to no message; a repair leaves them.
+        frames: the number of frames whose header is right.
+        messages: the number of messages in these frames whose checksum is right.
+        bytes: the bytes of the log and its footers, with the blocks of segment headers.
+        segments: the number of segments in use, without pre-written spares.
+        torn_bytes: the bytes of a torn tail: frames after the end of a crashed store's log, never acknowledged.
+        places: the damaged places, each with `what`, `file` and `position` (in bytes).
+        remarks: sentences about changed bytes that belong to no message. They are harmless; a repair leaves them.
     """
 
     frames: int = 0
@@ -45,12 +45,12 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Nothing is damaged."""
+        """True if nothing is damaged."""
         return not self.places
 
     @property
     def damages(self) -> list[str]:
-        """The damaged places, each as a sentence."""
+        """Each damaged place as a sentence."""
         return [str(place) for place in self.places]
 
 

@@ -60,14 +60,14 @@ def cat_command(
     folder: Folder,
     topic: Annotated[str | None, typer.Argument(help="only this topic")] = None,
     queue_id: Annotated[int | None, typer.Argument(help="only this queue of the topic", metavar="QUEUE")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="a JSON object a line")] = False,
-    begin: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="from this offset of each queue")] = 0,
-    count: Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="at most so many messages")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line")] = False,
+    begin: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="first offset of each queue")] = 0,
+    count: Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="at most N messages in all")] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="from this time on: ms since the epoch, or ISO 8601")
+        str | None, typer.Option("--since", metavar="TIME", help="begin at this time: ms since the epoch, or ISO 8601")
     ] = None,
 ) -> None:
-    """Writes the messages of a closed store, queue by queue, in offset order. Reads only."""
+    """Print the messages of a closed store, queue by queue, in offset order. It changes nothing."""
     since_ms = None if since is None else time_ms_of(since)
     written = json_of if as_json else line_of
     with told(), look_into_folder(folder) as store:
@@ -77,7 +77,7 @@ def cat_command(
 
 @app.command("topics", epilog=EPILOG)
 def topics_command(folder: Folder, json: Json = None) -> None:
-    """The topics of a closed store: how many queues and messages, the times of the first and last. Reads only."""
+    """List the topics of a closed store, each with its queues, messages and times. It changes nothing."""
     with told():
         with look_into_folder(folder) as store:
             rows = [topic_row(store, topic) for topic in store.topics()]
@@ -92,11 +92,11 @@ def topics_command(folder: Folder, json: Json = None) -> None:
 @app.command("inspect", epilog=EPILOG)
 def inspect_command(
     folder: Folder,
-    everything: Annotated[bool, typer.Option("--all", help="show all queues")] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="show the memory that a store would plan here")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="show all queues, not only the first 20")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="show the memory plan of a store on this machine")] = False,
     json: Json = None,
 ) -> None:
-    """What a closed store's folder holds: the verdict first, then segments and queues. Reads only."""
+    """Describe a closed store: first the verdict, then segments and queues. It changes nothing."""
     with told():
         figures = inspect_folder(folder)
         if str(json) != "-":
@@ -108,7 +108,7 @@ def inspect_command(
 
 @app.command("verify", epilog=EPILOG)
 def verify_command(folder: Folder, json: Json = None) -> None:
-    """Reads every frame of a closed store and checks every checksum."""
+    """Read every frame of a closed store and check every checksum. It changes nothing."""
     with told():
         found = verify_watched(folder, report.messages_console())
         if str(json) != "-":
@@ -128,7 +128,7 @@ def verify_watched(folder: Path, console: Console) -> VerifyReport:
 
 
 def report_figures(found: VerifyReport) -> report.Figures:
-    """What a check found, ready for JSON."""
+    """The findings of a check, ready for JSON."""
     return {
         "ok": found.ok,
         "segments": found.segments,
@@ -142,7 +142,7 @@ def report_figures(found: VerifyReport) -> report.Figures:
 
 
 def show_report(found: VerifyReport, console: Console) -> None:
-    """What a check found, in lines; the verdict is the last one."""
+    """Print the findings of a check; the verdict is the last line."""
 
     def line(text: str, style: str = "") -> None:
         console.print(plain(text), style=style, soft_wrap=True)

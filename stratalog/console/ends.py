@@ -1,4 +1,4 @@
-"""How a command of the console ends: one exit code, one meaning."""
+"""The exit codes of the console: one code, one meaning."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ..store import StoreCorrupt, StoreError, StoreLocked, StoreUnusable
 
 DAMAGED, USAGE, REFUSED, NOT_THERE, IN_USE, INTERRUPTED, UNREAD, TERMINATED = 1, 2, 3, 4, 5, 130, 141, 143
 MEANINGS = {
-    0: "done, and what was looked at is unharmed",
+    0: "done, no damage found",
     DAMAGED: "damaged (of bench: a measurement has a wrong result)",
     USAGE: "the command was used wrongly",
     REFUSED: "the system refused something: no permission, no space",
     NOT_THERE: "no such store, topic or queue",
     IN_USE: "the store is open in another process; close it there first",
     INTERRUPTED: "interrupted (Ctrl-C)",
-    UNREAD: "nobody reads the output any more, as with | head",
+    UNREAD: "the reader of the output has gone away, as with | head",
     TERMINATED: "terminated (SIGTERM)",
 }
 EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
 
 
 def code_of(error: StoreError) -> int:
-    """The exit code of a refusal by the store."""
+    """The exit code for an error of the store."""
     if isinstance(error, StoreCorrupt):
         return DAMAGED
     if isinstance(error, StoreLocked):
@@ -58,7 +58,7 @@ def complain(sentence: str) -> None:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Run a command's work: a refusal of the store is its sentence and an exit code; a closed pipe ends it quietly."""
+    """Run a command. An error of the store becomes a sentence and an exit code; a closed pipe ends it quietly."""
     try:
         yield
         sys.stdout.flush()

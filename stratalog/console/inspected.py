@@ -1,4 +1,4 @@
-"""What `stratalog inspect` shows of a store: a head, a table of segments a lane, queues, and what is wrong."""
+"""The output of `stratalog inspect`: the verdict, a table of segments per lane, queues, and problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUEUES_SHOWN = 20
 
 
 def verdict(figures: Figures) -> tuple[str, str]:
-    """The store in a sentence, and its colour."""
+    """The verdict as a sentence, and its colour."""
     problems, said = figures["problems"], figures["verdict"]
     if said == "healthy":
         held = counted(figures["totals"]["messages"], "message")
@@ -71,7 +71,7 @@ def head(figures: Figures) -> Figures:
 
 
 def unused_bytes(figures: Figures) -> int | None:
-    """What the files have beyond the log and its footers; None if damage hides where the log ends."""
+    """The bytes of the files beyond the log and its footers; None if damage hides the end of the log."""
     segments = [segment for lane in figures["lanes"] for segment in lane["segments"]]
     used = [(segment["data_end"] or 0) + segment["footer_bytes"] for segment in segments]
     total = figures["totals"]["disk_bytes"]

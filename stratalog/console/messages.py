@@ -1,4 +1,4 @@
-"""What `stratalog cat` and `stratalog topics` read from a store."""
+"""The reads of `stratalog cat` and `stratalog topics`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def time_ms_of(text: str) -> int:
 
 
 def names_of(store: MessageStore, topic: str | None, queue_id: int | None) -> list[tuple[str, int]]:
-    """The queues that are asked for, sorted. Ends the command if there are none of that name."""
+    """The queues asked for, sorted. If there is none, ends the command."""
     topics = store.topics() if topic is None else [topic]
     names = [(name, queue) for name in topics for queue in store.queues(name) if queue_id in (None, queue)]
     if not names and topic is not None:

@@ -1,4 +1,4 @@
-"""How `stratalog cat` writes a message: a line of text, or a line of JSON."""
+"""The output of `stratalog cat`: a message as a line of text, or as a line of JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .inspected import time_text
 
 
 def line_of(message: Message) -> str:
-    """Where it is, when it was put into the log, what came with it, and its data."""
+    """A message as text: place, time, delivery time, key, properties, data."""
     time = time_text(message.timestamp_ms, exact=True)
     parts = [f"{plain(message.topic)}/{message.queue_id} {message.offset} {time}"]
     if message.deliver_at_ms is not None:
@@ -25,12 +25,12 @@ def line_of(message: Message) -> str:
 
 
 def shown(data: bytes) -> str:
-    """Bytes as text: what is no UTF-8, or would steer the terminal, as its escape."""
+    """Bytes as text; control characters and bytes that are not UTF-8 are escaped."""
     return plain(data.decode(errors="backslashreplace"))
 
 
 def json_of(message: Message) -> str:
-    """One object: bytes that are no UTF-8 stand as base64 under another name; what a message has not is left out."""
+    """A message as JSON. Bytes that are not UTF-8 become base64, under another name; absent fields are left out."""
     row: dict[str, Any] = {
         "topic": message.topic,
         "queue_id": message.queue_id,
@@ -48,7 +48,7 @@ def json_of(message: Message) -> str:
 
 
 def bytes_of(name: str, data: bytes) -> dict[str, str]:
-    """Bytes as JSON can have them."""
+    """Bytes as a JSON field: text, or base64 under another name."""
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
