@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -14,13 +15,14 @@ from ..perf.report import figures as report
 from ..perf.report.tables import plain
 from ..store import StoreCorrupt, StoreError, StoreLocked, StoreUnusable
 
+SYSTEM_SAYS_NO = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 DAMAGED, USAGE, REFUSED, NOT_THERE, IN_USE, INTERRUPTED, UNREAD, TERMINATED = 1, 2, 3, 4, 5, 130, 141, 143
 MEANINGS = {
     0: "done, no damage found",
     DAMAGED: "damaged (of bench: a measurement has a wrong result)",
     USAGE: "the command was used wrongly",
     REFUSED: "the system refused something: no permission, no space",
-    NOT_THERE: "no such store, topic or queue",
+    NOT_THERE: "no such store (or one of another version of the format), topic or queue",
     IN_USE: "the store is open in another process; close it there first",
     INTERRUPTED: "interrupted (Ctrl-C)",
     UNREAD: "the reader of the output has gone away, as with | head",
@@ -35,7 +37,8 @@ def code_of(error: StoreError) -> int:
         return DAMAGED
     if isinstance(error, StoreLocked):
         return IN_USE
-    return NOT_THERE if isinstance(error, StoreUnusable) else REFUSED
+    refused = isinstance(error.__cause__, OSError) and error.__cause__.errno in SYSTEM_SAYS_NO
+    return NOT_THERE if isinstance(error, StoreUnusable) and not refused else REFUSED
 
 
 class _Console(Console):

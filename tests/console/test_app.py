@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from stratalog.console import app as console
-from stratalog.console.ends import told
+from stratalog.console.ends import code_of, told
 from stratalog.perf.commands.app import app as bench_app
 from stratalog.perf.commands.end import run_app
 from stratalog.perf.machine.folders import run_folder
@@ -202,6 +202,13 @@ def test_verify_of_an_unharmed_store_exits_with_0(folder: Path, tmp_path: Path) 
     figures = json.loads(out.read_text())
     assert (figures["ok"], figures["messages"], figures["damages"]) == (True, 2, [])
     assert (figures["segments"], figures["torn_bytes"], figures["remarks"]) == (1, 0, [])
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EACCES, 3), (errno.ENOSPC, 3), (errno.ENOTDIR, 4), (None, 4)])
+def test_folder_that_the_system_refuses_is_told_from_one_that_is_no_store(number: int | None, code: int) -> None:
+    error = StoreUnusable("cannot be used")
+    error.__cause__ = OSError(number, "said the system") if number is not None else None
+    assert code_of(error) == code
 
 
 def test_one_message_is_no_plural(tmp_path: Path) -> None:
