@@ -30,7 +30,10 @@ def shown(data: bytes) -> str:
 
 
 def json_of(message: Message) -> str:
-    """One object: bytes that are no UTF-8 stand as base64 under another name; what a message has not is left out."""
+    """One object: bytes that are no UTF-8 stand as base64 under another name; what a message has not is left out.
+
+    In ASCII: any output takes it, also half a pair of surrogates, which a property may have.
+    """
     row: dict[str, Any] = {
         "topic": message.topic,
         "queue_id": message.queue_id,
@@ -44,7 +47,7 @@ def json_of(message: Message) -> str:
     if message.properties is not None:
         row["properties"] = message.properties
     row.update(bytes_of("data", message.data))
-    return json.dumps(row, ensure_ascii=False)
+    return json.dumps(row)
 
 
 def bytes_of(name: str, data: bytes) -> dict[str, str]:
