@@ -83,7 +83,8 @@ class AsyncBatch:
         self.future: asyncio.Future[Int64s] = loop.create_future()
         self._loop = loop
         self._parts = parts
-        self._lined: list[Group] = []  # at the cap
+        self._lined: list[Group] = []  # at the cap, as far as is known
+        self._timer: asyncio.TimerHandle | None = None
         self._left = sum(len(part.groups) for part in parts)
 
     def put(self, timeout_s: float) -> None:
@@ -94,8 +95,8 @@ class AsyncBatch:
                     self._lined.append(group)
                 group.then(self._tell)
         if self._lined:
-            timer = self._loop.call_later(timeout_s, self._give_up)
-            self.future.add_done_callback(lambda future: self._leave_line(timer))
+            self._timer = self._loop.call_later(timeout_s, self._look_at_line, timeout_s)
+            self.future.add_done_callback(lambda future: self._leave_line())
         if not self._left:
             self.future.set_result(np.empty(0, np.int64))
 
@@ -112,16 +113,26 @@ class AsyncBatch:
         else:
             self.future.set_result(offsets_of(self._parts))
 
+    def _look_at_line(self, timeout_s: float) -> None:
+        """Wait on if some came in since the last look: a batch may be larger than what is written in that time."""
+        waiting = [group for group in self._lined if group.stream.queue.is_in_line(group)]
+        if len(waiting) < len(self._lined):
+            self._lined = waiting
+            self._timer = self._loop.call_later(timeout_s, self._look_at_line, timeout_s)
+        else:
+            self._give_up()
+
     def _give_up(self) -> None:
         """The time to wait for space in the publish buffer is over."""
-        for group in self._lined:
+        for group in reversed(self._lined):  # or one that goes would let in the ones behind it
             error = group.stream.queue.withdraw(group)
             if error is not None:
                 group.answer(error)
 
-    def _leave_line(self, timer: asyncio.TimerHandle) -> None:
+    def _leave_line(self) -> None:
         """The batch has its outcome; if that is a cancellation, nobody waits for space for it any more."""
-        timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self.future.cancelled():
-            for group in self._lined:
+            for group in reversed(self._lined):
                 group.stream.queue.withdraw(group)

@@ -161,9 +161,11 @@ class Footer:
             raise StoreCorrupt("the footer is cut short", self.path, self.position)
         if checksum64(head[:-8]) != _SUMS.unpack_from(head, _FIXED.size)[-1]:
             raise StoreCorrupt("the footer's header is damaged", self.path, self.position)
-        magic, version, *_ = _FIXED.unpack_from(head, 0)
+        magic, version, _, _, _, _, _, sequence, *_ = _FIXED.unpack_from(head, 0)
         if (magic, version) != (FOOTER_MAGIC, FORMAT_VERSION):
             raise StoreCorrupt("the footer is of an unknown version", self.path, self.position)
+        if sequence != self._record.sequence:  # of an earlier life of the file
+            raise StoreCorrupt("the footer is another segment's", self.path, self.position)
 
     def _array(self, kind: str, count: int, *, check: bool = True) -> npt.NDArray[Any]:
         size = _round8(np.dtype(kind).itemsize * count)

@@ -268,6 +268,10 @@ class RequestQueue:
             self._close()
         return list(self._left)
 
+    def is_in_line(self, request: Request) -> bool:
+        """Does it still wait at the cap?"""
+        return request in self._line
+
     def withdraw(self, request: Request) -> PublishBufferFull | None:
         """Take a request out of the line at the cap: the error for it, or None if it is not there (any more)."""
         error = None

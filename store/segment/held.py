@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from typing import Any, Generic, TypeVar
 
 HELD_BYTES = 32 << 20  # where no plan says how much
 ITEM_BYTES = 400  # what an item costs beside its columns: objects, and its place here
+PLACE_BYTES = 256  # of an owner's dict, an item: more than a dict takes that has only grown
+HOME_BYTES = 1024  # of an owner's dict: not worth to be given back
 
 
 class Item:
@@ -40,7 +43,8 @@ class Held(Generic[Kind]):
     Invariants:
         * `used_bytes` is at most `limit_bytes`, or there is a single item;
         * `items`, `used_bytes` and the owners' dicts change under the lock alone;
-        * what is in an owner's dict is in `items`.
+        * what is in an owner's dict is in `items`;
+        * an owner's dict is no larger than its items want it: HOME_BYTES, and PLACE_BYTES each.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -83,11 +87,20 @@ class Held(Generic[Kind]):
                 items.move_to_end(item)
             else:
                 item.home.pop(item.number, None)
+                _shrink(item.home)
                 del items[item]
                 self.used_bytes -= item.size_bytes
                 self.evicted += 1
         if len(items) == 1:  # whatever an interrupt left it at
             self.used_bytes = next(iter(items)).size_bytes
+
+
+def _shrink(home: dict[int, Any]) -> None:
+    """Give back what a dict keeps for items that went. A reader who finds it empty meanwhile makes an item again."""
+    if sys.getsizeof(home) > HOME_BYTES + PLACE_BYTES * len(home):
+        left = home.copy()
+        home.clear()
+        home.update(left)
 
 
 class HeldMemory:

@@ -58,7 +58,8 @@ class Head(Item):
 class Index(NamedTuple):
     """A footer, and the columns that every look-up wants: a view's single items cost a third of an array's.
 
-    `is_remade`: it is not the file's, but made of the frames.
+    `is_remade`: it is not the file's, but made of the frames. `heads`: those that are held, by their frame's number in
+    this index and in no other.
     """
 
     streams: int
@@ -68,6 +69,7 @@ class Index(NamedTuple):
     frame_entry: memoryview
     footer: Footer
     is_remade: bool
+    heads: dict[int, Head]
 
 
 class _RemadeIndex(Item):
@@ -93,7 +95,8 @@ class SealedSegment:
         * `_index`, the mapped footer and all that is looked up in it: one attribute, so it comes and goes as a whole.
           A look-up takes it once, and the mapping lasts as long as that. Two threads may map it at the same time;
           one of the mappings is dropped then;
-        * `_heads` and `_made`, what the store's `_memory` holds of this segment; what is in it never changes;
+        * `_heads` and `_made`, what the store's `_memory` holds of this segment; what is in it never changes. An index
+          made of the frames has heads of its own: its frames may have other numbers;
         * `_damage`, set for good once the footer was found damaged.
     """
 
@@ -106,7 +109,7 @@ class SealedSegment:
         self._remaking = threading.Lock()
         self._lane: Lane | None = None
         self._memory = HeldMemory(0)
-        self._heads: dict[int, Head] = {}  # those that are held, by their frame's number in the index
+        self._heads: dict[int, Head] = {}  # of the footer in the file, also when it is mapped again
         self._made: dict[int, _RemadeIndex] = {}  # the index that was made of the frames, if it is held
 
     def join(self, lane: Lane) -> None:
@@ -134,7 +137,7 @@ class SealedSegment:
                 # An error of its own, which was never raised: no frames that would keep this segment alive.
                 self._damage = StoreCorrupt(error.what, self.segment.path, error.position)
                 return None
-            index = self._index = _index_of(footer, is_remade=False)
+            index = self._index = _index_of(footer, self._heads, is_remade=False)
             note_opened(self)
         return index
 
@@ -164,7 +167,7 @@ class SealedSegment:
         if footer is None:
             self._is_lost = True
             raise self.damaged()
-        held = _RemadeIndex(_index_of(footer, is_remade=True))
+        held = _RemadeIndex(_index_of(footer, {}, is_remade=True))
         self._memory.keep_footer(self._made, held)
         return held
 
@@ -178,14 +181,13 @@ class SealedSegment:
         """The file's footer is wrong, although its tables have the right checksums: take it for damaged."""
         if self._damage is None:  # no other thread has seen it
             self._damage = StoreCorrupt(what, self.segment.path, self.record.footer_position)
-            self._heads = {}  # those are held by the number that this footer gave them
         self._index = None  # also of a thread that has mapped it meanwhile
 
     # -- looking up -----------------------------------------------------------------------------------
 
     def first_of(self, number: int) -> tuple[int, int]:
         """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
-        streams, first, start, _, _, _, _ = self._index or self.index
+        streams, first, start, _, _, _, _, _ = self._index or self.index
         return (first[number], start[number + 1] - start[number]) if number < streams else (0, 0)
 
     def first_offset(self, number: int) -> int:
@@ -196,7 +198,7 @@ class SealedSegment:
     def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
         """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""
         index = self._index or self.index
-        _, first, start, all_entries, _, _, is_remade = index
+        _, first, start, all_entries, _, _, is_remade, _ = index
         try:
             row = start[number]
             begin = row + offset - first[number]
@@ -235,7 +237,7 @@ class SealedSegment:
         checksums: list[int] = []
         heads: list[Head] = []
         first_entry = end_entry = 0  # of the head at hand
-        frame_entry, held = index.frame_entry, self._heads
+        frame_entry, held = index.frame_entry, index.heads
         for offset, entry in zip(offsets, entries, strict=True):
             if not first_entry <= entry < end_entry:
                 frame = bisect_right(frame_entry, entry) - 1
@@ -279,7 +281,7 @@ class SealedSegment:
 
     def head(self, index: Index, ring: Ring | None, frame: int) -> Head:
         """The head of the frame with this number in the index. Raises StoreCorrupt."""
-        heads = self._heads
+        heads = index.heads
         found = heads.get(frame)
         if found is not None:
             found.used = True
@@ -315,10 +317,10 @@ class SealedSegment:
 _WRONG_MESSAGE = "the footer points to a wrong message"
 
 
-def _index_of(footer: Footer, *, is_remade: bool) -> Index:
+def _index_of(footer: Footer, heads: dict[int, Head], *, is_remade: bool) -> Index:
     return Index(
         len(footer.first), memoryview(footer.first.data), memoryview(footer.start.data),
-        memoryview(footer.entries.data), memoryview(footer.frame_entry.data), footer, is_remade,
+        memoryview(footer.entries.data), memoryview(footer.frame_entry.data), footer, is_remade, heads,
     )  # fmt: skip
 
 

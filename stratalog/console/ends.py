@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from ..perf.report import figures as report
 from ..perf.report.tables import plain
-from ..store import StoreCorrupt, StoreError, StoreLocked, StoreUnusable
+from ..store import InvalidMessage, InvalidTopic, StoreCorrupt, StoreError, StoreLocked, StoreUnusable
 
 SYSTEM_SAYS_NO = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 DAMAGED, USAGE, REFUSED, NOT_THERE, IN_USE, INTERRUPTED, UNREAD, TERMINATED = 1, 2, 3, 4, 5, 130, 141, 143
@@ -37,6 +38,8 @@ def code_of(error: StoreError) -> int:
         return DAMAGED
     if isinstance(error, StoreLocked):
         return IN_USE
+    if isinstance(error, InvalidTopic | InvalidMessage):
+        return USAGE
     refused = isinstance(error.__cause__, OSError) and error.__cause__.errno in SYSTEM_SAYS_NO
     return NOT_THERE if isinstance(error, StoreUnusable) and not refused else REFUSED
 
@@ -62,6 +65,7 @@ def complain(sentence: str) -> None:
 @contextmanager
 def told() -> Iterator[None]:
     """Run a command. An error of the store becomes a sentence and an exit code; a closed pipe ends it quietly."""
+    _take_all_letters()
     try:
         yield
         sys.stdout.flush()
@@ -73,3 +77,11 @@ def told() -> Iterator[None]:
         os.dup2(nowhere, sys.stdout.fileno())  # the interpreter flushes it once more at its end
         os.close(nowhere)
         raise typer.Exit(UNREAD) from None
+
+
+def _take_all_letters() -> None:
+    """What the output's encoding has not is written as its escape; an output that was closed takes nothing."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

@@ -30,7 +30,10 @@ def shown(data: bytes) -> str:
 
 
 def json_of(message: Message) -> str:
-    """A message as JSON. Bytes that are not UTF-8 become base64, under another name; absent fields are left out."""
+    """A message as JSON. Bytes that are not UTF-8 become base64, under another name; absent fields are left out.
+
+    The JSON is ASCII, so every output takes it. A property may have half a pair of surrogates, which UTF-8 does not take.
+    """
     row: dict[str, Any] = {
         "topic": message.topic,
         "queue_id": message.queue_id,
@@ -44,7 +47,7 @@ def json_of(message: Message) -> str:
     if message.properties is not None:
         row["properties"] = message.properties
     row.update(bytes_of("data", message.data))
-    return json.dumps(row, ensure_ascii=False)
+    return json.dumps(row)
 
 
 def bytes_of(name: str, data: bytes) -> dict[str, str]:

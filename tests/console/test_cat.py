@@ -87,6 +87,37 @@ def test_json_lines_have_all_that_a_message_has(folder: Path) -> None:
     assert len(rows) == 7
 
 
+def test_every_output_takes_every_message(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        store.append("日本", 0, "é\u2028\x9b".encode(), properties={"half": "\ud800"})
+    for encoding in ("utf-8", "ascii", "latin-1"):
+        env = {**os.environ, "PYTHONIOENCODING": encoding}
+        for arguments in (["cat"], ["cat", "--json"], ["topics"], ["inspect"]):
+            command = process(arguments[0], tmp_path, *arguments[1:])
+            done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=PATIENCE_S, check=False)
+            assert (done.returncode, done.stderr) == (0, b""), (encoding, arguments)
+            if arguments == ["cat", "--json"]:
+                row = json.loads(done.stdout)
+                assert (row["topic"], row["data"]) == ("日本", "é\u2028\x9b")
+                assert row["properties"] == {"half": "\ud800"}
+
+
+def test_output_that_was_closed_is_no_damage(folder: Path) -> None:
+    for command in ("cat", "topics", "inspect", "verify"):
+        shell = 'exec "$@" >&-'
+        done = subprocess.run(
+            ["sh", "-c", shell, "sh", *process(command, folder)],
+            cwd=ROOT, capture_output=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b""), command
+
+
+@pytest.mark.parametrize("topic", ["", "a\nb", "x" * 256, "\udcff"])
+def test_topic_that_cannot_be_is_a_wrong_use(folder: Path, topic: str) -> None:
+    shown = run("cat", folder, topic)
+    assert shown.exit_code == 2, shown.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -18,9 +18,10 @@ from stratalog.store import (
     StoreClosed,
     StorePoisoned,
 )
+from stratalog.store.api.batches import AsyncBatch
 
 from .disks import FailingDisk, GatedDisk
-from .helpers import contents, tiny
+from .helpers import KIB, contents, tiny, without_marks
 
 CAP = 5000
 Rows = list[tuple[str, int, bytes]]
@@ -162,6 +163,68 @@ def test_cancelled_batch_leaves_the_line(tmp_path: Path, disk: GatedDisk) -> Non
     asyncio.run(main())
     disk.gate.set()
     store.close()
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_batch_that_leaves_the_line_lets_none_of_its_own_messages_in(
+    tmp_path: Path, disk: GatedDisk, cancelled: bool
+) -> None:
+    """There is room for its last group, once the one in front of it is gone."""
+    config = tiny(publish_buffer_bytes=64 * KIB, append_timeout_ms=30_000 if cancelled else 50)
+    store = MessageStore.open(tmp_path, config, disk=disk)
+
+    async def main() -> None:
+        disk.gate.clear()
+        store.submit("t", 0, bytes(40 * KIB))
+        future = store.append_batch_async([("t", 0, bytes(60 * KIB)), ("t", 0, bytes(10 * KIB))])
+        if cancelled:
+            future.cancel()
+        with pytest.raises(asyncio.CancelledError if cancelled else PublishBufferFull):
+            await future
+        await asyncio.sleep(0)
+        assert not store._queues[0]._line
+
+    try:
+        asyncio.run(main())
+    finally:
+        disk.gate.set()
+    store.flush()
+    assert store.queue_bounds("t", 0) == (0, 1)
+    store.close()
+
+
+def test_batch_gives_up_only_if_none_of_it_came_in_since_the_last_look(tmp_path: Path, disk: GatedDisk) -> None:
+    """Each group has the time of an append at the cap, as in `append_batch`; all of them together have no limit."""
+    store = MessageStore.open(tmp_path, tiny(publish_buffer_bytes=64 * KIB), disk=disk)
+    without_marks(store)
+    line = store._queues[0]._line
+
+    async def main() -> None:
+        disk.gate.clear()
+        batch = AsyncBatch(asyncio.get_running_loop(), store._cut([("t", 0, bytes(60 * KIB))] * 5))
+        batch.put(3600)
+        assert len(line) == 4
+        disk.gate.set()
+        while len(line) == 4:
+            await asyncio.sleep(0.001)
+        disk.gate.clear()
+        batch._look_at_line(3600)
+        assert not batch.future.done()
+        await asyncio.sleep(0.05)  # for a write that had passed the gate
+        batch._look_at_line(3600)
+        if line:
+            batch._look_at_line(3600)
+            assert not line
+            disk.gate.set()
+            with pytest.raises(PublishBufferFull):
+                await batch.future
+        disk.gate.set()
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), 60))
+    finally:
+        disk.gate.set()
+        store.close()
 
 
 @pytest.mark.parametrize("cancelled", [False, True])

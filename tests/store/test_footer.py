@@ -56,7 +56,7 @@ def test_footer_of_nothing_comes_back(tmp_path: Path) -> None:
     none, no_times = np.empty(0, np.uint32), np.empty(0, np.int64)
     no_flags = np.empty(0, np.uint16)
     empty = FooterData([], none, none, no_times, np.zeros(1, np.uint32), none, none, none, no_times, no_flags)
-    footer = open_footer(tmp_path, empty.pack(1))
+    footer = open_footer(tmp_path, empty.pack(7))
     assert same(footer.data(), replace(empty))
 
 

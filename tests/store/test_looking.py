@@ -17,7 +17,20 @@ from stratalog.store import (
     verify_folder,
 )
 
-from .helpers import contents, crash_copy, flip_bit, scanned, segment_path, take_snapshot, tiny
+from .helpers import (
+    contents,
+    crash_copy,
+    flip_bit,
+    has_settled,
+    overwrite,
+    scanned,
+    seal_of,
+    segment_path,
+    take_snapshot,
+    tiny,
+    until,
+    without_marks,
+)
 
 QUEUES = [("t", queue) for queue in range(4)]
 
@@ -52,6 +65,31 @@ def test_all_is_read_and_nothing_is_changed(tmp_path: Path, lanes: int, crashed:
         assert contents(store, QUEUES) == expected
         assert store.append("t", 0, b"next") == len(expected["t", 0])
     assert verify_folder(folder).ok
+
+
+def test_footer_of_an_earlier_life_of_the_file_is_not_believed(tmp_path: Path) -> None:
+    """A file that is used again still has the old one where a segment of the same shape would have its own."""
+    queue, folder = ("t", 0), tmp_path / "crashed"
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        without_marks(store)
+        for number in range(2):
+            store.append(*queue, b"%04d" % number * 5000)
+        store.append(*queue, b"%04d" % 2 * 5000)
+        until(lambda: has_settled(store))
+        store._upkeep._seal_full = lambda: None  # type: ignore[method-assign]
+        for number in range(3, 7):
+            store.append(*queue, b"%04d" % number * 5000)
+        expected, bounds = contents(store, [queue]), store.queue_bounds(*queue)
+        assert len(store._lanes[0].view.open) == 3
+        crash_copy(tmp_path / "store", folder)
+    old = segment_path(folder, 1)
+    record = seal_of(old)
+    assert record is not None
+    overwrite(segment_path(folder, 2), record.footer_position, old.read_bytes()[record.footer_position :])
+    with look_into_folder(folder) as store:
+        assert store.queue_bounds(*queue) == bounds == (0, 7)
+        assert store.offset_at(*queue, 1 << 60) == 7
+        assert contents(store, [queue]) == scanned(store) == expected
 
 
 def test_it_takes_no_message(tmp_path: Path) -> None:

@@ -275,6 +275,7 @@ def forged(tmp_path: Path) -> Forge:
     return forge
 
 
+FRAME_COLUMNS = ("frame_position", "frame_entry", "frame_time", "frame_flags")
 NONE, NO_TIMES, NO_FLAGS = np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.uint16)
 
 
@@ -317,11 +318,20 @@ def test_messages_without_frames_in_the_footer_are_found_by_the_frames(forged: F
 def test_a_scan_passes_over_no_frame_that_the_footer_leaves_out(forged: Forge, frame: int) -> None:
     def change(data: FooterData) -> FooterData:
         kept = np.arange(len(data.frame_entry)) != frame
-        names = ("frame_position", "frame_entry", "frame_time", "frame_flags")
-        return replace(data, **{name: getattr(data, name)[kept] for name in names})
+        return replace(data, **{name: getattr(data, name)[kept] for name in FRAME_COLUMNS})
 
     with forged(change) as store, pytest.raises(StoreCorrupt, match="table of frames"):
         list(store.scan())
+
+
+def test_reader_that_still_has_a_distrusted_footer_leaves_no_heads_behind(forged: Forge) -> None:
+    """Its frames have other numbers than those of the footer that is made of the frames."""
+    with forged(lambda data: replace(data, **{name: getattr(data, name)[1:] for name in FRAME_COLUMNS})) as store:
+        sealed = segments_of(store)[0]
+        index = sealed.index
+        sealed.distrust("a test")
+        assert sealed.head(index, None, 0).first_entry > 0
+        assert store.get_range("t", 0, 0, 3) == {at: data_of(at) for at in range(3)}
 
 
 def test_properties_that_are_no_json_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
