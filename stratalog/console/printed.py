@@ -32,7 +32,7 @@ def shown(data: bytes) -> str:
 def json_of(message: Message) -> str:
     """A message as JSON. Bytes that are not UTF-8 become base64, under another name; absent fields are left out.
 
-    The JSON is ASCII, so every output takes it. A property may have half a pair of surrogates, which UTF-8 does not take.
+    The JSON is ASCII, so every output takes it, also half a pair of surrogates, which a property may have.
     """
     row: dict[str, Any] = {
         "topic": message.topic,
