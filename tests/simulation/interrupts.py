@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache as cache_of
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Literal
 
 from stratalog import cache, store
@@ -63,7 +65,23 @@ class Interrupter:
         ours = name.startswith(_FOLDERS) and not name.startswith(_TESTING)
         return self._line if ours and frame.f_code.co_name not in NOT_COUNTED else None
 
-    def _line(self, _frame: FrameType, event: str, _given: Any) -> Callable[..., Any]:
-        if event == "line":
+    def _line(self, frame: FrameType, event: str, _given: Any) -> Callable[..., Any]:
+        if event == "line" and frame.f_lasti not in _exits(frame.f_code):
             self.step("line")
         return self._line
+
+
+@cache_of
+def _exits(code: CodeType) -> frozenset[int]:
+    """Where a `with` is left: the calls of `__exit__(None, None, None)` begin here.
+
+    The interpreter does not look for signals between the last call of the block and this one, so no interrupt comes
+    here; one that a trace function raises here would leave a lock locked.
+    """
+    steps = list(dis.get_instructions(code))
+    runs = zip(steps, steps[1:], steps[2:], steps[3:], strict=False)
+    return frozenset(
+        first.offset for first, *loads, call in runs
+        if all(one.opname == "LOAD_CONST" and one.argval is None for one in (first, *loads))
+        and call.opname in ("PRECALL", "CALL")
+    )  # fmt: skip
