@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -11,7 +12,7 @@ from .listeners import report
 from .request import Request, call_in_loop
 
 
-class Ticket:
+class Ticket(ABC):
     """The promise of a submitted message's offset. Only `submit` makes tickets.
 
     It has the methods of a `concurrent.futures.Future`, except that it cannot be cancelled. It can be awaited in any
@@ -20,10 +21,11 @@ class Ticket:
 
     __slots__ = ()
 
+    @abstractmethod
     def done(self) -> bool:
         """True once the message is durable or has failed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def result(self, timeout: float | None = None) -> int:
         """Wait until the message is durable; return its offset.
 
@@ -35,8 +37,8 @@ class Ticket:
             InvalidMessage: the timeout is not a number.
             StoreError: the message was not stored. `StorePoisoned`: it may or may not be durable.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def exception(self, timeout: float | None = None) -> StoreError | None:
         """Wait as `result` does; return the error that `result` would raise, or None if the message is durable.
 
@@ -45,8 +47,8 @@ class Ticket:
         Raises:
             TimeoutError, InvalidMessage: as for `result`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def add_done_callback(self, callback: Callable[[Ticket], Any]) -> None:
         """Call `callback(ticket)` once, when the message is durable or has failed.
 
@@ -55,11 +57,10 @@ class Ticket:
         the callback at once. The logger "stratalog" logs an exception of a callback; it has no other effect. `close`
         returns when all callbacks were called.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def __await__(self) -> Generator[Any, None, int]:
         """`await ticket` gives the offset, or raises the error that `result` raises. It needs no thread."""
-        raise NotImplementedError
 
 
 class SubmitRequest(Request, Ticket):
