@@ -85,7 +85,7 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import xxhash
 
@@ -210,7 +210,7 @@ class SegmentHeader(NamedTuple):
             SEGMENT_MAGIC, FORMAT_VERSION, self.lane, self.store_id, self.sequence, self.capacity_bytes,
             self.created_ms, self.previous_chain, self.messages_before, self.streams_before,
         )  # fmt: skip
-        return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+        return block_of(body)
 
     @property
     def is_rebuilt(self) -> bool:
@@ -235,11 +235,8 @@ class SegmentHeader(NamedTuple):
     @classmethod
     def unpack(cls, block: bytes) -> SegmentHeader | None:
         """The header, or None when the bytes are not one."""
-        body = checked(block, _SEGMENT.size)
-        if body is None:
-            return None
-        magic, version, *rest = _SEGMENT.unpack(body)
-        return cls(*rest) if (magic, version) == (SEGMENT_MAGIC, FORMAT_VERSION) else None
+        fields = fields_of(block, _SEGMENT, SEGMENT_MAGIC)
+        return None if fields is None else cls(*fields)
 
 
 class SealRecord(NamedTuple):
@@ -259,18 +256,14 @@ class SealRecord(NamedTuple):
             SEAL_MAGIC, FORMAT_VERSION, self.state, self.sequence, self.data_end, self.chain, self.entries,
             self.footer_position, self.footer_bytes, self.streams,
         )  # fmt: skip
-        return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+        return block_of(body)
 
     @classmethod
     def unpack(cls, block: bytes) -> SealRecord | None:
         """The record, or None when the segment is open (or the record is torn or nonsense: then it is scanned)."""
-        body = checked(block, _SEAL.size)
-        if body is None:
-            return None
-        magic, version, *rest = _SEAL.unpack(body)
-        record = cls(*rest)
-        known = (magic, version) == (SEAL_MAGIC, FORMAT_VERSION)
-        return record if known and record.is_possible else None
+        fields = fields_of(block, _SEAL, SEAL_MAGIC)
+        record = None if fields is None else cls(*fields)
+        return record if record is not None and record.is_possible else None
 
     @property
     def is_possible(self) -> bool:
@@ -347,6 +340,18 @@ def check_frame_head(header: FrameHeader, raw: bytes) -> FrameHead | None:
     columns = raw[FRAME_HEADER_BYTES : header.header_bytes]
     total = checksum64(raw[: _FRAME.size] + columns)
     return FrameHead(header, columns, total) if total == SUM.unpack_from(raw, _FRAME.size)[0] else None
+
+
+def block_of(body: bytes) -> bytes:
+    """The block that begins with `body`: its checksum behind it, then zeros."""
+    return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+
+
+def fields_of(block: bytes, layout: struct.Struct, magic: bytes) -> tuple[Any, ...] | None:
+    """The fields of a block behind its magic and version; None if it is another block, or damaged."""
+    body = checked(block, layout.size)
+    found, version, *fields = layout.unpack(body or bytes(layout.size))
+    return tuple(fields) if (found, version) == (magic, FORMAT_VERSION) else None
 
 
 def checked(block: bytes, size: int) -> bytes | None:

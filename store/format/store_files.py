@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from .layout import BLOCK_BYTES, FORMAT_VERSION, MAX_LANES, SUM, checked, checksum64
+from .layout import FORMAT_VERSION, MAX_LANES, block_of, checked, fields_of
 
 STORE_MAGIC: Final = b"SLOGSTOR"
 START_MAGIC: Final = b"SLOGSTRT"
@@ -22,17 +22,14 @@ class StoreHeader(NamedTuple):
 
     def pack(self) -> bytes:
         body = _STORE.pack(STORE_MAGIC, FORMAT_VERSION, self.store_id, self.lanes)
-        return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+        return block_of(body)
 
     @classmethod
     def unpack(cls, block: bytes) -> StoreHeader | None:
         """The header, or None when the bytes are not one (wrong magic, version or checksum, or no such store)."""
-        body = checked(block, _STORE.size)
-        if body is None:
-            return None
-        magic, version, store_id, lanes = _STORE.unpack(body)
-        known = (magic, version) == (STORE_MAGIC, FORMAT_VERSION) and 1 <= lanes <= MAX_LANES
-        return cls(store_id, lanes) if known else None
+        fields = fields_of(block, _STORE, STORE_MAGIC)
+        header = None if fields is None else cls(*fields)
+        return header if header is not None and 1 <= header.lanes <= MAX_LANES else None
 
 
 def version_in(block: bytes) -> int | None:
@@ -52,14 +49,11 @@ class LaneStart(NamedTuple):
 
     def pack(self) -> bytes:
         body = _START.pack(START_MAGIC, FORMAT_VERSION, *self)
-        return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
+        return block_of(body)
 
     @classmethod
     def unpack(cls, block: bytes) -> LaneStart | None:
         """The record, or None when the bytes are not one."""
-        body = checked(block, _START.size)
-        if body is None:
-            return None
-        magic, version, *rest = _START.unpack(body)
-        start = cls(*rest)
-        return start if (magic, version) == (START_MAGIC, FORMAT_VERSION) and start.sequence >= 1 else None
+        fields = fields_of(block, _START, START_MAGIC)
+        start = None if fields is None else cls(*fields)
+        return start if start is not None and start.sequence >= 1 else None
