@@ -1,8 +1,8 @@
 """Tiers of memory for messages: knows bytes, streams and offsets, nothing of files of the log or of topics.
 
-What a store uses: a `MessageCache` filled behind its appends, a `ReadCache` in front of its cold reads, and a
-`MemoryPlan` that says how large they are. Nothing here is needed for a message to be safe: a cache may forget anything
-at any time, and everything when the process ends.
+A store uses three of its parts. A `MessageCache` is filled behind the appends. A `ReadCache` stands in front of cold
+reads. A `MemoryPlan` says how large they are. No message depends on a cache: it may forget anything at any time, and it
+forgets everything when the process ends.
 """
 
 from .admission import Admission

@@ -4,5 +4,5 @@ Begin with `MessageStore.open`. The parts: `stratalog.store` is the log, `strata
 `stratalog.perf` the measurements. They are links to the folders of the repository.
 """
 
-from .store import *  # noqa: F403
+from .store import *  # noqa: F403  # the names of its `__all__`, which are listed in one place
 from .store import __all__ as __all__

@@ -80,7 +80,7 @@ def command_of(experiment: type[Experiment]) -> Callable[..., None]:
     listed = parameters(experiment)
     command.__doc__ = experiment.__doc__
     command.__annotations__ = {one.name: one.annotation for one in listed}
-    command.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]  # for typer; mypy does not know it
     return command
 
 

@@ -159,5 +159,5 @@ def make_message(
         except (ValueError, RecursionError) as error:
             what = f"the properties of {topic!r}/{queue_id} at offset {offset} cannot be decoded"
             raise StoreError(what) from error
-    draft.__class__ = Message  # type: ignore[assignment]
-    return draft  # type: ignore[return-value]
+    draft.__class__ = Message  # type: ignore[assignment]  # the slots are the same ones: see `_Draft`
+    return draft  # type: ignore[return-value]  # a Message by the line above, which mypy cannot follow

@@ -19,6 +19,7 @@ from stratalog.console.app import app
 from stratalog.console.ends import MEANINGS
 from stratalog.store import MessageStore, StoreConfig, look_into_folder
 
+from ..clocks import WallClock
 from ..store.helpers import PATIENCE_S, crash_copy, flip_bit, segment_path, take_snapshot, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,9 +142,10 @@ def test_what_is_asked_for_is_written(folder: Path, arguments: list[object], exp
 
 
 def test_since_is_the_time_of_the_messages(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path) as store:
+    now = [1_700_000_000_000]
+    with MessageStore.open(tmp_path, clock=WallClock(lambda: now[0])) as store:
         store.append("t", 0, b"early")
-        time.sleep(0.02)
+        now[0] += 20
         store.append("t", 0, b"late")
         late_ms = store.read("t", 0)[1].timestamp_ms
     for since in (late_ms, f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(late_ms // 1000))}.{late_ms % 1000:03}"):

@@ -63,7 +63,7 @@ def looks(code: CodeType) -> frozenset[int]:
     """
     found = list[int]()
     steps = list(dis.get_instructions(code))
-    table = [(entry.start, entry.end, entry.target) for entry in dis._parse_exception_table(code)]  # type: ignore[attr-defined]
+    table = [(entry.start, entry.end, entry.target) for entry in dis._parse_exception_table(code)]  # type: ignore[attr-defined]  # private: nothing public has it
     for call, step in pairwise(steps):
         handlers = [{target for start, end, target in table if start <= at.offset < end} for at in (call, step)]
         if call.opcode in CALLS and handlers[0] == handlers[1]:

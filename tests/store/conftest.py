@@ -6,6 +6,14 @@ import pytest
 
 from stratalog.store.log.upkeep import Upkeep
 
+from .disks import GatedDisk
+
+
+@pytest.fixture
+def disk() -> GatedDisk:
+    """The system's disk with a gate before its writes; who wants another disk has a fixture of the same name."""
+    return GatedDisk()
+
 
 @pytest.fixture
 def no_marks(monkeypatch: pytest.MonkeyPatch) -> None:

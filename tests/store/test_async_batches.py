@@ -28,11 +28,6 @@ Rows = list[tuple[str, int, bytes]]
 
 
 @pytest.fixture
-def disk() -> GatedDisk:
-    return GatedDisk()
-
-
-@pytest.fixture
 def store(tmp_path: Path, disk: GatedDisk) -> Iterator[MessageStore]:
     with MessageStore.open(tmp_path, tiny(lanes=3), disk=disk) as opened:
         yield opened
@@ -97,7 +92,7 @@ def test_wrong_row_is_raised_by_the_call_and_nothing_is_stored(store: MessageSto
             store.append_batch_async([("t", 0, b"x"), ("t", 0, bytes(1 << 20))])
         assert refused.value.row == 1
         with pytest.raises(InvalidMessage):
-            store.append_batch_async(b"rows")  # type: ignore[arg-type]
+            store.append_batch_async(b"rows")  # type: ignore[arg-type]  # wrong on purpose
 
     asyncio.run(main())
     assert store.topics() == []

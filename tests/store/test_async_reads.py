@@ -209,7 +209,7 @@ def test_one_batch_calls_a_loop_once_for_all_its_readers(store: MessageStore) ->
                 calls.append(given[0])
             return call(work, *given, **how)
 
-        loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]  # to count
         store.append_batch([("t", queue, b"x") for queue in queues])
         await asyncio.gather(*waiting)
         assert len(calls) == 1

@@ -68,11 +68,6 @@ def test_close_that_was_interrupted_early_is_finished_by_the_next(
 
 
 @pytest.fixture
-def disk() -> GatedDisk:
-    return GatedDisk()
-
-
-@pytest.fixture
 def stalled(tmp_path: Path, disk: GatedDisk) -> MessageStore:
     """A store with a small cap and one message, whose disk takes nothing more; the test closes it."""
     store = MessageStore.open(tmp_path, tiny(publish_buffer_bytes=64 << 10), disk=disk)

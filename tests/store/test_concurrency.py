@@ -37,11 +37,6 @@ def interrupt(thread: threading.Thread) -> None:
 
 
 @pytest.fixture
-def disk() -> GatedDisk:
-    return GatedDisk()
-
-
-@pytest.fixture
 def store(tmp_path: Path, disk: GatedDisk) -> Iterator[MessageStore]:
     # No segment fills here: the next one would be made behind the shut gate, and the test would wait for it.
     opened = MessageStore.open(tmp_path, small(segment_bytes=1 << 20), disk=disk)

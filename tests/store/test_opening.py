@@ -270,12 +270,12 @@ def test_drop_whose_finalizer_is_interrupted_is_ended_by_the_next_open(
 
 
 AT_EXIT = """
-import sys, threading, time
+import sys, threading
 from stratalog import MessageStore
 path, how = sys.argv[1:]
 store = MessageStore.open(path)
 def later():
-    time.sleep(0.2)
+    threading.main_thread().join()
     store.submit("t", 0, b"of a thread that outlives the main one")
 if how == "thread":
     threading.Thread(target=later).start()

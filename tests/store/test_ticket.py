@@ -23,11 +23,6 @@ DOCUMENTED = ["add_done_callback", "done", "exception", "result"]
 
 
 @pytest.fixture
-def disk() -> GatedDisk:
-    return GatedDisk()
-
-
-@pytest.fixture
 def store(tmp_path: Path, disk: GatedDisk) -> Iterator[MessageStore]:
     with MessageStore.open(tmp_path, tiny(lanes=2), disk=disk) as opened:
         opened.append("t", 0, b"first")

@@ -36,7 +36,7 @@ def one_wrong_byte(monkeypatch: pytest.MonkeyPatch) -> None:
         return {**found, max(found): flipped(found[max(found)])} if found else found
 
     def wrong_read(store: MessageStore, *arguments: int, **options: int) -> list[Message]:
-        found = read(store, *arguments, **options)  # type: ignore[arg-type]
+        found = read(store, *arguments, **options)  # type: ignore[arg-type]  # passed on as they are
         return [*found[:-1], dataclasses.replace(found[-1], data=flipped(found[-1].data))] if found else found
 
     monkeypatch.setattr(MessageBatch, "payloads", wrong_payloads)
