@@ -140,7 +140,7 @@ class FrameWalk:
                 self._damage(one if len(bad) == 1 else many, position)
         elif header.flags & HAS_PAYLOAD_CHECKSUM and kept == header.count and good.all():
             self._check_payloads(found)
-        self._check_head(frame)
+        self._check_head(frame, kept)
         self.headers.append(header)
         self.dues = self.dues.joined(frame.dues)
         self.numbers.append(frame.numbers[:kept].astype(np.int64))
@@ -163,8 +163,8 @@ class FrameWalk:
             listed[: len(known)] = known
         return listed
 
-    def _check_head(self, frame: Frame) -> None:
-        """What a frame's head says must fit to what came before."""
+    def _check_head(self, frame: Frame, kept: int) -> None:
+        """What a frame's head says must fit to what came before; of a torn one, what it says of the `kept` messages."""
         header, names = frame.header, self.names
         if (header.lane, header.first_entry) != (self.lane.number, self.next_entry):
             self._damage("a frame's lane or entry number is wrong", header.position)
@@ -181,7 +181,7 @@ class FrameWalk:
                 names.append((topic, queue_id))
             elif number > len(names) or names[number] != (topic, queue_id):
                 self._damage("a frame gives a stream another number or name", header.position)
-        count = int(frame.numbers.max()) + 1 if header.count else 0
+        count = int(frame.numbers[:kept].max()) + 1 if kept else 0
         self._know(count)
         if count > len(names):
             self._damage("a frame's stream was never defined", header.position)

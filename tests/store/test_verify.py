@@ -31,7 +31,7 @@ from stratalog.store.format.layout import (
 from stratalog.store.format.store_files import LaneStart
 from stratalog.store.verify.folder import VerifyReport, verify_folder
 
-from .helpers import crash_copy, without_marks
+from .helpers import crash_copy, has_settled, tiny, until, without_marks
 
 SEED = 7
 MESSAGES = 300
@@ -230,6 +230,28 @@ def test_what_a_repair_gave_up_is_no_damage_any_more(crashed: Path) -> None:
         held = sum(len(batch) for batch in store.scan())
     report = verify_folder(crashed)
     assert (report.damages, report.messages) == ([], held)
+
+
+def test_torn_messages_of_a_queue_whose_name_is_lost_are_no_damage(tmp_path: Path) -> None:
+    # The only frame that names the queue "b" is lost with the end of segment 1, and its footer with it.
+    # Segment 2 has a torn frame: a message of "a", and one of "b" that was never durable.
+    with MessageStore.open(tmp_path / "open", tiny()) as store:
+        without_marks(store)
+        for _ in range(2):
+            store.append("a", 0, bytes(16 << 10))
+        store.append("b", 0, b"names its queue")
+        store.append_batch([("a", 0, b"x" * (12 << 10)), ("b", 0, b"y" * 100)])
+        until(lambda: has_settled(store))
+        crash_copy(tmp_path / "open", tmp_path / "crashed")
+    first, second = segment(tmp_path / "crashed", 1), segment(tmp_path / "crashed", 2)
+    naming, torn = frames(first)[-1], frames(second)[0]
+    assert (naming.count, torn.count) == (1, 2)
+    with first.open("r+b") as file:
+        file.truncate(naming.position)
+    overwrite(second, torn.end - 50, bytes(50))
+    with MessageStore.open(tmp_path / "crashed", tiny(), repair=True) as store:
+        assert store.get_range("a", 0, 2, 1) == {0: b"x" * (12 << 10)}
+    assert verify_folder(tmp_path / "crashed").damages == []
 
 
 # -- what cannot be verified ------------------------------------------------------------------------------
