@@ -67,6 +67,20 @@ class Expected:
         for offset, data in zip(offsets.tolist(), batch.payloads(), strict=True):
             self.check(told, offset, data, how)
 
+    def check_low_bits(self, batch: MessageBatch) -> None:
+        """Raises Broken unless each message was sent to its queue, at an offset with the same low 16 bits."""
+        names = batch.stream_names
+        rows = zip(batch.stream_index.tolist(), batch.offsets.tolist(), batch.payloads(), strict=True)
+        for stream, offset, data in rows:
+            name = names[stream]
+            number = PREFIX.unpack_from(data)[0] if len(data) else EMPTY
+            told = self.by_name.get(name) or self.story.queues[number]
+            lost_name = name[0].startswith(LOST_NAME)
+            if told.number != number or not (lost_name or name == told.name):
+                raise Broken("other bytes", f"{name} at offset {offset} has {_say(data)}")
+            if bytes(data) not in told.payloads[offset & 0xFFFF :: 1 << 16]:
+                raise Broken("other bytes", f"{name} at offset {offset} has {_say(data)}")
+
 
 def _say(data: bytes | memoryview) -> str:
     """Which message these bytes are."""

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SEALED, SealRecord, SegmentHeader, lane_name
+from stratalog.store.format.store_files import LaneStart
 from tests.store.helpers import Snapshot, frames_of, put_snapshot
 
 from .stories import EMPTY, PREFIX, SALT, Story
@@ -145,6 +146,9 @@ class Verdict:
             are counted once more. The same goes for those that retention removed, where an old copy of START says that
             they are still there.
         hurt_files: names of the files that are not as they were.
+        is_blind: of a lane that retention has shortened, nothing is left that has whole offsets: no START, no sealed
+            segment. Frames have 16 bits of an offset, so a long queue's messages may be found 65,536 or a multiple of
+            that too low; docs/repair.md says so.
     """
 
     def __init__(self, places: Places, damaged: Snapshot) -> None:
@@ -158,11 +162,20 @@ class Verdict:
         for lane in lanes:
             files = [file for file in places.files if file.lane == lane]
             self._judge(files, final, damaged)
+        self.is_blind = any(self._tells_no_offsets(lane, damaged) for lane in lanes)
         self.lost_before: Counter[int] = Counter()
         for told in story.queues:
             lane = self.lane[told.number]
             is_old = f"{lane_name(lane)}/START" in self.hurt_files & damaged.keys()
             self.lost_before[lane] += int((~told.there[0 if is_old else told.first :]).sum())
+
+    def _tells_no_offsets(self, lane: int, damaged: Snapshot) -> bool:
+        folder = f"{lane_name(lane)}/"
+        names = [name for name in damaged if name.startswith(folder) and name.endswith(".seg")]
+        if LaneStart.unpack(damaged.get(f"{folder}START", b"")[:BLOCK_BYTES]) is not None or not names:
+            return False
+        records = [SealRecord.unpack(damaged[name][BLOCK_BYTES:DATA_START]) for name in names]
+        return int(min(names)[-16:-4]) > 1 and not any(record and record.state == SEALED for record in records)
 
     def _judge(self, files: list[FilePlaces], before: Snapshot, after: Snapshot) -> None:
         changes = {
