@@ -41,7 +41,7 @@ from ..segment.evidence import (
     mark_of,
     missing_numbers,
 )
-from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
+from ..segment.scanner import ChunkReader, FrameScanner, is_begun, open_sequential
 from ..segment.segment import Segment
 from .repair import Repair
 
@@ -86,7 +86,8 @@ class LaneFiles:
         used, unknown, recorded = self._sort_out()
         last = used[-1].sequence if used else 0
         unused: list[tuple[int, Path]] = []
-        is_closed = _is_closed(used) and not any(sequence > last for sequence in recorded)
+        behind = [(sequence, path) for sequence, path in unknown if sequence > last]
+        is_closed = _is_closed(used) and not any(self._is_begun(*file, recorded) for file in behind)
         for sequence, path in unknown:
             if sequence < last or not is_closed:
                 self._look_into(sequence, path)
@@ -133,6 +134,10 @@ class LaneFiles:
                 unknown.append((sequence, path))
                 recorded += [sequence] if record is not None else []
         return used, unknown, recorded
+
+    def _is_begun(self, sequence: int, path: Path, recorded: Sequence[int]) -> bool:
+        """Was a segment without a header of its own begun all the same?"""
+        return sequence in recorded or is_begun(self._disk, path, self._lane, sequence)
 
     def _begin(self, listed: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
         """Learn from START where the log begins; the files from there on. Those that retention gave up are removed."""

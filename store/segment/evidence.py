@@ -9,7 +9,8 @@
 * The log was durable beyond a place if a later segment is closed or sealed, or if a frame says so.
 * A segment's frames end where the next segment's header says so. Without a next segment they end where the seal record
   says so. A sealed segment is never changed, so its record holds beside a next segment; a cleanly closed one is gone
-  on with before the next is begun, and its record is taken back first: with a next segment it is an old copy.
+  on with before the next is begun, and its record is taken back first: with a next segment it is an old copy. So it is
+  if the file behind it has a first frame of its own, whatever became of that file's header.
 """
 
 from __future__ import annotations

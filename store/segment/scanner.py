@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ..device.disk import Disk, LogFile
 from ..format.frame import Frame, decode_head
 from ..format.layout import (
+    BLOCK_BYTES,
     DATA_START,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -47,6 +48,16 @@ def open_sequential(disk: Disk, path: Path) -> LogFile:
         return cast(LogFile, again())
     finally:
         file.close()
+
+
+def is_begun(disk: Disk, path: Path, lane: int, sequence: int) -> bool:
+    """Does a file have the first frame of its own segment, as far as the frame's header tells? One read of a block."""
+    file = disk.open(path)
+    try:
+        header = read_frame_header(file.read(DATA_START, BLOCK_BYTES), 0)
+    finally:
+        file.close()
+    return header is not None and (header.lane, header.sequence, header.position) == (lane, sequence, DATA_START)
 
 
 class ChunkBuffers:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..device.disk import Disk
 from ..format.layout import DATA_START, FrameHeader, lane_name
 from ..segment.evidence import is_durable_beyond, mark_of
-from ..segment.scanner import ChunkReader, FrameScanner
+from ..segment.scanner import ChunkReader, FrameScanner, is_begun
 from .listing import SegmentFile, list_segments
 
 
@@ -26,8 +26,11 @@ class LaneFrames:
         self.listing = list_segments(disk, self.folder, number, store_id)
         self.files = self.listing.files
         last = max((file.sequence for file in self.files if file.header is not None), default=0)
-        is_closed = any(file.state == "closed" and file.sequence == last for file in self.files)
         strays = [file for file in self.files if file.header is None and not file.is_foreign]
+        behind = [file for file in strays if file.sequence > last]
+        is_closed = any(file.state == "closed" and file.sequence == last for file in self.files) and not any(
+            is_begun(disk, file.path, number, file.sequence) for file in behind
+        )
         heads = [head for file in strays if file.sequence < last or not is_closed for head in self.heads(file)]
         self._mark = max([(0, 0), *map(mark_of, heads)])  # the highest in frames of files without a header
         self.used = [file for file in self.files if file.sequence <= last or self._was_used(file, is_closed)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
-from stratalog.store.format.layout import CLOSED
+from stratalog.store.format.layout import CLOSED, DATA_START
 from stratalog.store.log.upkeep import Upkeep
 from stratalog.store.recovery import reindex
 
@@ -24,6 +24,7 @@ from .helpers import (
     full_frames,
     has_settled,
     memory_folder,
+    overwrite,
     put_snapshot,
     scanned,
     seal_of,
@@ -244,6 +245,28 @@ def test_old_copy_of_a_closed_segment_before_later_ones_is_repaired(
         with pytest.raises(StoreCorrupt):
             MessageStore.open(path, TINY)
     assert check_repair(path, sample)
+
+
+def test_old_copy_of_a_closed_segment_does_not_hide_a_segment_without_header_and_record(folder: Path) -> None:
+    with MessageStore.open(folder / "s", TINY) as store:
+        fill(store, 0, 3)
+    old = segment_paths(folder / "s")[0].read_bytes()
+    with MessageStore.open(folder / "s", TINY) as store:
+        fill(store, 3, 16)
+        held = contents(store, QUEUES)
+    first, second = segment_paths(folder / "s")[:2]
+    assert len(full_frames(second)) > 1
+    first.write_bytes(old)
+    overwrite(second, 0, b"garbage" * (DATA_START // 7))
+    report = verify_folder(folder / "s")
+    assert not report.ok and inspect_folder(folder / "s")["problems"]
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(folder / "s", TINY)
+    with MessageStore.open(folder / "s", TINY, repair=True) as store:
+        found = contents(store, QUEUES)
+        assert store.losses
+        assert all(found[queue][offset] == held[queue][offset] for queue in QUEUES for offset in found[queue])
+        assert max(found[QUEUES[0]]) == max(held[QUEUES[0]])
 
 
 def test_messages_of_exchanged_oldest_segments_are_counted(samples: Samples, folder: Path) -> None:
