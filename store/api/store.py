@@ -27,7 +27,7 @@ from ..log.offsets import NextOffsets
 from ..log.queue import RequestQueue, Sizer
 from ..log.streams import Stream
 from ..log.upkeep import Upkeep
-from ..read.cached_reader import CachedReader
+from ..read.cached import cached_reader
 from ..read.caches import Caches
 from ..read.feeder import Feeder
 from ..recovery.lane_recovery import Found, LaneRecovery, Loss
@@ -178,7 +178,7 @@ class MessageStore(Appender, Fetcher):
         caches = self._caches
         caches.lanes = len(self._lanes)
         if caches.messages is not None or caches.reads is not None:
-            self._reader = CachedReader(caches)
+            self._reader = cached_reader(caches)
         if caches.messages is not None and (caches.messages.blocks.capacity_bytes or caches.messages.edges):
             # Where a threshold chooses, what is read from the device lies far apart in the log.
             self._upkeep.reads_alone = alone = not caches.messages.config.evicts
