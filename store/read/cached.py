@@ -166,7 +166,8 @@ class EdgeSource(Source):
             starts.append(start + len(head))
             lengths.append(length - len(head) - len(tail))
             ends.append((head, tail))
-        datas = self._device.read(run.segment, starts, lengths, run.places[1])
+        between = Run(run.segment, run.source, run.offsets, run.entries, (starts, lengths, run.places[2]), run.heads)
+        datas = self._device.payloads(stream, between, run.places[1])
         return [b"".join((head, data, tail)) for (head, tail), data in zip(ends, datas, strict=True)]
 
 
@@ -209,9 +210,11 @@ class MessagesFirst:
     def _hole(self, stream: Stream, begin: int, end: int, offset: int) -> dict[int, bytes]:
         """Messages that the message cache does not have."""
         found: dict[int, bytes] = {}
+        counters = self._behind.counters
         for run in self._behind.finder.runs(stream, begin, end - begin):
             datas = self._behind.payloads(stream, run)
-            self._behind.counters.count(run)
+            counters.messages += len(datas)
+            counters.bytes += sum(run.places[1])
             found.update(zip([at - offset for at in run.offsets], datas, strict=True))
         return found
 

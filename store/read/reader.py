@@ -207,8 +207,9 @@ class Reader:
         return self.buffers.lend(buffer, size)
 
     def _payloads(self, stream: Stream, run: Run) -> list[bytes]:
-        found = self.sources.payloads(stream, run)
-        self.counters.count(run)
+        found, counters = self.sources.payloads(stream, run), self.counters
+        counters.messages += len(found)
+        counters.bytes += sum(run.places[1])
         return found
 
 

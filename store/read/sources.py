@@ -9,7 +9,6 @@ from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..format.layout import checksum64
 from ..log.streams import Stream
 from ..segment.run import Run
-from ..segment.segment import Segment
 from .finder import Finder
 
 LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
@@ -33,11 +32,6 @@ class ReadCounters:
         self.device_least_bytes: int | None = None  # the shortest of these messages
         self.device_bytes = 0  # with the gaps between those that were read together
         self.device_reads = 0
-
-    def count(self, run: Run) -> None:
-        """These messages were read, wherever from."""
-        self.messages += len(run)
-        self.bytes += sum(run.places[1])
 
 
 class Source(ABC):
@@ -92,17 +86,11 @@ class DeviceSource(Source):
     def __init__(self, counters: ReadCounters) -> None:
         self._counters = counters
 
-    def payloads(self, stream: Stream, run: Run) -> list[bytes]:
-        """All of the run. Raises OSError."""
+    def payloads(self, stream: Stream, run: Run, sizes: Sequence[int] | None = None) -> list[bytes]:
+        """All of the run. `sizes` are the messages', where the run's places are only parts of them. Raises OSError."""
         starts, lengths, _ = run.places
-        return self.read(run.segment, starts, lengths, lengths)
-
-    def read(
-        self, segment: Segment, starts: Sequence[int], lengths: Sequence[int], sizes: Sequence[int]
-    ) -> list[bytes]:
-        """Ranges of a segment; `sizes` are the messages', of which a range may be only a part. Raises OSError."""
-        found, size, calls = segment.read_places(starts, lengths)
-        counters, least = self._counters, min(sizes)
+        found, size, calls = run.segment.read_places(starts, lengths)
+        counters, least = self._counters, min(sizes or lengths)
         counters.device_messages += len(found)
         counters.device_payload_bytes += sum(lengths)
         if counters.device_least_bytes is None or least < counters.device_least_bytes:
