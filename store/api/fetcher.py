@@ -181,9 +181,13 @@ class Fetcher:
             raise self._unreadable(error) from error
 
     def _readable(self, topic: str, queue_id: int) -> Stream | None:
+        if type(topic) is str and type(queue_id) is int and not self._shared.closed:  # True and 1.0 are not taken for 1
+            queues = self._topics.get(topic)
+            stream = None if queues is None else queues.get(queue_id)
+            if stream is not None:
+                return stream
         self._check_open()
-        stream = self._shared.found(topic, queue_id)
-        return stream if stream is not None else self._streams.get(*check_name(topic, queue_id))
+        return self._streams.get(*check_name(topic, queue_id))
 
     def _unreadable(self, error: OSError) -> StoreUnreadable:
         # Here and no deeper: recovery and sealing want to know what the system said.

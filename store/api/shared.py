@@ -10,7 +10,7 @@ from ..device.clock import Clock
 from ..errors import StoreClosed
 from ..log.lane import Lane
 from ..log.queue import RequestQueue
-from ..log.streams import Stream, StreamMap
+from ..log.streams import StreamMap
 
 
 class Shared:
@@ -46,9 +46,3 @@ class Shared:
         self.closed = True
         self.why_closed = why_closed
         self.naming = threading.Lock()  # a lost thread may hold it
-
-    def found(self, topic: object, queue_id: object) -> Stream | None:
-        """The stream of a name that may be none; True and 1.0 are not taken for 1."""
-        if type(topic) is not str or type(queue_id) is not int:
-            return None
-        return self.streams.get(topic, queue_id)

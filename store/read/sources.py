@@ -121,17 +121,17 @@ class Sources:
 
     def payloads(self, stream: Stream, run: Run) -> list[bytes]:
         """The bytes of a run's messages. Raises StoreCorrupt, OSError, and OffsetOutOfRange if retention took them."""
-        for at, source in enumerate(self.each):
+        for source in self.each:
             found = source.payloads(stream, run)
             if found is None:
                 continue
-            if isinstance(found, list):
+            if not isinstance(found, dict):
                 if [whole & LOW_32 for whole in map(checksum64, found)] == run.places[2]:
                     return found
                 if source.is_log:
                     raise self._damage(stream, run, found)
                 found = dict(enumerate(found))
-            return self._completed(stream, run, found, at + 1)
+            return self._completed(stream, run, found, self.each.index(source) + 1)
         raise AssertionError("the last source has everything")
 
     def _completed(self, stream: Stream, run: Run, found: dict[int, bytes], begin: int) -> list[bytes]:
