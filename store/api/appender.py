@@ -1,4 +1,4 @@
-"""The appending half of the public face."""
+"""The part of a store that appends."""
 
 from __future__ import annotations
 
@@ -6,73 +6,56 @@ import asyncio
 import threading
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from ..config import StoreConfig
-from ..device.clock import Clock
 from ..errors import InvalidMessage, StoreError
 from ..format.extras import Extras
 from ..log.queue import RequestQueue
 from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
-from .base import OpenStore
 from .batches import AsyncBatch, Part, cut_by_lane, offsets_of
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large
 from .partitioner import Partitioner, Queues
+from .shared import Shared
 
 _DATA = itemgetter(2)  # of a row
+_NO_QUEUES: dict[int, Stream] = {}
 
 
-class Appender(OpenStore):
-    """The calls that append.
+class Appender:
+    """What `AppendCalls` passes its calls on to.
 
     Invariant: the appends of one thread to one queue get their offsets in the order of the calls, in any mix of
     `append`, `submit`, `append_batch` and the async calls. All coroutines of an event loop count as one thread. Appends
     that fail are left out. `RequestQueue` keeps this.
     """
 
-    def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
-        super().__init__(path, config, clock)
+    def __init__(self, shared: Shared) -> None:
+        self.config = shared.config
+        self._shared = shared
+        self._lanes = shared.lanes
+        self._queues = shared.queues
+        self._streams = shared.streams
+        self._topics = shared.streams.topics
+        self._check_open = shared.check_open
         self._local = threading.local()
-        self._max_message_bytes = config.max_message_bytes
+        self._max_message_bytes = shared.config.max_message_bytes
         self._partitioner = Partitioner(self._streams)
 
     def append(
         self,
         topic: str,
-        queue_id: int | None = None,
-        data: Payload | None = None,
-        *,
-        deliver_at_ms: int | None = None,
-        key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
-        queues: Queues | None = None,
+        queue_id: int | None,
+        data: Payload | None,
+        deliver_at_ms: int | None,
+        key: bytes | None,
+        properties: Mapping[str, str] | None,
+        queues: Queues | None,
     ) -> int:
-        """Append one message; return its offset when the message is durable. Offsets of a queue are 0, 1, 2 ..
-
-        Args:
-            topic: 1 to 255 bytes of UTF-8 without control characters.
-            queue_id: 0 to 2**31 - 1. If it is None, the store chooses the queue: by the key, or one queue after the
-                other if there is no key. The queue of a key is queues[xxh3_64(key) % len(queues)].
-            data: bytes, bytearray or memoryview; with key and properties at most `max_message_bytes`.
-            deliver_at_ms: the delivery time, ms since the epoch. It is stored and returned by reads. Delayed delivery
-                does not exist yet: the message can be read as soon as it is durable.
-            key: bytes, as an order's number. The store does not search by key.
-            properties: a mapping of str to str.
-            queues: the set to choose from, if queue_id is None: a number n (queues 0 to n - 1), or a sequence of
-                queue ids. None: the queues that the topic has, ascending, or queue 0 if it has none. Pass it if keys
-                must keep their queues: else the first message of a new queue changes the queues of keys.
-
-        Raises:
-            PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: the message was not accepted.
-            StoreFull: there is no space; the message was not stored.
-            StorePoisoned: a write or force failed; the message may or may not be durable.
-            StoreClosed: the message was not accepted.
-        """
+        """One message, durable when it returns: its offset."""
         # As `_accept` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
         if type(queue_id) is not int or type(topic) is not str or queues is not None:
             topic, queue_id = self._named(topic, queue_id, key, queues)
@@ -114,62 +97,38 @@ class Appender(OpenStore):
     def submit(
         self,
         topic: str,
-        queue_id: int | None = None,
-        data: Payload | None = None,
-        *,
-        deliver_at_ms: int | None = None,
-        key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
-        queues: Queues | None = None,
+        queue_id: int | None,
+        data: Payload | None,
+        deliver_at_ms: int | None,
+        key: bytes | None,
+        properties: Mapping[str, str] | None,
+        queues: Queues | None,
     ) -> Ticket:
-        """Hand one message over and return a ticket at once; `ticket.result()` waits for the message's offset.
-
-        The call waits only while the publish buffer is full. If the program ends, or drops its last reference to the
-        store, the store writes the submitted messages and closes (with a ResourceWarning). A kill or `os._exit` (as in
-        a child of multiprocessing) can lose messages whose tickets are not done.
-
-        Args: as for `append`.
-
-        Raises:
-            PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: the message was not accepted.
-            StorePoisoned, StoreClosed: the message was not accepted. `Ticket.result` raises later errors.
-        """
-        stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
-        ticket = SubmitRequest(stream, data, len(data), extras)
+        """One message, handed over: its ticket."""
+        # The usual message is accepted here: a call saved on it shows.
+        stream = None
+        has_more = deliver_at_ms is not None or key is not None or properties is not None or queues is not None
+        if not has_more and type(queue_id) is int and type(topic) is str:
+            stream = self._topics.get(topic, _NO_QUEUES).get(queue_id)
+        if stream is not None and type(data) is bytes and len(data) <= self._max_message_bytes:
+            ticket = SubmitRequest(stream, data, len(data))
+        else:
+            stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+            ticket = SubmitRequest(stream, data, len(data), extras)
         stream.queue.put(ticket)
         return ticket
 
     def append_async(
         self,
         topic: str,
-        queue_id: int | None = None,
-        data: Payload | None = None,
-        *,
-        deliver_at_ms: int | None = None,
-        key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
-        queues: Queues | None = None,
+        queue_id: int | None,
+        data: Payload | None,
+        deliver_at_ms: int | None,
+        key: bytes | None,
+        properties: Mapping[str, str] | None,
+        queues: Queues | None,
     ) -> asyncio.Future[int]:
-        """`append` for coroutines: hand one message over and return a Future of its offset.
-
-        While the publish buffer is full, messages wait in the order of the calls. `await`, `asyncio.gather` and
-        `asyncio.wait_for` take a Future. `create_task` and `TaskGroup.create_task` take only a coroutine, so give them
-        one that awaits the Future:
-
-            async def append(data: bytes) -> int:
-                return await store.append_async("orders", 3, data)
-
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(append(data)) for data in datas]
-
-        Args: as for `append`.
-
-        Raises:
-            RuntimeError: no event loop is running in this thread; the message was not handed over.
-            MessageTooLarge, InvalidTopic, InvalidMessage: the message was not accepted.
-            StorePoisoned, StoreClosed: the message was not accepted. The Future raises later errors, among them
-                `PublishBufferFull`.
-        """
+        """One message, handed over: a Future of its offset."""
         stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
         loop = asyncio.get_running_loop()
         request = AsyncRequest(stream, data, len(data), extras, loop)
@@ -180,21 +139,7 @@ class Appender(OpenStore):
         return request.future
 
     def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> npt.NDArray[np.int64]:
-        """Append many messages; return their offsets when all are durable.
-
-        Messages of one queue keep their order. A batch is not a transaction: if the device fails, some of its messages
-        may be stored. A row must name its queue. It has no key, properties or delivery time; `submit` takes these.
-
-        Args:
-            messages: a (topic, queue id, data) tuple per message; see `append`.
-
-        Returns: int64 (n), the offset of each message, in the order of the rows.
-
-        Raises:
-            MessageTooLarge, InvalidTopic, InvalidMessage: a row is wrong, and no row is stored. The error's text and
-                its `row` have the number of the row, counted from 0.
-            PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some messages may be stored.
-        """
+        """Many messages, durable when it returns: their offsets."""
         parts = self._cut(messages)
         for part in parts:
             for group in part.groups:
@@ -204,20 +149,7 @@ class Appender(OpenStore):
     def append_batch_async(
         self, messages: Iterable[tuple[str, int, Payload]]
     ) -> asyncio.Future[npt.NDArray[np.int64]]:
-        """`append_batch` for coroutines: hand many messages over and return a Future of their offsets.
-
-        The Future is done when each message of the batch is durable or has failed. While the publish buffer is full,
-        parts of the batch wait in order. A cancelled batch may be stored in part. `append_async` says how a TaskGroup
-        takes a Future.
-
-        Args: as for `append_batch`.
-
-        Raises:
-            RuntimeError: no event loop is running in this thread; nothing was handed over.
-            MessageTooLarge, InvalidTopic, InvalidMessage: as for `append_batch`; no row is stored.
-            StorePoisoned, StoreClosed: some messages may be stored. The Future raises later errors, among them
-                `PublishBufferFull`; then, too, some messages may be stored.
-        """
+        """Many messages, handed over: a Future of their offsets."""
         loop = asyncio.get_running_loop()
         batch = AsyncBatch(loop, self._cut(messages))
         batch.put(self.config.append_timeout_ms / 1000)
@@ -318,7 +250,7 @@ class Appender(OpenStore):
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
         name = check_name(topic, queue_id)
-        with self._naming:
+        with self._shared.naming:
             self._check_open()
             stream = self._streams.get(*name)
             if stream is None:
@@ -328,17 +260,7 @@ class Appender(OpenStore):
         return stream
 
     def flush(self) -> None:
-        """Return when every message handed over before the call is forced (also with "os"), or has failed.
-
-        It waits for the messages of all threads. A message that fails has an error of its own: `append` raises it, or
-        the ticket's `result`. `flush` does not raise such an error: neither `StoreFull` nor `PublishBufferFull`. At a
-        full publish buffer it waits in line after the messages before it, without a time limit.
-
-        Raises:
-            StorePoisoned: a write or force failed; messages without an answer may or may not be durable.
-            StoreClosed: the store was closed before the call, or while the flush waited at a full publish buffer.
-                `close` makes the accepted messages durable.
-        """
+        """Wait for all that was handed over before the call."""
         self._check_open()
         barriers = []
         for queue in self._queues:

@@ -32,7 +32,6 @@ from ..read.async_reads import AsyncReads
 from ..read.caches import Caches
 from ..read.feeder import Feeder
 from ..read.waiting import WaitingReaders
-from .base import OpenStore
 
 RESUME_BELOW_BYTES = 16 << 20
 
@@ -48,14 +47,15 @@ class Running:
 
     def __init__(
         self,
-        holder: OpenStore,
+        holder: object,
+        path: Path,
         waiting: WaitingReaders,
         async_reads: AsyncReads,
         lanes: list[Lane],
         queues: list[RequestQueue],
     ) -> None:
         self.holder = weakref.ref(holder)
-        self.path = path = holder.path
+        self.path = path
         self.lock = FolderLock(path)
         self.lanes = lanes
         self.queues = queues

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -27,13 +26,17 @@ from ..log.offsets import NextOffsets
 from ..log.queue import RequestQueue, Sizer
 from ..log.streams import Stream
 from ..log.upkeep import Upkeep
-from ..read.cached_reader import CachedReader
+from ..read.cached import cached_reader
 from ..read.caches import Caches
 from ..read.feeder import Feeder
+from ..read.reader import Reader
 from ..recovery.lane_recovery import Found, LaneRecovery, Loss
+from .append_calls import AppendCalls
 from .appender import Appender
 from .fetcher import Fetcher
+from .read_calls import ReadCalls
 from .running import Running, end_dropped
+from .shared import Shared
 from .stats import lane_figures
 
 OVERLAP_BYTES = 1 << 20
@@ -41,12 +44,15 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(Appender, Fetcher):
+class MessageStore(AppendCalls, ReadCalls):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
     `closed` and `stats` raise `StoreClosed`. After a failed write or force, appends raise `StorePoisoned`; reads go on.
     """
+
+    # It opens and closes. Its parts, `Appender` and `Fetcher`, append and read; they know nothing of the store.
+    # `AppendCalls` and `ReadCalls` are the calls that are passed on to them.
 
     def __init__(
         self, path: Path, config: StoreConfig | None = None, disk: Disk | None = None, *,
@@ -56,11 +62,18 @@ class MessageStore(Appender, Fetcher):
         if config is None or disk is None:
             raise TypeError("a store is opened with MessageStore.open(path, config), not made by MessageStore(..)")
         began = time.perf_counter()
-        super().__init__(path, config, clock)
+        self.path = path
+        self.config = config
+        self._clock = clock
         self._disk = disk
+        self._shared = shared = Shared(path, config, clock)
+        self._streams, self._lanes, self._queues = shared.streams, shared.lanes, shared.queues
+        self._appender = Appender(shared)
+        self._fetcher = fetcher = Fetcher(shared)
+        self._waiting = fetcher.waiting
         self._feeder: Feeder | None = None
         self._running = running = Running(
-            self, self._waiting, self._async_reads, self._lanes, self._queues
+            self, path, fetcher.waiting, fetcher.async_reads, shared.lanes, shared.queues
         )
         self._flushers = running.flushers
         self.losses: list[Loss] = []
@@ -178,7 +191,7 @@ class MessageStore(Appender, Fetcher):
         caches = self._caches
         caches.lanes = len(self._lanes)
         if caches.messages is not None or caches.reads is not None:
-            self._reader = CachedReader(caches)
+            self._fetcher.reader = cached_reader(caches)
         if caches.messages is not None and (caches.messages.blocks.capacity_bytes or caches.messages.edges):
             # Where a threshold chooses, what is read from the device lies far apart in the log.
             self._upkeep.reads_alone = alone = not caches.messages.config.evicts
@@ -232,8 +245,7 @@ class MessageStore(Appender, Fetcher):
         It returns when the callbacks of all tickets were called. If such a callback calls it, it does not wait for
         them. If a signal interrupts it, call it again: it continues.
         """
-        with self._naming:
-            self._closed = True
+        self._shared.close()
         self._running.end()
         self._running.listeners.join()  # behind everything else: a callback may close the store, too
         self._reader.buffers.clear()
@@ -243,14 +255,14 @@ class MessageStore(Appender, Fetcher):
         """End a store that nobody holds any more, or the rest of an opening or closing that was interrupted."""
         running: Running | None = getattr(self, "_running", None)  # none, if not even the settings were right
         if running is not None and not running.is_over:
-            was_open = running.opened and not self._closed
+            was_open = running.opened and not self._shared.closed
             running.drop()
             if was_open:
                 self._warn()
 
     def _at_exit(self) -> None:
         """The interpreter ends: what was handed over is written, as long as there are threads to do it."""
-        was_open = not self._closed
+        was_open = not self._shared.closed
         self.close()
         if was_open:
             self._warn()
@@ -261,17 +273,25 @@ class MessageStore(Appender, Fetcher):
 
     def _after_fork(self) -> None:
         """In a forked child: see `Running.after_fork`."""
-        self._closed = True
+        self._shared.closed = True
         self._running.after_fork()
-        self._why_closed = self._running.why_closed
-        self._naming = threading.Lock()  # a lost thread may hold it
+        self._shared.after_fork(self._running.why_closed)
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`, and in a forked child. A poisoned store is not closed: its reads go on."""
+        return self._shared.closed
+
+    @property
+    def _reader(self) -> Reader:
+        return self._fetcher.reader
 
     @property
     def _poison(self) -> StoreError | None:
         return self._running.poison
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "poisoned" if self._poison is not None else "open"
+        state = "closed" if self._shared.closed else "poisoned" if self._poison is not None else "open"
         return f"<MessageStore {str(self.path)!r}, {state}>"
 
     def __enter__(self) -> MessageStore:

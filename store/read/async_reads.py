@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
 
 
 class Source(Protocol):
-    """The store that is read."""
+    """The part of a store that reads."""
 
     def _readable(self, topic: str, queue_id: int) -> Stream | None:
         """The stream of a name. Raises StoreClosed."""

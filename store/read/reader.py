@@ -1,147 +1,83 @@
-"""Reading by stream and offset: what `finder` found is fetched, every checksum verified, and given as it is wanted."""
+"""Reading by stream and offset: what the finder finds is fetched from the sources and given in the shape wanted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..device.buffers import BufferPool
-from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError
+from ..errors import StoreCorrupt, StoreError
 from ..format.extras import Extras
-from ..format.frame import OptionalColumns, optional_at
-from ..format.layout import HAS_EXTRAS, checksum64
+from ..format.layout import checksum64
 from ..log.streams import Stream
-from ..segment.held import Item
-from ..segment.open_table import OpenTable
 from ..segment.run import Run
-from ..segment.segment import Segment
-from .finder import RUN_MESSAGES, Finder
+from .details import Times, details_of
+from .finder import RUN_MESSAGES
 from .message import Message, MessageBatch, make_message
+from .sources import LOW_32, Sources
 
-LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
 POOLED_BYTES = 128 << 10  # smaller buffers are reused by malloc as well
 CHUNK_MESSAGES = 256  # copied, checked and copied to their place while the caches still have them
 NO_EXTRAS = Extras(None, None, None)
 
-Times = Sequence[int] | npt.NDArray[np.int64]
 Found = TypeVar("Found")
 
 
-class ReadCounters:
-    """The counts of reads; plain numbers, approximate when threads race."""
+class AskedFirst(Protocol):
+    """What may have messages without a look at the log, and wants to know how far streams are read."""
 
-    def __init__(self) -> None:
-        self.messages = 0
-        self.bytes = 0
-        self.recent_messages = 0  # of the ring
-        self.recent_bytes = 0
-        self.cached_messages = 0  # of the message cache
-        self.cached_bytes = 0
-        self.read_ahead_messages = 0  # of the read cache
-        self.read_ahead_bytes = 0
-        self.unsound_messages = 0  # of a cache, and not what the log has: read from the log then
-        self.device_messages = 0
-        self.device_payload_bytes = 0
-        self.device_least_bytes: int | None = None  # the shortest of these messages
-        self.device_bytes = 0  # with the gaps between those that were read together
-        self.device_reads = 0
+    def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
+        """As `Reader.get_range`; None if only the log can say what there is."""
+
+    def passed(self, stream: Stream, offset: int) -> None:
+        """The messages of a stream below an offset were read."""
 
 
-class Reader(Finder):
-    """Reads of one store. Has no state but its counters and spare buffers; any number of threads may use it."""
+class Reader:
+    """Reads of one store, from a list of sources. Has no state but its counters and spare buffers.
 
-    def __init__(self) -> None:
-        self.counters = ReadCounters()
+    Any number of threads may use it.
+    """
+
+    def __init__(self, sources: Sources | None = None, first: AskedFirst | None = None) -> None:
+        """`sources`: None takes those of the log, the ring and the device."""
+        self.sources = sources = sources or Sources.of_the_log()
+        self.finder = sources.finder
+        self.counters = sources.counters
         self.buffers = BufferPool()
+        self._first = first
 
-    # -- fetching -------------------------------------------------------------------------------------
-
-    def payloads(self, stream: Stream, run: Run) -> list[bytes]:
-        """The messages' bytes, checked. Raises StoreCorrupt."""
-        base, found = run.segment.base, None
-        if base is not None and base + run.places[0][0] >= stream.lane.ring.low:
-            found = self._recent(stream, run)
-        if found is None:
-            found = self._stored(stream, run)
-        else:
-            self._check(stream, run, found)
-        counters = self.counters
-        counters.messages += len(found)
-        counters.bytes += sum(run.places[1])
-        return found
-
-    def _count(self, run: Run) -> None:
-        self.counters.messages += len(run)
-        self.counters.bytes += sum(run.places[1])
-
-    def _check(self, stream: Stream, run: Run, datas: list[bytes]) -> None:
-        """Raises StoreCorrupt if the bytes are not those that were written."""
-        if [whole & LOW_32 for whole in map(checksum64, datas)] != run.places[2]:
-            raise self._damage(stream, run, datas)
-
-    def _recent(self, stream: Stream, run: Run) -> list[bytes] | None:
-        """The messages from the ring of recent frames; None if it does not have all of them any more."""
-        starts, lengths, _ = run.places
-        ring, base = stream.lane.ring, run.segment.base
-        if base is None or base + starts[0] < ring.low:
-            return None
-        found = ring.copies(base, starts, lengths)
-        if base + starts[0] < ring.low:
-            return None  # overtaken while it was copied
-        self.counters.recent_messages += len(found)
-        self.counters.recent_bytes += sum(lengths)
-        return found
-
-    def _stored(self, stream: Stream, run: Run) -> list[bytes]:
-        """The messages from below the ring, checked."""
-        found = self._device(run.segment, run.places[0], run.places[1])
-        self._check(stream, run, found)
-        return found
-
-    def _device(
-        self, segment: Segment, starts: Sequence[int], lengths: Sequence[int], sizes: Sequence[int] | None = None
-    ) -> list[bytes]:
-        """Ranges of a segment from its file; `sizes` are the messages' where a range is only a part of one."""
-        found, size, calls = segment.read_places(starts, lengths)
-        counters, least = self.counters, min(sizes or lengths)
-        counters.device_messages += len(found)
-        counters.device_payload_bytes += sum(lengths)
-        if counters.device_least_bytes is None or least < counters.device_least_bytes:
-            counters.device_least_bytes = least
-        counters.device_bytes += size
-        counters.device_reads += calls
-        return found
-
-    def _damage(self, stream: Stream, run: Run, datas: list[bytes]) -> Exception:
-        """What to raise when the bytes are not those that were written."""
-        segment = run.segment
-        segment.check_open()
-        if segment.removed:  # retention took the segment while it was read
-            return OffsetOutOfRange(stream.topic, stream.queue_id, run.offsets[0], *self.bounds(stream))
-        places = zip(run.places[0], run.places[2], datas, strict=True)
-        wrong = [start for start, checksum, data in places if checksum64(data) & LOW_32 != checksum]
-        position = min(wrong, default=run.places[0][0])
-        return StoreCorrupt("a message's bytes do not match their checksum", segment.path, position)
-
-    # -- the shapes that callers want -----------------------------------------------------------------
+    def bounds(self, stream: Stream) -> tuple[int, int]:
+        """(first, next): the offsets that can be read are first .. next - 1. Never raises for damage."""
+        return self.finder.bounds(stream)
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         """{index: data}: index 0 is the message at `offset`."""
         found = self._newest(stream, offset, limit)
-        if found is not None:
-            return found
-        try:
-            return self._range(stream, offset, limit)
-        except StoreCorrupt:
-            return _up_to_damage(lambda most: self._range(stream, offset, most), limit)
+        if found is None:
+            try:
+                found = self._range(stream, offset, limit)
+            except StoreCorrupt:
+                found = _up_to_damage(partial(self._range, stream, offset), limit)
+        if self._first is not None and found:
+            self._first.passed(stream, offset + next(reversed(found)) + 1)
+        return found
 
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
-        for run in self.runs(stream, offset, limit):
-            datas = self.payloads(stream, run)
+        if self._first is not None:
+            found = self._first.get_range(stream, offset, limit)
+            if found is not None:
+                return found
+        found = {}
+        payloads, counters = self.sources.payloads, self.counters
+        for run in self.finder.runs(stream, offset, limit):
+            datas = payloads(stream, run)
+            counters.messages += len(datas)
+            counters.bytes += sum(run.places[1])
             if len(datas) == 1:  # as in a queue that is spread over the log
                 found[run.offsets[0] - offset] = datas[0]
                 continue
@@ -195,15 +131,18 @@ class Reader(Finder):
     def read(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
         """Messages in offset order; stops before `max_bytes` would be passed, but gives at least one."""
         try:
-            return self._messages(stream, offset, limit, max_bytes)
+            found = self._messages(stream, offset, limit, max_bytes)
         except StoreCorrupt:
-            return _up_to_damage(lambda most: self._messages(stream, offset, most, max_bytes), limit)
+            found = _up_to_damage(lambda most: self._messages(stream, offset, most, max_bytes), limit)
+        if self._first is not None and found:
+            self._first.passed(stream, found[-1].offset + 1)
+        return found
 
     def _messages(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
         messages: list[Message] = []
         for run in self._within(stream, offset, limit, max_bytes):
-            datas = self.payloads(stream, run)
-            times, extras = self._details(stream, run)
+            datas = self._payloads(stream, run)
+            times, extras = details_of(stream, run)
             try:
                 for at, data, time_ms, extra in zip(
                     run.offsets, datas, times, extras or [None] * len(datas), strict=True
@@ -217,15 +156,18 @@ class Reader(Finder):
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         """The same in columns over one buffer."""
         try:
-            return self._batch(stream, offset, limit, max_bytes)
+            found = self._batch(stream, offset, limit, max_bytes)
         except StoreCorrupt:
-            return _up_to_damage(lambda most: self._batch(stream, offset, most, max_bytes), limit)
+            found = _up_to_damage(lambda most: self._batch(stream, offset, most, max_bytes), limit)
+        if self._first is not None and len(found):
+            self._first.passed(stream, int(found.offsets[-1]) + 1)
+        return found
 
     def _batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         runs = list(self._within(stream, offset, limit, max_bytes))
         lengths = _joined([run.places[1] for run in runs])
         ends = lengths.cumsum()
-        details = [self._details(stream, run) for run in runs]
+        details = [details_of(stream, run) for run in runs]
         extras: list[Extras] | None = None
         if any(some is not None for _, some in details):
             extras = []
@@ -245,7 +187,7 @@ class Reader(Finder):
     def _within(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> Iterator[Run]:
         """Runs up to the first message that would pass `max_bytes`; at least one message."""
         left, some = max_bytes, False
-        for whole in self.runs(stream, offset, limit):
+        for whole in self.finder.runs(stream, offset, limit):
             run, left = whole.cut(left, has_some=some)
             if run is not whole:
                 if run.offsets:
@@ -257,67 +199,18 @@ class Reader(Finder):
     def _gather(self, stream: Stream, runs: list[Run], size: int) -> memoryview:
         """The payloads of all runs back to back."""
         if size < POOLED_BYTES:
-            return memoryview(b"".join([data for run in runs for data in self.payloads(stream, run)]))
+            return memoryview(b"".join([data for run in runs for data in self._payloads(stream, run)]))
         buffer = self.buffers.take(size)
         for run in runs:
             for begin in range(0, len(run), CHUNK_MESSAGES):
-                buffer.writelines(self.payloads(stream, run.part(begin, begin + CHUNK_MESSAGES)))
+                buffer.writelines(self._payloads(stream, run.part(begin, begin + CHUNK_MESSAGES)))
         return self.buffers.lend(buffer, size)
 
-    # -- times and optional columns -------------------------------------------------------------------
-
-    def _details(self, stream: Stream, run: Run) -> tuple[Times, list[Extras | None] | None]:
-        """Times and optional columns of a run's messages, from their frames; None if no message has any."""
-        if isinstance(run.source, OpenTable):
-            return self._open_details(stream, run, run.source)
-        heads = run.heads or []
-        times = [head.time_ms for head in heads]
-        if not [head for head in heads if head.extras is not None]:
-            return times, None
-        return times, [
-            None if head.extras is None else head.extras.row(entry - head.first_entry)
-            for head, entry in zip(heads, run.entries, strict=True)
-        ]
-
-    def _open_details(self, stream: Stream, run: Run, table: OpenTable) -> tuple[Times, list[Extras | None] | None]:
-        frames, times, flags = table.frames_of(np.asarray(run.entries, np.uint32))
-        with_extras = np.flatnonzero(flags & HAS_EXTRAS).tolist()
-        if not with_extras:
-            return times, None
-        extras: list[Extras | None] = [None] * len(run)
-        at_hand, columns = -1, None
-        for index in with_extras:
-            frame = int(frames[index])
-            if columns is None or frame != at_hand:
-                at_hand, columns = frame, self._frame_extras(stream, run.segment, table, frame)
-            extras[index] = columns.row(int(run.entries[index]) - table.frame_entry[frame])
-        return times, extras
-
-    def _frame_extras(self, stream: Stream, segment: Segment, table: OpenTable, frame: int) -> OptionalColumns:
-        """The optional columns of a frame of an open segment, held for the readers to come."""
-        found: HeldColumns | None = table.held.get(frame)
-        if found is not None:
-            found.used = True
-            return found.columns
-        position = table.frame_position[frame]
-        payload = table.flat[3 * table.frame_entry[frame]]
-        raw, _ = segment.fetch(stream.lane.ring, position, payload - position)
-        columns = optional_at(raw)
-        if columns is None:
-            segment.check_open()
-            raise StoreCorrupt("a frame's header is damaged", segment.path, position)
-        stream.lane.held.frames.keep(table.held, frame, HeldColumns(columns))
-        return columns
-
-
-class HeldColumns(Item):
-    """The optional columns of a frame of an open segment."""
-
-    __slots__ = ("columns",)
-
-    def __init__(self, columns: OptionalColumns) -> None:
-        self.columns = columns
-        super().__init__(columns.size_bytes)
+    def _payloads(self, stream: Stream, run: Run) -> list[bytes]:
+        found, counters = self.sources.payloads(stream, run), self.counters
+        counters.messages += len(found)
+        counters.bytes += sum(run.places[1])
+        return found
 
 
 def _up_to_damage(read: Callable[[int], Found], limit: int) -> Found:

@@ -222,7 +222,7 @@ def damaged_store(home: Path) -> int:
     with MessageStore.open(home, tiny()) as store:
         for number in range(100):
             store.append("t", 0, b"%d;" % number + bytes(3000))
-        (run_,) = store._reader.runs(store._streams.topics["t"][0], 30, 1)
+        (run_,) = store._reader.finder.runs(store._streams.topics["t"][0], 30, 1)
         place, sequence = run_.places[0][0], run_.segment.sequence
     flip_bit(segment_path(home, sequence), place)
     return 30

@@ -32,7 +32,7 @@ CACHE: dict[str, Bug] = {
         ("tests/cache/test_read_cache.py",),
     ),
     "cache: a cached message is believed without its checksum": Bug(
-        "store/read/cached_reader.py",
+        "store/read/cached.py",
         "if (checksum ^ at ^ name) & LOW_32 != tag:", "if False:",
         ("tests/store/test_caches.py::test_bytes_that_went_bad_in_a_tier_are_read_from_the_log",),
     ),
@@ -40,7 +40,7 @@ CACHE: dict[str, Bug] = {
 
 READING: dict[str, Bug] = {
     "reader: a message is given without a look at its checksum": Bug(
-        "store/read/reader.py", "            raise self._damage(stream, run, datas)", "            pass",
+        "store/read/sources.py", "raise self._damage(stream, run, found)", "return found",
         ("tests/store/test_recovery.py::test_damage_found_while_reading_is_reported", "tests/store/test_reader.py"),
     ),
     "reader: max_bytes gives nothing where one message is larger": Bug(

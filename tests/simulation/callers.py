@@ -81,7 +81,7 @@ class Callers:
 
     def _produce_batch(self, store: MessageStore, settings: Settings) -> None:
         rows = [self._message(settings) for _ in range(self._chance.randrange(2, 20))]
-        streams, datas, sizes = store._accept_batch([(*queue, data) for queue, data in rows])
+        streams, datas, sizes = store._appender._accept_batch([(*queue, data) for queue, data in rows])
         for lane in {stream.lane.index: stream.lane for stream in streams}.values():
             picked = [i for i, stream in enumerate(streams) if stream.lane is lane]
             columns = [streams[i] for i in picked], [datas[i] for i in picked], [sizes[i] for i in picked]

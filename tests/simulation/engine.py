@@ -178,11 +178,10 @@ def open_store(
 
 def _look_past_the_ring(reader: Reader) -> None:
     """A run writes too little to overtake the ring: half of the reads do as if it had, and find the caches."""
-    chance, recent, newest = random.Random("past the ring"), reader._recent, reader._newest
-    vars(reader).update(
-        _recent=lambda *given: recent(*given) if chance.random() < 0.5 else None,
-        _newest=lambda *given: newest(*given) if chance.random() < 0.5 else None,
-    )
+    chance, ring = random.Random("past the ring"), reader.sources.each[0]
+    recent, newest = ring.payloads, reader._newest
+    vars(ring).update(payloads=lambda *given: recent(*given) if chance.random() < 0.5 else None)
+    vars(reader).update(_newest=lambda *given: newest(*given) if chance.random() < 0.5 else None)
 
 
 def abandon(store: MessageStore) -> None:

@@ -196,7 +196,7 @@ def test_batch_gives_up_only_if_none_of_it_came_in_since_the_last_look(tmp_path:
 
     async def main() -> None:
         disk.gate.clear()
-        batch = AsyncBatch(asyncio.get_running_loop(), store._cut([("t", 0, bytes(60 * KIB))] * 5))
+        batch = AsyncBatch(asyncio.get_running_loop(), store._appender._cut([("t", 0, bytes(60 * KIB))] * 5))
         batch.put(3600)
         assert len(line) == 4
         disk.gate.set()

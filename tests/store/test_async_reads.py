@@ -196,7 +196,7 @@ def ten_thousand_wait(store: MessageStore) -> None:
 
 
 def test_one_batch_calls_a_loop_once_for_all_its_readers(store: MessageStore) -> None:
-    queues = [queue for queue in range(200) if store._stream("t", queue).lane is store._lanes[0]][:50]
+    queues = [queue for queue in range(200) if store._appender._stream("t", queue).lane is store._lanes[0]][:50]
 
     async def main() -> None:
         waiting = [asyncio.create_task(store.read_async("t", queue, wait_ms=AN_HOUR_MS)) for queue in queues]

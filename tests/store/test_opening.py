@@ -334,7 +334,7 @@ class _SlowMakingFile(OsFile):
 def test_lane_with_a_spare_waits_neither_for_the_prewriting_nor_for_the_sealing_of_another(tmp_path: Path) -> None:
     disk = SlowMaking()
     with MessageStore.open(tmp_path, tiny(lanes=2, prewrite_bytes=512 * KIB), disk=disk) as store:
-        queues = {store._stream("t", queue).lane.index: queue for queue in range(20)}
+        queues = {store._appender._stream("t", queue).lane.index: queue for queue in range(20)}
         disk.gate.clear()
         filling = start(lambda: [store.append("t", queues[0], bytes(30_000)) for _ in range(12)])
         assert disk.waits.wait(60)

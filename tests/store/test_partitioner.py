@@ -54,7 +54,7 @@ def test_queue_of_a_key_is_its_hash_among_the_queues(store: MessageStore, way: s
 def test_queue_of_a_key_is_what_it_was_in_the_first_version(store: MessageStore) -> None:
     """Stores that were written by others rely on these figures."""
     expected = {b"": 2, b"a": 7, b"order-1": 6, b"order-2": 4, bytes(100): 4}
-    assert {key: store._partitioner.choose("t", key, 8) for key in expected} == expected
+    assert {key: store._appender._partitioner.choose("t", key, 8) for key in expected} == expected
 
 
 def test_another_process_chooses_the_same_queue(store: MessageStore, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_without_queues_it_chooses_among_those_of_the_topic(store: MessageStore)
 
 
 def test_keys_are_spread(store: MessageStore) -> None:
-    counts = Counter(store._partitioner.choose("t", b"key %d" % number, 16) for number in range(16_000))
+    counts = Counter(store._appender._partitioner.choose("t", b"key %d" % number, 16) for number in range(16_000))
     assert set(counts) == set(range(16))
     assert all(800 < count < 1200 for count in counts.values())
 

@@ -137,7 +137,7 @@ def test_cap_is_over_all_lanes(tmp_path: Path, lanes: int) -> None:
     disk = GatedDisk()
     config = tiny(lanes=lanes, publish_buffer_bytes=cap, append_timeout_ms=0, segment_bytes=1 << 20)
     with MessageStore.open(tmp_path, config, disk=disk) as store:
-        queues = [next(q for q in range(99) if store._stream("t", q).lane is lane) for lane in store._lanes]
+        queues = [next(q for q in range(99) if store._appender._stream("t", q).lane is lane) for lane in store._lanes]
         store.append_batch([("t", queue, b"first") for queue in queues])
         until(lambda: used_bytes(store) == 0)
         disk.gate.clear()
@@ -171,7 +171,7 @@ def test_flush_does_not_fail_with_a_message_that_has_no_space(
 
         patched.setattr(lane, "_make_room", full)
         with queue._lock:  # so that no builder takes one without the other
-            ticket, barrier = SubmitRequest(store._stream("t", 0), b"lost", 4), Barrier()
+            ticket, barrier = SubmitRequest(store._appender._stream("t", 0), b"lost", 4), Barrier()
             for request in (ticket, barrier):
                 queue._accept(request, request.size_bytes)
         if before:

@@ -209,7 +209,7 @@ def test_exception_is_the_error_or_none(tmp_path: Path) -> None:
     error = ticket.exception(PATIENCE_S)
     assert isinstance(error, StorePoisoned) and ticket.exception() is not error  # each with frames of its own
     with pytest.raises(InvalidMessage):
-        SubmitRequest(store._stream("t", 0), b"", 0).exception("soon")  # type: ignore[arg-type]
+        SubmitRequest(store._appender._stream("t", 0), b"", 0).exception("soon")  # type: ignore[arg-type]
     store.close()
 
 

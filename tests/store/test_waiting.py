@@ -149,7 +149,7 @@ def test_wait_ends_when_its_time_is_up_and_not_later(
 ) -> None:
     store.append("t", 0, b"x")
     clock = SleepersClock()
-    monkeypatch.setattr(store, "_clock", clock)
+    monkeypatch.setattr(store._shared, "clock", clock)
     monkeypatch.setattr(store._waiting, "_clock", clock)
     monkeypatch.setattr(waiting_module, "threading", clock)
     assert store.read(*name, wait_ms=60) == []

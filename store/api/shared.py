@@ -1,0 +1,48 @@
+"""What the parts of one store have in common: its streams, its lanes, and whether it is open."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from ..config import StoreConfig
+from ..device.clock import Clock
+from ..errors import StoreClosed
+from ..log.lane import Lane
+from ..log.queue import RequestQueue
+from ..log.streams import StreamMap
+
+
+class Shared:
+    """The state that `MessageStore`, which opens and closes, shares with its parts, which append and read.
+
+    Invariant: neither this nor a part references the store. So a store that its program lets go of is noticed, whoever
+    still holds a part.
+    """
+
+    def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
+        self.path = path
+        self.config = config
+        self.clock = clock
+        self.streams = StreamMap()
+        self.naming = threading.Lock()  # for who makes a stream
+        self.closed = False
+        self.why_closed = f"the store {path} was closed; open it again"
+        self.lanes: list[Lane] = []
+        self.queues: list[RequestQueue] = []
+
+    def check_open(self) -> None:
+        """Raises StoreClosed."""
+        if self.closed:
+            raise StoreClosed(self.why_closed)
+
+    def close(self) -> None:
+        """Take no more calls. A stream that is being made is made before."""
+        with self.naming:
+            self.closed = True
+
+    def after_fork(self, why_closed: str) -> None:
+        """In a forked child: take no more calls, and say why."""
+        self.closed = True
+        self.why_closed = why_closed
+        self.naming = threading.Lock()  # a lost thread may hold it
