@@ -254,7 +254,7 @@ class Fetcher(OpenStore):
     def _was_used(self, stream: Stream) -> bool:
         """False for a queue of which nothing was durable yet: its first message is on its way, or failed."""
         try:
-            return self._reader.bounds(stream)[1] > 0
+            return self._reader.bounds(stream)[1] > stream.hidden
         except OSError as error:
             raise self._unreadable(error) from error
 

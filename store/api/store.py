@@ -20,12 +20,14 @@ from ..device.forks import forget, watch
 from ..device.ring import Ring
 from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up, lane_name
+from ..format.records import NOT_TRIMMED, RECORDS_TOPIC
 from ..format.store_files import StoreHeader
 from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
 from ..log.queue import RequestQueue, Sizer
 from ..log.streams import Stream
+from ..log.trims import Trims
 from ..log.upkeep import Upkeep
 from ..read.cached_reader import CachedReader
 from ..read.caches import Caches
@@ -35,13 +37,14 @@ from .appender import Appender
 from .fetcher import Fetcher
 from .running import Running, end_dropped
 from .stats import lane_figures
+from .trimming import Trimming
 
 OVERLAP_BYTES = 1 << 20
 RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(Appender, Fetcher):
+class MessageStore(Appender, Fetcher, Trimming):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
@@ -201,10 +204,17 @@ class MessageStore(Appender, Fetcher):
         sizer = Sizer(OVERLAP_BYTES)
         queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads, self._clock)
         queue.listeners = running.listeners
+        records = Stream(RECORDS_TOPIC, index, lane, queue)
         for number, (topic, queue_id) in enumerate(found.streams):
-            stream = Stream(topic, queue_id, lane, queue, number)
+            if topic == RECORDS_TOPIC:
+                stream = records
+                stream.number = number
+            else:
+                stream = Stream(topic, queue_id, lane, queue, number)
+                self._streams.add(stream)
+            stream.low, stream.hidden = found.trimmed.get(number, NOT_TRIMMED)
             lane.streams.append(stream)
-            self._streams.add(stream)
+        lane.trims = Trims(records, found.trimmed)
         lane.offsets = NextOffsets(found.next_offsets)
         for sequence, capacity in found.segments:
             upkeep.found_segment(index, sequence, capacity)

@@ -28,6 +28,7 @@ class Finder:
 
         The messages of an oldest segment whose index is lost are not counted: `first` is the first one behind them.
         """
+        low = stream.low  # before the view: what is trimmed later may reach behind it
         view, number = stream.lane.view, stream.number
         if number < 0:
             return 0, 0
@@ -45,7 +46,7 @@ class Finder:
             if row is not None:
                 first = row[0] if first is None else first
                 next_offset = row[0] + len(row[1])
-        return first or 0, next_offset or 0
+        return max(first or 0, low), next_offset or 0
 
     def runs(self, stream: Stream, offset: int, limit: int) -> Iterable[Run]:
         """Up to `limit` messages from `offset` on, as of now.
@@ -56,6 +57,8 @@ class Finder:
         view = lane.view
         if number < 0 or limit <= 0:
             return ()
+        if offset < stream.low:
+            raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
         at = len(view.open)
         while at:  # the newest first: most reads are of what was just written
             at -= 1
