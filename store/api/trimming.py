@@ -11,7 +11,7 @@ from ..errors import OffsetOutOfRange, StoreUnreadable
 from ..format.records import Low
 from ..log.lane import Lane
 from ..log.streams import Stream, check_name
-from ..log.trims import Change, trim_requests
+from ..log.trims import Change, TrimRequest, trim_requests
 from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..read.finder import Finder
@@ -36,8 +36,8 @@ class Trimming(OpenStore):
         one that is under way may. Offsets go on where they were. At or below the queue's first offset there is nothing
         to do; for a queue that was never used the result is 0.
 
-        The store frees the messages' memory in the caches at once. It frees their space on the disk with the segment
-        that they are in: once all of it is trimmed, and all segments before it.
+        The caches use the messages' memory again. Their space on the disk is freed with the segment that they are in:
+        once all of it is trimmed, and all segments before it. The newest sealed segment of a lane stays.
 
         Args:
             before_offset: the first offset that stays; at most the queue's next offset, which removes all messages.
@@ -65,7 +65,8 @@ class Trimming(OpenStore):
 
         Each queue of the topic is trimmed to its next offset, see `trim`. `topics()` and `queues()` leave the topic out
         until one of its queues has a new message, whose offset is the next one: an offset is given once. Messages that
-        become durable during the call may stay. If the process dies during the call, some queues may be removed.
+        become durable during the call may stay. If the process dies during the call, the messages of some queues may be
+        gone, and those of others not. An append without a queue id still chooses among the queues that the topic had.
 
         Raises:
             InvalidTopic: the topic is not valid.
@@ -74,13 +75,18 @@ class Trimming(OpenStore):
         """
         self._check_open()
         name, _ = check_name(topic, 0)
+        changes = self._changes_of(name)
+        self._write(changes)
+        return bool(changes)
+
+    def _changes_of(self, topic: str) -> list[Change]:
+        """What deleting a topic changes: its queues that are listed."""
         changes: list[Change] = []
-        for stream in list(self._streams.topics.get(name, {}).values()):
+        for stream in list(self._streams.topics.get(topic, {}).values()):
             next_offset = self._bounds(stream)[1]
             if next_offset > stream.hidden:
                 changes.append((stream, Low(next_offset, next_offset)))
-        self._write(changes)
-        return bool(changes)
+        return changes
 
     def _bounds(self, stream: Stream) -> tuple[int, int]:
         try:
@@ -90,17 +96,20 @@ class Trimming(OpenStore):
 
     def _write(self, changes: list[Change]) -> None:
         """Write the records, those of each lane together; return when they are durable."""
-        by_lane: defaultdict[Lane, list[Change]] = defaultdict(list)
-        for change in changes:
-            by_lane[change[0].lane].append(change)
-        requests = []
-        for lane, mine in by_lane.items():
-            for request in trim_requests(lane.trims, mine, self.config.max_frame_bytes):
-                request.stream.queue.put(request)
-                requests.append(request)
+        requests = self._requests(changes)
+        for request in requests:
+            request.stream.queue.put(request)
         for request in requests:
             request.result()
         for stream, low in changes:
             self._caches.forget_trimmed(stream.lane, stream.number, low.low)
         if changes:
             self._upkeep.look()  # whole segments may be free
+
+    def _requests(self, changes: list[Change]) -> list[TrimRequest]:
+        """The records, those of each lane together."""
+        by_lane: defaultdict[Lane, list[Change]] = defaultdict(list)
+        for change in changes:
+            by_lane[change[0].lane].append(change)
+        limit = self.config.max_frame_bytes
+        return [request for lane, mine in by_lane.items() for request in trim_requests(lane.trims, mine, limit)]
