@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -25,17 +26,19 @@ FACTS_BYTES = 64  # of key and properties, which count as the message's
 class Callers:
     """Hands messages to a store and reads them; the ledger notes what was handed over and what was read.
 
-    `note` is told of the store's errors, by name.
+    `note` is told of the store's errors, by name; `reached` counts the trims that were handed over.
     """
 
     def __init__(
-        self, shape: Shape, seed: int, chance: random.Random, ledger: Ledger, note: Callable[[str], None]
-    ) -> None:
+        self, shape: Shape, seed: int, chance: random.Random, ledger: Ledger, note: Callable[[str], None],
+        reached: Counter[str],
+    ) -> None:  # fmt: skip
         self._shape = shape
         self._seed = seed
         self._chance = chance
         self._ledger = ledger
         self._note = note
+        self._reached = reached
         self._serial = 0
         self._held: Any = None
 
@@ -104,11 +107,13 @@ class Callers:
         changes = []
         if chance.random() < 0.15:
             changes = changes_of_topic(store, "t")
+            self._reached["topics deleted"] += bool(changes)
         else:
             queue = "t", chance.randrange(self._shape.queues)
             first, end = store.queue_bounds(*queue)
             low = end if chance.random() < 0.3 else chance.randint(first, end)
             changes = changes_of_trim(store, queue, low) if low > first else []
+            self._reached["queues trimmed"] += bool(changes)
         for request in requests_of(store, changes):
             datas = list(request.datas)
             request.stream.queue.put(request)

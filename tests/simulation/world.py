@@ -83,7 +83,7 @@ class World:
         self._interrupter: Interrupter | None = None
         self._broken: BrokenPromise | None = None
         self.store: MessageStore | None = None
-        self.callers = Callers(shape, seed, self.chance, self.ledger, self._note)
+        self.callers = Callers(shape, seed, self.chance, self.ledger, self._note, self.reached)
         self._flushers: list[SteppedFlusher] = []
         self._opener = InterruptedOpens(self.chance, self.checker, self._open_beside, self._look_at, self.reached)
         self._copying = random.Random(f"copies {seed}")

@@ -158,9 +158,10 @@ def test_topic_that_cannot_be_is_refused(tmp_path: Path, topic: Any) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         fill(store, 3)
         store.trim("t", 0, 1)
-        for call in (lambda: store.trim(topic, 0, 0), lambda: store.delete_topic(topic), lambda: store.queues(topic)):
-            with pytest.raises(InvalidTopic):
-                call()
+        with pytest.raises(InvalidTopic):
+            store.trim(topic, 0, 0)
+        with pytest.raises(InvalidTopic):
+            store.delete_topic(topic)
         with pytest.raises(InvalidTopic):
             store.append(topic, 0, b"x")
         with pytest.raises(InvalidTopic):
