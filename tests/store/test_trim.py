@@ -178,9 +178,10 @@ def test_closed_poisoned_and_looked_at_stores_refuse(tmp_path: Path) -> None:
         with pytest.raises(StorePoisoned):
             store.delete_topic("t")
         assert store.queue_bounds("t", 0) == (0, 10), "what is not durable is not shown"
-    for call in (lambda: store.trim("t", 0, 5), lambda: store.delete_topic("t")):
-        with pytest.raises(StoreClosed):
-            call()
+    with pytest.raises(StoreClosed):
+        store.trim("t", 0, 5)
+    with pytest.raises(StoreClosed):
+        store.delete_topic("t")
     with look_into_folder(tmp_path) as looked, pytest.raises(StoreUnusable):
         looked.trim("t", 0, 5)
 
@@ -342,6 +343,7 @@ def test_segment_with_one_message_of_another_queue_stays(tmp_path: Path) -> None
     with MessageStore.open(tmp_path, tiny()) as store:
         store.append("kept", 0, b"x")
         fill(store, 100, size=LARGE)
+        until(lambda: has_settled(store))
         store.trim("t", 0, 100)
         for _ in range(3):
             store._upkeep._retire()
