@@ -46,7 +46,9 @@ class Finder:
             if row is not None:
                 first = row[0] if first is None else first
                 next_offset = row[0] + len(row[1])
-        return max(first or 0, low), next_offset or 0
+        if first is None or first < low:
+            first = low
+        return first, next_offset or 0
 
     def runs(self, stream: Stream, offset: int, limit: int) -> Iterable[Run]:
         """Up to `limit` messages from `offset` on, as of now.
