@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +35,7 @@ from stratalog.store.format.layout import segment_name
 from stratalog.store.format.records import RECORDS_TOPIC
 
 from .disks import FailingDisk
-from .helpers import crash_copy, has_settled, scanned, segment_paths, small, tiny, until
+from .helpers import crash_copy, has_settled, scanned, segment_paths, small, start, tiny, until
 
 LARGE = 4000  # bytes; some sixteen fill a segment
 
@@ -304,6 +307,51 @@ def test_time_is_looked_for_behind_the_trim(tmp_path: Path) -> None:
         for wanted in sorted({*times, times[-1] + 1}):
             expected = next((at for at, time_ms in enumerate(times) if at >= 25 and time_ms >= wanted), 60)
             assert store.offset_at("t", 0, wanted) == expected
+
+
+def test_coroutines_are_refused_below_a_trim(tmp_path: Path) -> None:
+    async def read(store: MessageStore, offset: int) -> list[Message]:
+        return await store.read_async("t", 0, offset)
+
+    with MessageStore.open(tmp_path, tiny()) as store:
+        fill(store, 10)
+        store.trim("t", 0, 4)
+        assert [message.offset for message in asyncio.run(read(store, 4))] == list(range(4, 10))
+        with pytest.raises(OffsetOutOfRange):
+            asyncio.run(read(store, 3))
+
+
+def test_reads_that_begin_after_a_trim_give_nothing_of_it(tmp_path: Path) -> None:
+    """Beside producers, sealing, and segments that go."""
+    acknowledged = [0]
+    ended = threading.Event()
+
+    def read_on(store: MessageStore) -> int:
+        looks = 0
+        while not ended.is_set() or not looks:
+            low = acknowledged[0]
+            first, _ = store.queue_bounds("t", 0)
+            assert first >= low
+            for batch in store.scan():
+                assert not len(batch) or int(batch.offsets.min()) >= low
+            with contextlib.suppress(OffsetOutOfRange):  # trimmed further meanwhile
+                assert all(message.offset >= first for message in store.read("t", 0, first, 100, 1 << 30))
+            looks += 1
+        return looks
+
+    with MessageStore.open(tmp_path, tiny()) as store:
+        readers = [start(read_on, store) for _ in range(2)]
+        try:
+            for _ in range(30):
+                fill(store, 10, size=LARGE)
+                _, end = store.queue_bounds("t", 0)
+                acknowledged[0] = store.trim("t", 0, end - 5)
+        finally:
+            ended.set()
+        for reader in readers:
+            reader.join()
+        until(lambda: store.stats()["log"]["removed_segments"] > 3)
+        check_begins_at(store, 295, 300)
 
 
 # -- memory and disk ----------------------------------------------------------------------------------
