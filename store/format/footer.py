@@ -27,7 +27,7 @@ from .layout import (
     SealRecord,
     checksum64,
 )
-from .records import Low, Trimmed
+from .records import Low, Trimmed, TrimmedColumns
 
 # On disk: the two columns of names, first, start, entries, the four columns of frames, the three of trimmed streams.
 KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8", "<u2", "<u4", "<i8", "<i8")
@@ -267,12 +267,8 @@ class Footer:
 
 def _trimmed_columns(trimmed: Trimmed) -> tuple[npt.NDArray[np.integer], ...]:
     """The columns of trimmed streams: numbers, ascending, and for each its low and up to where it is not listed."""
-    numbers = sorted(trimmed)
-    return (
-        np.array(numbers, np.uint32),
-        np.array([trimmed[number].low for number in numbers], np.int64),
-        np.array([trimmed[number].hidden for number in numbers], np.int64),
-    )
+    columns = TrimmedColumns.of(trimmed)
+    return columns.numbers, columns.low, columns.hidden
 
 
 def _never_falls(values: npt.NDArray[np.integer]) -> bool:

@@ -18,9 +18,12 @@ A record holds for good: of several of a stream, the largest numbers count.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 RECORDS_TOPIC: Final = "\x01records"
 RECORD_MAGIC: Final = b"SLOR"
@@ -28,6 +31,7 @@ RECORD_VERSION: Final = 1
 TRIM: Final = 1
 DELETE: Final = 2
 
+Int64s = npt.NDArray[np.int64]
 _RECORD = struct.Struct("<4sBBHIq")
 RECORD_BYTES: Final = _RECORD.size
 
@@ -55,6 +59,35 @@ class Low(NamedTuple):
 Trimmed = Mapping[int, Low]  # by stream number; of the streams that were never trimmed it has nothing
 NOTHING_TRIMMED: Final[Trimmed] = MappingProxyType({})
 NOT_TRIMMED: Final = Low()
+
+
+class TrimmedColumns(Trimmed):
+    """The same as three columns, as a footer has them. Numbers ascend."""
+
+    def __init__(self, numbers: Int64s, low: Int64s, hidden: Int64s) -> None:
+        self.numbers = numbers
+        self.low = low
+        self.hidden = hidden
+
+    @classmethod
+    def of(cls, trimmed: Trimmed) -> TrimmedColumns:
+        """The columns of any table."""
+        if isinstance(trimmed, TrimmedColumns):
+            return trimmed
+        rows = np.array([(number, *trimmed[number]) for number in sorted(trimmed)], np.int64).reshape(-1, 3)
+        return cls(*rows.T)
+
+    def __getitem__(self, number: int) -> Low:
+        at = int(self.numbers.searchsorted(number))
+        if at == len(self.numbers) or self.numbers[at] != number:
+            raise KeyError(number)
+        return Low(int(self.low[at]), int(self.hidden[at]))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers.tolist())
+
+    def __len__(self) -> int:
+        return len(self.numbers)
 
 
 class Record(NamedTuple):

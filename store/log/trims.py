@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import StoreCorrupt, StoreError
 from ..format.layout import MAX_FRAME_MESSAGES
-from ..format.records import NOTHING_TRIMMED, RECORD_BYTES, Low, Record, Trimmed, add_low
+from ..format.records import NOTHING_TRIMMED, RECORD_BYTES, Low, Record, Trimmed, TrimmedColumns
 from .request import Group, Request
 from .streams import NOT_DEFINED, Stream
 
@@ -38,8 +38,8 @@ class Trims:
         """`records` is the lane's stream of records, `trimmed` what recovery has found."""
         self.records = records
         self.shown = len(trimmed)  # how often readers' lows have moved: nothing to look for while it stays
-        self._trimmed = dict(trimmed)  # the log's; the builder's alone
-        self._is_lent = False
+        self._log = _Columns(trimmed)  # the builder's alone
+        self._readers = _Columns(trimmed)
         self._showing = threading.Lock()
 
     def note(self, requests: Sequence[Request]) -> int:
@@ -47,17 +47,14 @@ class Trims:
         count = 0
         for request in requests:
             if type(request) is TrimRequest:
-                if self._is_lent:
-                    self._trimmed, self._is_lent = dict(self._trimmed), False
                 for stream, low in request.changes:
-                    add_low(self._trimmed, stream.number, low)
+                    self._log.add(stream.number, low)
                 count += request.count
         return count
 
     def lend(self) -> Trimmed:
-        """The lows as the log says them up to its newest frame; never changed afterwards. Under the build lock."""
-        self._is_lent = True
-        return self._trimmed
+        """The lows as the log says them up to its newest frame; a copy. Under the build lock."""
+        return self._log.sparse()
 
     def show(self, changes: Sequence[Change]) -> None:
         """The records of these are durable: readers begin there."""
@@ -65,16 +62,48 @@ class Trims:
             for stream, low in changes:
                 stream.low = max(stream.low, low.low)
                 stream.hidden = max(stream.hidden, low.hidden)
+                self._readers.add(stream.number, low)
             self.shown += len(changes)
 
     def column(self, streams: Sequence[Stream]) -> npt.NDArray[np.int64] | None:
         """(streams,) the first offset of each that stays, and none of the records does. None: there is no record."""
         if self.records.number == NOT_DEFINED:
             return None
-        known = [stream.low for stream in streams]
-        lows = np.array(known, np.int64)
-        if self.records.number < len(known):  # else none of them can be seen
+        lows = self._readers.dense(len(streams))
+        if self.records.number < len(lows):  # else none of them can be seen
             lows[self.records.number] = np.iinfo(np.int64).max
+        return lows
+
+
+class _Columns:
+    """Lows by stream number, 0 for streams that were never trimmed: a record's is never 0.
+
+    In columns, so that a footer or a scan takes them in a few operations, however many streams there are.
+    """
+
+    def __init__(self, trimmed: Trimmed) -> None:
+        self._rows = np.zeros((max(trimmed, default=-1) + 1, 2), np.int64)  # low, hidden
+        for number, low in trimmed.items():
+            self._rows[number] = low
+
+    def add(self, number: int, low: Low) -> None:
+        """Note what a record says. One thread at a time."""
+        rows = self._rows
+        if number >= len(rows):
+            rows = np.zeros((2 * number + 1, 2), np.int64)
+            rows[: len(self._rows)] = self._rows
+        rows[number] = np.maximum(rows[number], low)
+        self._rows = rows
+
+    def sparse(self) -> TrimmedColumns:
+        """A copy, of the trimmed streams alone."""
+        numbers = np.flatnonzero(self._rows[:, 0])
+        return TrimmedColumns(numbers, *self._rows[numbers].T)
+
+    def dense(self, streams: int) -> npt.NDArray[np.int64]:
+        """(streams,) a copy of the lows."""
+        lows, rows = np.zeros(streams, np.int64), self._rows[:streams]
+        lows[: len(rows)] = rows[:, 0]
         return lows
 
 

@@ -106,7 +106,8 @@ def test_column_leaves_out_records_as_soon_as_there_is_one() -> None:
     records, others = stream(-1, RECORDS_TOPIC), [stream(0), stream(1)]
     trims = Trims(records)
     assert trims.column(others) is None
-    records.number, others[1].low = 2, 7
+    records.number = 2
+    trims.show([(others[1], Low(7, 0))])
     column = trims.column([*others, records])
     assert column is not None
     assert column.tolist() == [0, 7, (1 << 63) - 1]
