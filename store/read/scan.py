@@ -109,8 +109,8 @@ class _Part:
         else:
             positions, entries = source.table.frame_position.tolist(), source.table.frame_entry.tolist()
             offsets = _open_offsets(source, self._visible)
-            if self._lows is not None:
-                _leave_out(offsets, source.table.numbers()[: len(offsets)], self._lows)
+            if self._lows is not None and len(offsets):
+                _leave_out(offsets, source.table.numbers_between(0, len(offsets)), self._lows)
         done = 0
         for position, first in zip(positions, entries, strict=False):
             if isinstance(source, OpenSegment) and first >= len(offsets):

@@ -70,7 +70,7 @@ class Callers:
                 barrier = Barrier()
                 lanes_of(store)[index][1].put(barrier, wait=False)
                 self._ledger.hand(index, barrier, [], [])
-            elif draw < 0.1 and "trims" in self._shape.parts:
+            elif draw < 0.14 and "trims" in self._shape.parts:
                 self._trim(store)
             elif draw < 0.2:
                 self._produce_batch(store, settings)
