@@ -169,9 +169,8 @@ class Fetcher(OpenStore):
     def scan(self) -> Iterator[MessageBatch]:
         """Iterate over all messages that are durable at the call: lane by lane, in log order, one batch per frame.
 
-        The result is a prefix of each lane's log; only trimmed messages are left out. Appends, sealing and retention
-        during the scan do not change it. The files of segments that retention removes stay until the scan has read
-        them, or is dropped.
+        The result is a prefix of each lane's log, without gaps. Appends, sealing and retention during the scan do not
+        change it. The files of segments that retention removes stay until the scan has read them, or is dropped.
 
         Raises, when the scan gets there:
             StoreCorrupt: a frame or a message is damaged on the device.
@@ -195,8 +194,6 @@ class Fetcher(OpenStore):
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return (first, next): the queue holds the offsets first .. next - 1. (0, 0) if it was never used.
-
-        Trimmed messages are not counted: first is at least where the queue was trimmed to.
 
         Damage raises no error here: `first` is the first offset that can still be found. If the oldest segment has a
         damaged footer, and its frames or the footers around it are damaged as well, `first` lies after its messages.
@@ -233,9 +230,7 @@ class Fetcher(OpenStore):
             raise self._unreadable(error) from error
 
     def topics(self) -> list[str]:
-        """Return the topics that ever had a durable message, sorted.
-
-        Retention does not remove a topic from the list; `delete_topic` does, until the topic has a new durable message.
+        """Return the topics that ever had a durable message, sorted. Retention does not remove a topic from the list.
 
         Raises:
             StoreUnreadable: the system refused a read.
@@ -247,8 +242,6 @@ class Fetcher(OpenStore):
     def queues(self, topic: str) -> list[int]:
         """Return the queue ids of a topic that ever had a durable message, sorted; empty if the topic was never used.
 
-        Queues of a deleted topic are left out until they have a new durable message.
-
         Raises:
             InvalidTopic: the topic is not valid.
             StoreUnreadable: the system refused a read.
@@ -259,7 +252,7 @@ class Fetcher(OpenStore):
         return sorted(stream.queue_id for stream in streams if self._was_used(stream))
 
     def _was_used(self, stream: Stream) -> bool:
-        """False for a queue of which nothing was durable yet, or nothing since its topic was deleted."""
+        """False for a queue of which nothing was durable yet: its first message is on its way, or failed."""
         try:
             return self._reader.bounds(stream)[1] > stream.hidden
         except OSError as error:

@@ -37,6 +37,7 @@ from .appender import Appender
 from .fetcher import Fetcher
 from .running import Running, end_dropped
 from .stats import lane_figures
+from .trim_calls import TrimCalls
 from .trimming import Trimming
 
 OVERLAP_BYTES = 1 << 20
@@ -44,7 +45,7 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(Appender, Fetcher, Trimming):
+class MessageStore(Appender, Fetcher, TrimCalls):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
@@ -152,6 +153,8 @@ class MessageStore(Appender, Fetcher, Trimming):
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()
             self._add_lane(index, folder, found, header.lanes)
+        frame_bytes = config.max_frame_bytes
+        self._trimming = Trimming(self.path, self._streams, frame_bytes, self._caches, self._upkeep)
         self._start()
 
     def _enter(self) -> None:

@@ -75,7 +75,7 @@ class CachedReader(Reader):
 
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         view, number = stream.lane.view, stream.number
-        if number < 0 or limit <= 0 or offset < stream.low or not can_be_read(stream.lane, view, number, offset):
+        if number < 0 or limit <= 0 or not can_be_read(stream.lane, view, number, offset):
             return super()._range(stream, offset, limit)  # empty, or an error
         hit = self._hit(stream, offset, limit)
         if len(hit.offsets) == limit:

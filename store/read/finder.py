@@ -186,6 +186,8 @@ def _last_from(lane: Lane, view: View, number: int, offset: int) -> int:
 
 def can_be_read(lane: Lane, view: View, number: int, offset: int) -> bool:
     """Whether a stream's first offset is at most `offset`; sealed segments are only asked if they must be."""
+    if offset < lane.streams[number].low:
+        return False
     for opened in reversed(view.open):
         row = opened.table.row(number)
         if row is not None and row[0] <= offset:

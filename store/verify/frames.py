@@ -145,13 +145,13 @@ class FrameWalk:
         elif header.flags & HAS_PAYLOAD_CHECKSUM and kept == header.count and good.all():
             self._check_payloads(found)
         self._check_head(frame)
-        records = self._note_records(found, good[:kept])
         self.headers.append(header)
         self.dues = self.dues.joined(frame.dues)
         self.numbers.append(frame.numbers[:kept].astype(np.int64))
         self.lows.append(frame.lows[:kept].astype(np.int64))
         self.good.append(good[:kept])
         self.next_entry = header.first_entry + kept
+        records = self._note_records(found, good[:kept])
         self._findings.report.frames += 1
         self._findings.report.messages += int(np.count_nonzero(good[:kept])) - records
         return goes_on

@@ -231,12 +231,12 @@ def changes_of_trim(store: MessageStore, queue: tuple[str, int], low: int) -> li
 
 def changes_of_topic(store: MessageStore, topic: str) -> list[Change]:
     """What `delete_topic` changes."""
-    return store._changes_of(topic)
+    return store._trimming.changes_of(topic)
 
 
 def requests_of(store: MessageStore, changes: list[Change]) -> list[TrimRequest]:
     """The records of these, not handed over yet."""
-    return store._requests(changes)
+    return store._trimming.requests_of(changes)
 
 
 def flushers_of(store: MessageStore) -> list[Flusher]:
