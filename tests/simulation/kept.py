@@ -33,6 +33,7 @@ NAMES = ("closed", "crashed")
 CONFIG = StoreConfig(segment_bytes=64 * KIB, max_message_bytes=16 * KIB, max_frame_bytes=16 * KIB, recent_bytes=0)
 FIRST_MS = 1_700_000_000_000
 TRIMMED_BEHIND = 5  # this frame
+UNREAD_FRAMES = {0, 1, 2, 6}  # of the first segment: they have messages that are trimmed, and the records
 DELETED = "Zürich/../x"
 LOWS = {("orders", 0): 2, (DELETED, 2**31 - 1): 1}  # the first offsets that stay
 
