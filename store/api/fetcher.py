@@ -176,7 +176,7 @@ class Fetcher:
     def _was_used(self, stream: Stream) -> bool:
         """False for a queue of which nothing was durable yet: its first message is on its way, or failed."""
         try:
-            return self.reader.bounds(stream)[1] > 0
+            return self.reader.bounds(stream)[1] > stream.hidden
         except OSError as error:
             raise self._unreadable(error) from error
 

@@ -101,7 +101,7 @@ class ReadCalls:
     def scan(self) -> Iterator[MessageBatch]:
         """Iterate over all messages that are durable at the call: lane by lane, in log order, one batch per frame.
 
-        The result is a prefix of each lane's log, without gaps. Appends, sealing and retention during the scan do not
+        The result is a prefix of each lane's log; only trimmed messages are left out. Appends, sealing and retention during the scan do not
         change it. The files of segments that retention removes stay until the scan has read them, or is dropped.
 
         Raises, when the scan gets there:
@@ -112,6 +112,8 @@ class ReadCalls:
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return (first, next): the queue holds the offsets first .. next - 1. (0, 0) if it was never used.
+
+        `first` is at least where the queue was trimmed to.
 
         Damage raises no error here: `first` is the first offset that can still be found. If the oldest segment has a
         damaged footer, and its frames or the footers around it are damaged as well, `first` lies after its messages.
@@ -139,7 +141,8 @@ class ReadCalls:
         return self._fetcher.offset_at(topic, queue_id, timestamp_ms)
 
     def topics(self) -> list[str]:
-        """Return the topics that ever had a durable message, sorted. Retention does not remove a topic from the list.
+        """Return the topics that ever had a durable message, sorted. Retention does not remove a topic from the list;
+        `delete_topic` does, until the topic has a new durable message.
 
         Raises:
             StoreUnreadable: the system refused a read.
@@ -148,6 +151,8 @@ class ReadCalls:
 
     def queues(self, topic: str) -> list[int]:
         """Return the queue ids of a topic that ever had a durable message, sorted; empty if the topic was never used.
+
+        After `delete_topic`, a queue is left out until it has a new durable message.
 
         Raises:
             InvalidTopic: the topic is not valid.

@@ -181,7 +181,7 @@ class Running:
             entries, streams = opened.table.entries, len(lane.streams)
             segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, entries, 0, 0, streams))
         elif self.upkeep is not None:
-            self.upkeep.seal_now(lane, FullSegment(segment, opened.table, data_end, lane.chain))
+            self.upkeep.seal_now(lane, FullSegment(segment, opened.table, data_end, lane.chain, lane.trims.lend()))
 
     def after_fork(self) -> None:
         """In a forked child: this copy has no threads, and its files are its parent's. It counts as ended."""

@@ -19,12 +19,14 @@ from ..device.forks import forget, watch
 from ..device.ring import Ring
 from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up, lane_name
+from ..format.records import NOT_TRIMMED, RECORDS_TOPIC
 from ..format.store_files import StoreHeader
 from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
 from ..log.queue import RequestQueue, Sizer
 from ..log.streams import Stream
+from ..log.trims import Trims
 from ..log.upkeep import Upkeep
 from ..read.cached import cached_reader
 from ..read.caches import Caches
@@ -38,21 +40,23 @@ from .read_calls import ReadCalls
 from .running import Running, end_dropped
 from .shared import Shared
 from .stats import lane_figures
+from .trim_calls import TrimCalls
+from .trimming import Trimming
 
 OVERLAP_BYTES = 1 << 20
 RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(AppendCalls, ReadCalls):
+class MessageStore(AppendCalls, ReadCalls, TrimCalls):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
     `closed` and `stats` raise `StoreClosed`. After a failed write or force, appends raise `StorePoisoned`; reads go on.
     """
 
-    # It opens and closes. Its parts, `Appender` and `Fetcher`, append and read; they know nothing of the store.
-    # `AppendCalls` and `ReadCalls` are the calls that are passed on to them.
+    # It opens and closes. Its parts, `Appender`, `Fetcher` and `Trimming`, do the rest; they know nothing of the store.
+    # `AppendCalls`, `ReadCalls` and `TrimCalls` are the calls that are passed on to them.
 
     def __init__(
         self, path: Path, config: StoreConfig | None = None, disk: Disk | None = None, *,
@@ -162,6 +166,7 @@ class MessageStore(AppendCalls, ReadCalls):
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()
             self._add_lane(index, folder, found, header.lanes)
+        self._trimming = Trimming(self._shared, self._caches, self._upkeep)
         self._start()
 
     def _enter(self) -> None:
@@ -214,10 +219,17 @@ class MessageStore(AppendCalls, ReadCalls):
         sizer = Sizer(OVERLAP_BYTES)
         queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads, self._clock)
         queue.listeners = running.listeners
+        records = Stream(RECORDS_TOPIC, index, lane, queue)
         for number, (topic, queue_id) in enumerate(found.streams):
-            stream = Stream(topic, queue_id, lane, queue, number)
+            if topic == RECORDS_TOPIC:
+                stream = records
+                stream.number = number
+            else:
+                stream = Stream(topic, queue_id, lane, queue, number)
+                self._streams.add(stream)
+            stream.low, stream.hidden = found.trimmed.get(number, NOT_TRIMMED)
             lane.streams.append(stream)
-            self._streams.add(stream)
+        lane.trims = Trims(records, found.trimmed)
         lane.offsets = NextOffsets(found.next_offsets)
         for sequence, capacity in found.segments:
             upkeep.found_segment(index, sequence, capacity)

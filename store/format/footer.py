@@ -6,7 +6,7 @@ import mmap
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,14 +27,15 @@ from .layout import (
     SealRecord,
     checksum64,
 )
+from .records import Low, Trimmed, TrimmedColumns
 
-# On disk: of the two columns of names, first, start, entries, and of the four columns of frames.
-KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8", "<u2")
+# On disk: the two columns of names, first, start, entries, the four columns of frames, the three of trimmed streams.
+KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8", "<u2", "<u4", "<i8", "<i8")
 if TYPE_CHECKING:
     from ..device.disk import LogFile
 
-_FIXED = struct.Struct("<8sIIIIIIQqqqq")
-_SECTIONS = 10
+_FIXED = struct.Struct("<8sIIIIIIIIQqqqq")
+_SECTIONS = 13
 _SUMS = struct.Struct(f"<{_SECTIONS + 1}Q")
 HEADER_BYTES = _FIXED.size + _SUMS.size
 
@@ -54,6 +55,7 @@ class FooterData:
     frame_time: npt.NDArray[np.int64]
     frame_flags: npt.NDArray[np.uint16]
     dues: DueRange = NO_DUES
+    trimmed: Trimmed = field(default_factory=dict)  # of the streams that were trimmed
     packed_names: bytes | None = None  # what `pack_names` makes of the topics, if that is known
 
     @property
@@ -72,7 +74,7 @@ class FooterData:
         names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
         columns: tuple[npt.NDArray[np.integer], ...] = (
             self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
-            self.frame_position, self.frame_entry, self.frame_time, self.frame_flags,
+            self.frame_position, self.frame_entry, self.frame_time, self.frame_flags, *_trimmed_columns(self.trimmed),
         )  # fmt: skip
         arrays = [column.astype(kind, copy=False) for column, kind in zip(columns, KINDS, strict=True)]
         times = self.frame_time
@@ -80,7 +82,7 @@ class FooterData:
         sections = [memoryview(names), *(_bytes_of(part) for part in arrays)]
         fixed = _FIXED.pack(
             FOOTER_MAGIC, FORMAT_VERSION, len(self.topics), len(names), len(self.first), len(self.entries),
-            len(times), sequence, low, high, *self.dues,
+            len(times), len(self.trimmed), 0, sequence, low, high, *self.dues,
         )  # fmt: skip
         parts: list[bytes | memoryview] = []
         sums = []
@@ -135,11 +137,13 @@ class Footer:
         self._bytes = memoryview(content) if file is None else _map(file, record)
         self._check_header()
         fixed = _FIXED.unpack_from(self._bytes, 0)
-        _, _, self.topic_count, self._name_bytes, streams, entries, frames, self.sequence, low, high, *dues = fixed
+        _, _, self.topic_count, self._name_bytes, streams, entries, frames, trimmed, _, *rest = fixed
+        self.sequence, low, high, *dues = rest
         self.time_min_ms, self.time_max_ms, self.dues = low, high, DueRange(*dues)
         self._sums = _SUMS.unpack_from(self._bytes, _FIXED.size)
         sizes = (self._name_bytes, *(4 * streams,) * 2, 8 * streams, 4 * (streams + 1), 4 * entries)
-        if HEADER_BYTES + sum(map(_round8, (*sizes, *(4 * frames,) * 2, 8 * frames, 2 * frames))) != len(self._bytes):
+        of_frames, of_trimmed = (*(4 * frames,) * 2, 8 * frames, 2 * frames), (4 * trimmed, *(8 * trimmed,) * 2)
+        if HEADER_BYTES + sum(map(_round8, (*sizes, *of_frames, *of_trimmed))) != len(self._bytes):
             raise StoreCorrupt("the footer's sizes do not add up", path, self.position)
         self._at = HEADER_BYTES + _round8(self._name_bytes)
         self._section = 1
@@ -153,6 +157,9 @@ class Footer:
         self.frame_entry = self._array(KINDS[6], frames)
         self.frame_time = self._array(KINDS[7], frames)
         self.frame_flags = self._array(KINDS[8], frames)
+        self.trimmed_stream = self._array(KINDS[9], trimmed)
+        self.trimmed_low = self._array(KINDS[10], trimmed)
+        self.trimmed_hidden = self._array(KINDS[11], trimmed)
         self._check_tables()
 
     def _check_header(self) -> None:
@@ -161,8 +168,8 @@ class Footer:
             raise StoreCorrupt("the footer is cut short", self.path, self.position)
         if checksum64(head[:-8]) != _SUMS.unpack_from(head, _FIXED.size)[-1]:
             raise StoreCorrupt("the footer's header is damaged", self.path, self.position)
-        magic, version, _, _, _, _, _, sequence, *_ = _FIXED.unpack_from(head, 0)
-        if (magic, version) != (FOOTER_MAGIC, FORMAT_VERSION):
+        magic, version, _, _, _, _, _, _, zeros, sequence, *_ = _FIXED.unpack_from(head, 0)
+        if (magic, version, zeros) != (FOOTER_MAGIC, FORMAT_VERSION, 0):
             raise StoreCorrupt("the footer is of an unknown version", self.path, self.position)
         if sequence != self._record.sequence:  # of an earlier life of the file
             raise StoreCorrupt("the footer is another segment's", self.path, self.position)
@@ -192,6 +199,17 @@ class Footer:
             raise StoreCorrupt("the footer's table of frames makes no sense", self.path, self.position)
         if (self.frame_flags & ~np.uint16(KNOWN_FLAGS)).any() or self.dues.least > self.dues.most:
             raise StoreCorrupt("the footer's flags or delivery times make no sense", self.path, self.position)
+        if not self._trimmed_make_sense():
+            raise StoreCorrupt("the footer's table of trimmed streams makes no sense", self.path, self.position)
+
+    def _trimmed_make_sense(self) -> bool:
+        """Are they of streams that there are, in order, each once, and is none behind its stream's end?"""
+        numbers, low, hidden = self.trimmed_stream, self.trimmed_low, self.trimmed_hidden
+        if not len(numbers):
+            return True
+        if not bool((np.diff(numbers.astype(np.int64)) > 0).all()) or int(numbers[-1]) >= len(self.first):
+            return False
+        return bool(((hidden >= 0) & (hidden <= low) & (low <= self.next_offsets[numbers])).all())
 
     def check_entries(self) -> None:
         """Check what opening leaves unchecked: all entries, and the names."""
@@ -233,12 +251,24 @@ class Footer:
         ends = self.start.astype(np.int64)
         return np.asarray(self.first + ends[1:] - ends[:-1], np.int64)
 
+    @property
+    def trimmed(self) -> Trimmed:
+        """Where the streams that were trimmed begin, by stream number."""
+        columns = self.trimmed_stream.tolist(), self.trimmed_low.tolist(), self.trimmed_hidden.tolist()
+        return {number: Low(low, hidden) for number, low, hidden in zip(*columns, strict=True)}
+
     def data(self) -> FooterData:
         """Everything as plain arrays."""
         return FooterData(
             self.topics(), self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
-            self.frame_position, self.frame_entry, self.frame_time, self.frame_flags, self.dues,
+            self.frame_position, self.frame_entry, self.frame_time, self.frame_flags, self.dues, self.trimmed,
         )  # fmt: skip
+
+
+def _trimmed_columns(trimmed: Trimmed) -> tuple[npt.NDArray[np.integer], ...]:
+    """The columns of trimmed streams: numbers, ascending, and for each its low and up to where it is not listed."""
+    columns = TrimmedColumns.of(trimmed)
+    return columns.numbers, columns.low, columns.hidden
 
 
 def _never_falls(values: npt.NDArray[np.integer]) -> bool:

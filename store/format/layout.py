@@ -72,12 +72,20 @@ Footer (block-aligned; every section begins at a multiple of 8)
     frame_entry    f x u32   entry number of its first message
     frame_time     f x i64   its time, ms since the epoch
     frame_flags    f x u16   its flags
+    trimmed_stream t x u32   } of each stream that was ever trimmed, by the records (see `records`) of this segment
+    trimmed_low    t x i64   } and of all before it: its number, ascending; the first offset that stays; and the
+    trimmed_hidden t x i64   } offset up to which its queue is not listed, 0 if its topic was never deleted
     The header has the range of the frames' times, and that of the messages' delivery times, NO_TIME twice if
     there are none; where messages are lost, it may be wider than what is left.
-    A lane's newest footer is therefore its whole stream table, and opening needs no older one.
+    A lane's newest footer is therefore its whole stream table, and opening needs no older one. Nor does it need an
+    older record: what is trimmed is said by the newest footer and the records behind it.
 
 Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flags) and 4 in a footer; per
-frame 88 + 18, per stream and segment 20 and its compressed name.
+frame 88 + 18, per stream and segment 20 and its compressed name, 20 more for one that was trimmed.
+
+Records
+    A lane has a stream whose topic no user can name. Its messages are records: what the store has to remember beside
+    messages. `records` describes them.
 """
 
 from __future__ import annotations

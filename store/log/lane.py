@@ -45,6 +45,7 @@ from .in_flight import UnderWay
 from .offsets import NextOffsets
 from .request import Mark, Request, answer_all
 from .streams import NOT_DEFINED, Stream
+from .trims import Trims
 from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Write
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Lane:
         self.config = config
         self.ring = ring
         self.streams: list[Stream] = []  # by number
+        self.trims: Trims  # given by the opening, which knows the lane's stream of records
         self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
         self.view = View((), ())
         self.held = HeldMemory()  # of readers; a store has one for all of its lanes
@@ -138,7 +140,9 @@ class Lane:
         cost = payload_bytes + sum([extra.size_bytes for extra in given])
         simple = payload if plain and not given else None
         self.under_way.add_frame(Pending(requests, ends, self.tail, first_entry, self.table, cost, simple))
-        self.counters.messages += len(streams)
+        records = 0 if plain else self.trims.note(requests)
+        self.counters.records += records
+        self.counters.messages += len(streams) - records
         self.counters.payload_bytes += payload_bytes
         return 0
 
@@ -232,7 +236,7 @@ class Lane:
         data_end = self.tail - segment.base
         # Forced also where answers are not: so at most one segment is ever waiting for its force.
         write = self._plan_up_to(segment, align_up(self.tail), force=True)
-        write.full = FullSegment(segment, self.table, data_end, self.chain)
+        write.full = FullSegment(segment, self.table, data_end, self.chain, self.trims.lend())
         self._planned.append(write)
 
     def begin(self, segment: Segment) -> None:

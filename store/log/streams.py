@@ -24,9 +24,14 @@ class Stream:
     Invariants, both kept under the lane's build lock:
         * a stream lives in one lane for ever, so the order in its queue is the order in that log;
         * `number` is dense in the lane and given with the first frame that names the stream.
+
+    Attributes:
+        low: the first offset that readers see; messages below it are trimmed for good.
+        hidden: the queue is not listed as long as its next offset is at most this: 0, until its topic is deleted.
+            `trims` moves both.
     """
 
-    __slots__ = ("lane", "number", "queue", "queue_id", "topic")
+    __slots__ = ("hidden", "lane", "low", "number", "queue", "queue_id", "topic")
 
     def __init__(self, topic: str, queue_id: int, lane: Lane, queue: RequestQueue, number: int = NOT_DEFINED) -> None:
         self.topic = topic
@@ -34,6 +39,8 @@ class Stream:
         self.lane = lane
         self.queue = queue
         self.number = number
+        self.low = 0
+        self.hidden = 0
 
 
 class StreamMap:

@@ -27,6 +27,7 @@ from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
 from ..segment.segment import Segment
 from .lane import Lane
 from .spares import Spares
+from .trims import TrimmedSegments
 from .write import FullSegment
 
 TICK_S = 0.5
@@ -74,6 +75,7 @@ class Upkeep:
         self._wake_ahead = Bell()
         self._closing = False
         self._retires = True
+        self._trimmed = TrimmedSegments()
         self.look()
         self.reads_alone = False  # of new segments
         self.removed_segments = 0
@@ -284,9 +286,12 @@ class Upkeep:
     # -- retention ------------------------------------------------------------------------------------
 
     def _retire(self) -> None:
-        """Remove sealed segments by age and by bytes, oldest first (by the newest message in each)."""
+        """Remove sealed segments: trimmed ones; by age and by bytes, oldest first (by the newest message in each)."""
         if not self._retires:
             return
+        for lane in self._lanes:
+            while len(lane.view.sealed) > 1 and self._trimmed.can_go(lane.view.sealed[0], lane):
+                self._remove_oldest(lane)
         if self._config.retention_ms is not None:
             limit = self._clock.wall_ms() - self._config.retention_ms
             for lane in self._lanes:

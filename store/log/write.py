@@ -6,6 +6,7 @@ import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..format.records import Trimmed
 from ..segment.open_table import OpenTable
 from ..segment.segment import Segment
 from .batch import requests_within
@@ -36,6 +37,7 @@ class FullSegment(NamedTuple):
     table: OpenTable
     data_end: int
     chain: int
+    trimmed: Trimmed
 
 
 # Entries that readers see from now on, of one frame: the table, the first one, and the one behind the last.
@@ -51,6 +53,7 @@ class Counters:
         self.writes = 0
         self.frames = 0
         self.messages = 0
+        self.records = 0  # of internal streams
         self.payload_bytes = 0
         self.padding_bytes = 0
         self.held_requests = 0

@@ -80,13 +80,23 @@ class Caches:
 
     def _release_removed(self, lane: Lane) -> None:
         for number in range(len(lane.streams)):
-            first, key = first_offset(lane, lane.view, number), self.key(lane, number)
-            if self.messages is not None:
-                self.messages.release(key, first)
-            if self.reads is not None:
-                self.reads.drop(key, first)
+            self._release(lane, number, first_offset(lane, lane.view, number))
             if number % STEP_STREAMS == STEP_STREAMS - 1:
                 time.sleep(PAUSE_S)
+
+    def forget_trimmed(self, lane: Lane, number: int, first: int) -> None:
+        """Nobody reads what is below this offset of a stream."""
+        try:
+            self._release(lane, number, first)
+        except Exception as error:
+            self.give_up(error)
+
+    def _release(self, lane: Lane, number: int, first: int) -> None:
+        key = self.key(lane, number)
+        if self.messages is not None:
+            self.messages.release(key, first)
+        if self.reads is not None:
+            self.reads.drop(key, first)
 
     def stats(self) -> dict[str, Any]:
         """Plain and nested; None for what there is not."""

@@ -28,6 +28,7 @@ class Finder:
 
         The messages of an oldest segment whose index is lost are not counted: `first` is the first one behind them.
         """
+        low = stream.low  # before the view: what is trimmed later may reach behind it
         view, number = stream.lane.view, stream.number
         if number < 0:
             return 0, 0
@@ -45,7 +46,9 @@ class Finder:
             if row is not None:
                 first = row[0] if first is None else first
                 next_offset = row[0] + len(row[1])
-        return first or 0, next_offset or 0
+        if first is None or first < low:
+            first = low
+        return first, next_offset or 0
 
     def runs(self, stream: Stream, offset: int, limit: int) -> Iterable[Run]:
         """Up to `limit` messages from `offset` on, as of now.
@@ -56,6 +59,8 @@ class Finder:
         view = lane.view
         if number < 0 or limit <= 0:
             return ()
+        if offset < stream.low:
+            raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
         at = len(view.open)
         while at:  # the newest first: most reads are of what was just written
             at -= 1
@@ -181,6 +186,8 @@ def _last_from(lane: Lane, view: View, number: int, offset: int) -> int:
 
 def can_be_read(lane: Lane, view: View, number: int, offset: int) -> bool:
     """Whether a stream's first offset is at most `offset`; sealed segments are only asked if they must be."""
+    if offset < lane.streams[number].low:
+        return False
     for opened in reversed(view.open):
         row = opened.table.row(number)
         if row is not None and row[0] <= offset:

@@ -97,7 +97,7 @@ class Reader:
         lane, number = stream.lane, stream.number
         opened, ring = lane.view.open, lane.ring
         row = opened[-1].table.row(number) if opened else None
-        if row is None or offset < row[0] or limit > RUN_MESSAGES:
+        if row is None or offset < row[0] or offset < stream.low or limit > RUN_MESSAGES:
             return None
         (segment, table), begin = opened[-1], offset - row[0]
         entries = row[1][begin : begin + limit]

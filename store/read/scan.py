@@ -26,6 +26,7 @@ from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
 from .message import MessageBatch
 
+Int64s = npt.NDArray[np.int64]
 NO_OFFSET = -1
 
 
@@ -43,6 +44,7 @@ class LaneSnapshot:
         # of a segment, all of those before it are seen as well.
         opened = [(one, one.table.visible) for one in reversed(view.open)]
         self._sources: deque[_Source] = deque([*((one, 0) for one in view.sealed), *reversed(opened)])
+        self._lows = lane.trims.column(lane.streams)  # behind what is seen: all of its records are out of sight
 
     def batches(self) -> Iterator[MessageBatch]:
         """The messages in log order, a batch a frame. Raises StoreCorrupt. Only once."""
@@ -51,13 +53,14 @@ class LaneSnapshot:
             return
         names = _names(self._lane)
         buffers = ChunkBuffers()
-        ahead: _Part | None = _Part(*sources.popleft(), buffers)
+        ahead: _Part | None = _Part(*sources.popleft(), buffers, self._lows)
         try:
             while ahead is not None:
                 part, ahead = ahead, None
                 try:
                     if sources:
-                        ahead = _Part(*sources.popleft(), buffers)  # begun now: the device does not wait at the border
+                        # Begun now: the device does not wait at the border.
+                        ahead = _Part(*sources.popleft(), buffers, self._lows)
                     names = names if len(names) == len(self._lane.streams) else _names(self._lane)
                     yield from part.batches(names)
                 finally:
@@ -82,7 +85,11 @@ class _Part:
     in a chunk that was read too early.
     """
 
-    def __init__(self, source: SealedSegment | OpenSegment, visible: int, buffers: ChunkBuffers) -> None:
+    def __init__(
+        self, source: SealedSegment | OpenSegment, visible: int, buffers: ChunkBuffers, lows: Int64s | None
+    ) -> None:
+        """`lows` (streams,): what is below its stream's is left out; None if nothing is trimmed."""
+        self._lows = lows
         self._source = source
         self._segment = source.segment
         self._visible = visible
@@ -97,9 +104,13 @@ class _Part:
             footer = checked_footer(source)
             positions, entries = footer.frame_position.tolist(), footer.frame_entry.tolist()
             offsets = _sealed_offsets(source, footer)
+            if self._lows is not None:
+                _leave_out(offsets, _sealed_numbers(source, footer), self._lows)
         else:
             positions, entries = source.table.frame_position.tolist(), source.table.frame_entry.tolist()
             offsets = _open_offsets(source, self._visible)
+            if self._lows is not None and len(offsets):
+                _leave_out(offsets, source.table.numbers_between(0, len(offsets)), self._lows)
         done = 0
         for position, first in zip(positions, entries, strict=False):
             if isinstance(source, OpenSegment) and first >= len(offsets):
@@ -109,7 +120,7 @@ class _Part:
                 raise StoreCorrupt("the table of frames does not agree with the frames", self._segment.path, position)
             done = first + frame.header.count
             part = offsets[first:done]  # fewer than the frame has, where recovery has cut a torn one
-            if len(part):
+            if len(part) and (self._lows is None or not _are_lost(part)):
                 yield _batch(self._reader, self._segment, frame, part, names)
         if not _are_lost(offsets[done:]):
             raise StoreCorrupt("the table of frames does not name all frames", self._segment.path, 0)
@@ -146,6 +157,20 @@ def _sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int
     kept = footer.entries != LOST_ENTRY
     offsets[footer.entries[kept]] = values[kept]
     return offsets
+
+
+def _sealed_numbers(sealed: SealedSegment, footer: Footer) -> Int64s:
+    """Stream number of each entry of the segment; 0 for lost ones."""
+    numbers = np.zeros(sealed.record.entries, np.int64)
+    kept = footer.entries != LOST_ENTRY
+    starts = footer.start.astype(np.int64)
+    numbers[footer.entries[kept]] = np.arange(len(footer.first)).repeat(starts[1:] - starts[:-1])[kept]
+    return numbers
+
+
+def _leave_out(offsets: Int64s, numbers: npt.NDArray[np.integer], lows: Int64s) -> None:
+    """Take out the offsets that are trimmed."""
+    offsets[offsets < lows.take(numbers, mode="clip")] = NO_OFFSET
 
 
 def _are_lost(offsets: npt.NDArray[np.int64]) -> bool:

@@ -18,6 +18,7 @@ def offset_at(stream: Stream, time_ms: int) -> int:
     Also where the clock was set back: every segment says its newest time, so only those that end too early are passed
     over. Raises StoreCorrupt at the first segment that may have the message, and of which damage hides some.
     """
+    low = stream.low
     view, number = stream.lane.view, stream.number
     next_offset = 0
     if number < 0:
@@ -25,37 +26,41 @@ def offset_at(stream: Stream, time_ms: int) -> int:
     for sealed in view.sealed:
         first, count = sealed.first_of(number)
         # An index that was made again may have lost its newest message: it is no reason to pass the segment over.
-        if count and (sealed.index.is_remade or sealed.footer.time_max_ms >= time_ms):
-            found = _in_sealed(sealed, number, time_ms)
+        if count and first + count > low and (sealed.index.is_remade or sealed.footer.time_max_ms >= time_ms):
+            found = _in_sealed(sealed, number, time_ms, low)
             if found is not None:
                 return found
         next_offset = first + count
     for opened in view.open:
-        found, next_offset = _in_open(opened, number, time_ms, next_offset)
+        found, next_offset = _in_open(opened, number, time_ms, next_offset, low)
         if found is not None:
             return found
     return next_offset
 
 
-def _in_sealed(sealed: SealedSegment, number: int, time_ms: int) -> int | None:
+def _in_sealed(sealed: SealedSegment, number: int, time_ms: int, low: int) -> int | None:
     footer = checked_footer(sealed)
     first, (begin, end) = int(footer.first[number]), footer.start[number : number + 2].tolist()
     entries = footer.entries[begin:end]
     kept = np.flatnonzero(entries != LOST_ENTRY)
+    kept = kept[kept.searchsorted(low - first) :]
     frames = footer.frame_entry.searchsorted(entries[kept], side="right") - 1
     at = _first_since(footer.frame_time[frames], time_ms)
     return None if at is None else first + int(kept[at])
 
 
-def _in_open(opened: OpenSegment, number: int, time_ms: int, next_offset: int) -> tuple[int | None, int]:
-    """The offset, if it is here, and the offset behind what is here."""
+def _in_open(
+    opened: OpenSegment, number: int, time_ms: int, next_offset: int, low: int
+) -> tuple[int | None, int]:
+    """The offset, if it is here and not below `low`, and the offset behind what is here."""
     row = opened.table.row(number)
     entries = None if row is None else row[1][:]  # a copy: it may become longer
     if row is None or not entries:
         return None, next_offset
     _, times, _ = opened.table.frames_of(np.frombuffer(entries, np.uint32))
-    at = _first_since(times, time_ms)
-    return None if at is None else row[0] + at, row[0] + len(entries)
+    skipped = min(max(0, low - row[0]), len(times))
+    at = _first_since(times[skipped:], time_ms)
+    return None if at is None else row[0] + skipped + at, row[0] + len(entries)
 
 
 def _first_since(times: npt.NDArray[np.int64], time_ms: int) -> int | None:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..format.footer import FooterData
 from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, LOST_ENTRY, SEALED, UNKNOWN, align_up, segment_name
+from ..format.records import Trimmed
 from ..log.write import OpenSegment
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
 from ..segment.scanner import ChunkReader, FrameScanner
@@ -49,6 +50,7 @@ class Found:
     resumable: tuple[OpenSegment, int, int] | None = None  # with its data end and chain
     streams: list[tuple[str, int]] = field(default_factory=list)  # by number
     next_offsets: list[int] = field(default_factory=list)  # by number
+    trimmed: Trimmed = field(default_factory=dict)  # of those that were trimmed
     segments: list[tuple[int, int]] = field(default_factory=list)  # (sequence, capacity) of those in use
     spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
     last_chain: int = 0
@@ -130,7 +132,7 @@ class LaneRecovery:
         found, streams, tally = self.found, self._streams, self._tally
         self._repair.tell_all()
         tally.finish(has_all_streams=streams.has_all)
-        found.streams, found.next_offsets = streams.names, streams.next_offsets
+        found.streams, found.next_offsets, found.trimmed = streams.names, streams.next_offsets, streams.trimmed
         found.spares, found.losses = self._files.spares, self._repair.losses
         total = tally.end_total
         found.messages = sum(streams.next_offsets) if total is None else total
@@ -339,6 +341,7 @@ class LaneRecovery:
             if data is not None and not self._leaves_a_gap(data.next_offsets, file, later):
                 streams.take_over(footer)
                 streams.next_offsets = data.next_offsets.tolist()
+                data.trimmed = streams.trimmed_at(data.next_offsets)
                 self._tally.place(segment.path, _lost(data) - _lost(footer), is_exact=True, is_sure=True)
                 return data
         # A lost frame may have named some; of others no frame may be left.
@@ -383,6 +386,7 @@ class LaneRecovery:
                 data = more
                 tally.is_left_out()
         streams.next_offsets = data.next_offsets.tolist()
+        data.trimmed = streams.trimmed_at(data.next_offsets)
         return data
 
 

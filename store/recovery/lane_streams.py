@@ -6,16 +6,19 @@ has lost the frame that names a stream, a footer behind still knows the name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.footer import FooterData
 from ..format.frame import Frame
 from ..format.layout import DATA_START
+from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
+from ..segment.scanner import Scanned
 from ..segment.segment import Segment
 from .lane_files import UsedFile
 from .placement import NO_OFFSET
@@ -33,6 +36,7 @@ class LaneStreams:
     records tell. `is_complete` is False behind lost frames: they may have named streams of which nothing is left.
     `begin_at_zero`: a stream that turns up begins with offset 0, whichever frame names it. It does not while nothing
     tells of the streams of segments that retention removed; then its next offset is NO_OFFSET.
+    `trimmed` has the trimmed streams, by number; `records` is the number of the lane's stream of records.
     """
 
     def __init__(self, lane: int, repair: Repair) -> None:
@@ -40,6 +44,8 @@ class LaneStreams:
         self._repair = repair
         self.names: list[Name] = []
         self.next_offsets: list[int] = []
+        self.trimmed: dict[int, Low] = {}
+        self.records: int | None = None
         self.unnamed = self.told = 0
         self.is_complete = self.begin_at_zero = True
 
@@ -53,6 +59,8 @@ class LaneStreams:
 
     def _load(self, footer: FooterData, next_offsets: list[int]) -> None:
         self.names, self.next_offsets = names_in(footer), next_offsets
+        self.records = next((number for number, name in enumerate(self.names) if name[0] == RECORDS_TOPIC), None)
+        add_trimmed(self.trimmed, footer.trimmed)
         self.unnamed = 0
         self.is_complete = self.begin_at_zero = True
 
@@ -74,6 +82,8 @@ class LaneStreams:
                 self._add((topic, queue_id), 0)
                 self.is_complete = True  # numbers have no gaps: no stream was named since the one before
             self.names[number] = (topic, queue_id)
+            if topic == RECORDS_TOPIC:
+                self.records = number
 
     def know(self, count: int, behind: FooterNames | None, path: Path) -> None:
         """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`.
@@ -99,7 +109,8 @@ class LaneStreams:
         return bool((first >= before if self._repair.allowed else first == before).all())
 
     def take_over(self, footer: FooterData) -> None:
-        """Take over the names of a footer's streams that are not known."""
+        """Take over the names of a footer's streams that are not known, and what was trimmed."""
+        add_trimmed(self.trimmed, footer.trimmed)
         for name in names_in(footer)[len(self.names) :]:
             self._add(name, self._begin)
 
@@ -111,9 +122,41 @@ class LaneStreams:
     def _begin(self) -> int:
         return 0 if self.begin_at_zero else NO_OFFSET
 
+    def note_records(self, found: Scanned, good: npt.NDArray[np.bool_], path: Path) -> None:
+        """Note what the records in a frame say, of the `good` ones of its first messages. Raises StoreCorrupt."""
+        frame = found.frame
+        places = records_in(frame, found.payload, self.records, good) if self.records is not None else ()
+        for position, data in places:
+            record = Record.unpack(data)
+            if record is None or (record.number >= len(self.names) and not self._repair.allowed):
+                self._repair.on_damage("a record makes no sense", path, position)
+            else:
+                add_low(self.trimmed, record.number, record.effect)
+
+    def trimmed_at(self, next_offsets: npt.NDArray[np.int64]) -> dict[int, Low]:
+        """The trimmed streams, from here on, where the streams go on like this.
+
+        A low lies behind its stream's end only after a loss: offsets may repeat then, and new messages are not trimmed.
+        """
+        ends = next_offsets.tolist()
+        self.trimmed = {number: low.cut(ends[number]) for number, low in self.trimmed.items() if number < len(ends)}
+        return dict(self.trimmed)
+
     def _add(self, name: Name, next_offset: int) -> None:
+        if name[0] == RECORDS_TOPIC:
+            self.records = len(self.names)
         self.names.append(name)
         self.next_offsets.append(next_offset)
+
+
+def records_in(
+    frame: Frame, payload: memoryview, number: int, good: npt.NDArray[np.bool_]
+) -> Iterator[tuple[int, memoryview]]:
+    """Position in the segment and bytes of the messages of a stream in a frame, of the `good` ones of its first."""
+    for index in np.flatnonzero(good & (frame.numbers[: len(good)] == number)).tolist():
+        position = int(frame.starts()[index])
+        begin = position - frame.payload_start
+        yield position, payload[begin : begin + int(frame.lengths[index])]
 
 
 class FooterNames:

@@ -186,6 +186,9 @@ class SegmentScan:
         header = found.frame.header
         if header.first_entry != self.columns.next_entry:
             raise StoreCorrupt("a frame's entry number is wrong", self._file.path, header.position)
+        if self._streams.records is not None:
+            kept = np.ones(count, np.bool_) if good is None else good[:count]
+            self._streams.note_records(found, kept, self._file.path)
         self.columns.add(found.frame, count, good)
 
     def _is_sealed_at(self, position: int, entries: int) -> bool:

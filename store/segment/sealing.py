@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..format.footer import Footer, FooterData, by_stream, pack_names
+from ..format.records import NOTHING_TRIMMED, Trimmed
 from .open_table import OpenTable
 from .postings import Row
 from .sealed import SealedSegment, write_footer
@@ -68,7 +69,9 @@ class Ended(NamedTuple):
     next_offsets: npt.NDArray[np.int64]
 
 
-def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Footer | Ended | None) -> FooterData:
+def make_footer(
+    table: OpenTable, names: StreamNames, before: FooterData | Footer | Ended | None, trimmed: Trimmed = NOTHING_TRIMMED
+) -> FooterData:
     """The footer of a segment.
 
     Made of the stream numbers in log order, by a few long operations that release the interpreter lock; the
@@ -78,6 +81,7 @@ def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Foote
         table: the segment's index; every message is in it, none was lost.
         names: the lane's streams, at least all of those that the segment knows.
         before: the footer of the segment before; None for a lane's first.
+        trimmed: the lane's trimmed streams, as its log says them up to the segment's end.
     """
     topics, queues = names.columns()
     first = np.zeros(len(queues), np.int64)
@@ -94,7 +98,7 @@ def make_footer(table: OpenTable, names: StreamNames, before: FooterData | Foote
         list(names.topics), topics, queues, first, start, order.astype(np.uint32),
         np.frombuffer(table.frame_position, np.uint32), np.frombuffer(table.frame_entry, np.uint32),
         np.frombuffer(table.frame_time, np.int64), np.frombuffer(table.frame_flags, np.uint16), table.dues,
-        packed_names=names.packed,
+        trimmed=trimmed, packed_names=names.packed,
     )  # fmt: skip
 
 
@@ -111,7 +115,7 @@ def seal(
     Raises OSError; the segment then stays open, and is scanned at the next opening.
     """
     names.add(streams, _pause)
-    data = make_footer(full.table, names, before)
+    data = make_footer(full.table, names, before, full.trimmed)
     return write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries)
 
 

@@ -11,6 +11,7 @@ from ..device.disk import LogFile
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..format.layout import LOST_ENTRY, SEALED, UNDECODABLE
+from ..format.records import NOT_TRIMMED, Trimmed
 from ..recovery.placement import NO_OFFSET
 from .frames import FrameWalk
 from .listing import SegmentFile, stream_names
@@ -45,8 +46,9 @@ def disagreements(
     entry_count: int,
     names: list[tuple[str, int]] | None,
     next_offsets: npt.NDArray[np.int64] | None,
+    trimmed: Trimmed,
 ) -> Iterator[str]:
-    """What a sound footer says otherwise than the frames."""
+    """What a sound footer says otherwise than the frames. `trimmed`: by the records up to the segment's end."""
     columns = (footer.frame_position, footer.frame_entry, footer.frame_time, footer.frame_flags)
     listed = {*zip(*(column.tolist() for column in columns), strict=True)}
     walked = {(head.position, head.first_entry, head.time_ms, head.flags) for head in walk.headers}
@@ -64,8 +66,20 @@ def disagreements(
         known[: len(next_offsets)] = next_offsets
         if len(known) > len(footer.first) or ((footer.first != known) & (known != NO_OFFSET)).any():
             yield "the footer's first offsets do not follow the segment before"
+    if _trimmed_are_missing(footer, trimmed):
+        yield "the footer's trimmed streams do not agree with the records"
     if _entries_disagree(footer, walk, entry_count):
         yield "the footer's entries do not agree with the frames"
+
+
+def _trimmed_are_missing(footer: Footer, trimmed: Trimmed) -> bool:
+    """Does the footer lack what a record says? It may say more: a repair has lost records, or a stream's end."""
+    ends, known = footer.next_offsets.tolist(), footer.trimmed
+    for number, low in trimmed.items():
+        said = known.get(number, NOT_TRIMMED)
+        if number < len(ends) and said.joined(low.cut(ends[number])) != said:
+            return True
+    return False
 
 
 def _entries_disagree(footer: Footer, walk: FrameWalk, entry_count: int) -> bool:

@@ -20,6 +20,8 @@ from ..format.layout import (
     kept_messages,
     read_frame_header,
 )
+from ..format.records import RECORDS_TOPIC, Low, Record, add_low
+from ..recovery.lane_streams import records_in
 from ..segment.evidence import is_end
 from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages
 from .listing import stream_names
@@ -31,7 +33,7 @@ class FrameWalk:
     """The walk over one segment's frames; `numbers`, `lows` and `good` are their columns.
 
     `gaps`: frames are missing; `ended`: the end of the log was found; `names`: the lane's streams by number as
-    known behind the segment, None while that is unknown.
+    known behind the segment, None while that is unknown; `trimmed`: by its records.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class FrameWalk:
         self.numbers: list[npt.NDArray[np.int64]] = []
         self.lows: list[npt.NDArray[np.int64]] = []
         self.good: list[npt.NDArray[np.bool_]] = []
+        self.trimmed: dict[int, Low] = {}  # as their records say
+        self._records = next((at for at, name in enumerate(names or ()) if name[0] == RECORDS_TOPIC), None)
         self.next_entry = 0
         self.gaps, self.ended = False, True
         # Behind a damaged header, which is noted already, the frames are looked at as behind one that was rebuilt.
@@ -147,9 +151,24 @@ class FrameWalk:
         self.lows.append(frame.lows[:kept].astype(np.int64))
         self.good.append(good[:kept])
         self.next_entry = header.first_entry + kept
+        records = self._note_records(found, good[:kept])
         self._findings.report.frames += 1
-        self._findings.report.messages += int(np.count_nonzero(good[:kept]))
+        self._findings.report.messages += int(np.count_nonzero(good[:kept])) - records
         return goes_on
+
+    def _note_records(self, found: Scanned, good: npt.NDArray[np.bool_]) -> int:
+        """Take what the records in a frame say; how many there are."""
+        if self._records is None:
+            return 0
+        count = 0
+        for position, data in records_in(found.frame, found.payload, self._records, good):
+            count += 1
+            record = Record.unpack(data)
+            if record is None or (self.names is not None and record.number >= len(self.names)):
+                self._damage("a record makes no sense", position)
+            else:
+                add_low(self.trimmed, record.number, record.effect)
+        return count
 
     def _check_payloads(self, found: Scanned) -> None:
         if checksum64(found.payload) != found.frame.header.payload_checksum:
@@ -177,6 +196,8 @@ class FrameWalk:
             return
         for number, topic, queue_id in defined:
             self._know(number)
+            if topic == RECORDS_TOPIC:
+                self._records = number
             if number == len(names):
                 names.append((topic, queue_id))
             elif number > len(names) or names[number] != (topic, queue_id):

@@ -26,7 +26,9 @@ from ..format.layout import (
     align_up,
     read_frame_header,
 )
+from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Low, Record, add_low, add_trimmed
 from ..format.store_files import StoreHeader
+from ..recovery.lane_streams import records_in
 from ..segment.evidence import LANE_IS_MISSING
 from ..segment.scanner import ChunkReader, FrameScanner
 from .listing import Listing, SegmentFile, stream_names
@@ -53,18 +55,39 @@ class _LaneQueues:
     """
 
     def __init__(self) -> None:
-        self.names: dict[int, tuple[str, int]] = {}  # by stream number
+        self.all_names: dict[int, tuple[str, int]] = {}  # by stream number, with the lane's stream of records
+        self.records: int | None = None  # its number
+        self.trimmed: dict[int, Low] = {}
         self.known = True
         self._first: dict[int, int] = {}
         self._next: dict[int, int] = {}
 
     def seal(self, footer: Footer) -> None:
         """A sealed segment: its footer has every queue of the lane so far."""
-        self.names.update(enumerate(stream_names(footer)))
+        for number, name in enumerate(stream_names(footer)):
+            self.name(number, name)
+        add_trimmed(self.trimmed, footer.trimmed)
         first = footer.first.astype(np.int64)
         self._next.update(enumerate((first + np.diff(footer.start.astype(np.int64))).tolist()))
         for number, offset in enumerate(first.tolist()):
             self._first.setdefault(number, offset)
+
+    def name(self, number: int, name: tuple[str, int]) -> None:
+        """A stream of the lane."""
+        self.all_names[number] = name
+        if name[0] == RECORDS_TOPIC:
+            self.records = number
+
+    @property
+    def names(self) -> dict[int, tuple[str, int]]:
+        """The queues by stream number, without those of deleted topics."""
+        ends = self._next
+        return {
+            number: name
+            for number, name in self.all_names.items()
+            if number != self.records
+            and not (number in self.trimmed and ends.get(number, 0) <= self.trimmed[number].hidden > 0)
+        }
 
     def append(self, messages: Counter[int], sequence: int) -> None:
         """A segment without a footer: so many messages by stream number."""
@@ -79,11 +102,15 @@ class _LaneQueues:
             {
                 "topic": topic,
                 "queue": queue_id,
-                "first": self._first.get(number) if self.known else None,
+                "first": self._first_of(number) if self.known else None,
                 "next_offset": self._next.get(number) if self.known else None,
             }
             for number, (topic, queue_id) in self.names.items()
         ]
+
+    def _first_of(self, number: int) -> int | None:
+        first = self._first.get(number)
+        return None if first is None else max(first, self.trimmed.get(number, NOT_TRIMMED).low)
 
 
 def inspect_folder(path: str | Path) -> dict[str, Any]:
@@ -98,8 +125,8 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
             repair": `MessageStore.open` raises StoreCorrupt.
         lanes: for each its `lane` number and its `segments`: `file`, `sequence`, `state`, `capacity_bytes`, `data_end`
             (bytes), `entries` (messages), `frames`, `streams` (queues with messages in it), `time_min_ms` and
-            `time_max_ms` (since the epoch), `footer_bytes`, `problem`.
-        totals: `messages`, `payload_bytes`, `disk_bytes`.
+            `time_max_ms` (since the epoch), `footer_bytes`, `problem`. `entries` has records of the store's own, too.
+        totals: `messages` (trimmed ones as well, until their segment is removed), `payload_bytes`, `disk_bytes`.
         streams: the number of queues. topics: the first 20.
         queues: for each `topic`, `queue`, `first`, `next_offset`.
         problems: for each `what`, `file`, `position` (bytes).
@@ -229,7 +256,9 @@ def _sealed(
     footer.check_entries()
     queues.seal(footer)
     row["frames"] = len(footer.frame_position)
-    row["streams"] = int(np.count_nonzero(np.diff(footer.start.astype(np.int64))))
+    counts = np.diff(footer.start.astype(np.int64))
+    records = int(counts[queues.records]) if queues.records is not None else 0
+    row["streams"] = int(np.count_nonzero(counts)) - (records > 0)
     if len(footer.frame_position):
         row["time_min_ms"], row["time_max_ms"] = footer.time_min_ms, footer.time_max_ms
     payload_bytes: int | None = 0
@@ -240,7 +269,7 @@ def _sealed(
             row["problem"] = row["problem"] or Damage("a frame's header is damaged", str(file.path), position)
         else:
             payload_bytes += min(frame.end, record.data_end) - position - frame.header_bytes
-    return payload_bytes, int(np.count_nonzero(footer.entries != LOST_ENTRY))
+    return payload_bytes, int(np.count_nonzero(footer.entries != LOST_ENTRY)) - records
 
 
 def _walked(
@@ -254,9 +283,10 @@ def _walked(
     payload_bytes = entries = 0
     for frame in _heads(scanner):
         for number, topic, queue_id in frame.definitions():
-            queues.names[number] = (topic, queue_id)
+            queues.name(number, (topic, queue_id))
         times.append(frame.header.time_ms)
         messages.update(frame.numbers.tolist())
+        _note_records(data, frame, queues)
         payload_bytes += frame.header.payload_bytes
         entries += frame.header.count
     reader.close()
@@ -266,10 +296,23 @@ def _walked(
         row["problem"] = Damage("a frame is damaged or missing", str(file.path), scanner.position)
         return None, None
     queues.append(messages, file.sequence)
+    records = messages.pop(queues.records, 0) if queues.records is not None else 0
     row["frames"], row["streams"] = len(times), len(messages)
     if times:
         row["time_min_ms"], row["time_max_ms"] = min(times), max(times)
-    return payload_bytes, entries
+    return payload_bytes, entries - records
+
+
+def _note_records(data: LogFile, frame: Frame, queues: _LaneQueues) -> None:
+    """Take what the records in a frame say."""
+    if queues.records is None or not (frame.numbers == queues.records).any():
+        return
+    payload = memoryview(data.read(frame.payload_start, frame.header.payload_bytes))
+    every = np.ones(frame.header.count, np.bool_)
+    for _, content in records_in(frame, payload, queues.records, every):
+        record = Record.unpack(content)
+        if record is not None:
+            add_low(queues.trimmed, record.number, record.effect)
 
 
 def _heads(scanner: FrameScanner) -> Iterator[Frame]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..format.footer import Footer
 from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
+from ..format.records import Low, add_trimmed
 from ..recovery.placement import NO_OFFSET
 from ..segment.scanner import ChunkReader
 from .footer import disagreements, sound_footer
@@ -37,6 +38,7 @@ class LaneCheck:
         self.chain: int | None = 0 if begins else None
         self.names: list[tuple[str, int]] | None = [] if begins else None
         self.next_offsets: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if begins else None
+        self.trimmed: dict[int, Low] = {}  # of the trimmed streams, as far as they are known
 
     def run(self) -> None:
         """Check the segments in order, up to the end of the log."""
@@ -85,6 +87,7 @@ class LaneCheck:
     def _forget(self) -> None:
         """What the next segment must go on from is not known any more."""
         self.chain = self.names = self.next_offsets = None
+        self.trimmed = {}
 
     def _check(self, index: int, file: SegmentFile) -> None:
         findings, record = self._findings, file.record
@@ -103,13 +106,15 @@ class LaneCheck:
         self._note_unknown(file, footer)
         if record is not None and walk.ended and walk.next_entry != record.entries:
             findings.damage("the seal record's number of messages is wrong", file.path, BLOCK_BYTES)
+        add_trimmed(self.trimmed, walk.trimmed)
         if footer is not None and record is not None:
-            for what in disagreements(footer, walk, record.entries, self.names, self.next_offsets):
+            for what in disagreements(footer, walk, record.entries, self.names, self.next_offsets, self.trimmed):
                 findings.damage(what, file.path, record.footer_position)
             given_up = int(np.count_nonzero(footer.entries == LOST_ENTRY))
             if given_up:
                 findings.remark(f"{given_up} messages that a repair gave up", file.path, record.footer_position)
             self.names, self.next_offsets = stream_names(footer), footer.next_offsets
+            self.trimmed = dict(footer.trimmed)
         elif walk.gaps:
             self.next_offsets = None
         else:

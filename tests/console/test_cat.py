@@ -309,3 +309,17 @@ def test_interrupt_ends_it_with_a_word_and_130(tmp_path: Path) -> None:
         child.stdout.read()
         assert child.wait(PATIENCE_S) == 130
         assert child.stderr.read().decode().splitlines() == ["interrupted"]
+
+
+def test_what_is_trimmed_or_deleted_is_shown_by_no_command(folder: Path) -> None:
+    with MessageStore.open(folder) as store:
+        store.trim("orders", 0, 2)
+        store.delete_topic("bytes")
+    shown = [(topic, queue, offset) for topic, queue, offset, _ in queues_of(run("cat", folder).output)]
+    assert shown == [("orders", "0", "2"), ("orders", "1", "0"), ("orders", "1", "1"), ("orders", "1", "2")]
+    assert run("cat", folder, "bytes").exit_code == 4
+    assert run("topics", folder).output.startswith("orders: 2 queues, 4 messages")
+    figures = json.loads(run("inspect", folder, "--json", "-").output)
+    assert figures["topics"] == ["orders"]
+    assert [(row["queue"], row["first"], row["next_offset"]) for row in figures["queues"]] == [(0, 2, 3), (1, 0, 3)]
+    assert run("verify", folder).exit_code == 0

@@ -160,4 +160,27 @@ APPENDING: dict[str, Bug] = {
     ),
 }  # fmt: skip
 
-BUGS: dict[str, Bug] = {**CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING}
+TRIMMING: dict[str, Bug] = {
+    "trims: a footer leaves them out": Bug(
+        "store/log/lane.py", "self.chain, self.trims.lend())", "self.chain, {})",
+        ("tests/store/test_trim.py::test_record_in_a_sealed_segment_is_in_its_footer",),
+    ),
+    "trims: acknowledged before they are durable": Bug(
+        "store/api/trimming.py", "            request.result()\n", "            request.done()\n",
+        ("tests/store/test_trim.py::test_closed_poisoned_and_looked_at_stores_refuse",),
+    ),
+    "trims: a scan gives trimmed messages": Bug(
+        "store/read/scan.py", "offsets[offsets < lows.take(numbers, mode=\"clip\")] = NO_OFFSET", "pass",
+        ("tests/store/test_trim.py::test_trimmed_messages_are_gone_for_good",),
+    ),
+    "trims: a segment goes when a part of it is trimmed": Bug(
+        "store/log/trims.py", "<= lows[numbers]).all()", "<= lows[numbers]).any()",
+        ("tests/store/test_trim.py::test_segment_with_one_message_of_another_queue_stays",),
+    ),
+    "trims: a deleted topic is deleted again and again": Bug(
+        "store/api/trimming.py", "if next_offset > stream.hidden:", "if next_offset > 0:",
+        ("tests/store/test_trim.py::test_deleted_topic_is_gone_until_it_has_a_new_message",),
+    ),
+}  # fmt: skip
+
+BUGS: dict[str, Bug] = {**CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING}

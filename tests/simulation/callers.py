@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StorePoisoned, StoreUnreadable
 from stratalog.store.api.batches import cut
+from stratalog.store.format.records import RECORDS_TOPIC
 from stratalog.store.log.request import Barrier
 from stratalog.store.log.ticket import SubmitRequest
 from stratalog.store.testing import SimulatedDisk
 
+from ..store.helpers import scanned
 from .check import BrokenPromise
-from .engine import contents_of, lanes_of, lowest_segment
+from .engine import changes_of_topic, changes_of_trim, contents_of, lanes_of, lowest_segment, requests_of
 from .ledger import Bounds, Ledger, Queue
 from .shape import KIB, Settings, Shape
 
@@ -23,17 +26,19 @@ FACTS_BYTES = 64  # of key and properties, which count as the message's
 class Callers:
     """Hands messages to a store and reads them; the ledger notes what was handed over and what was read.
 
-    `note` is told of the store's errors, by name.
+    `note` is told of the store's errors, by name; `reached` counts the trims that were handed over.
     """
 
     def __init__(
-        self, shape: Shape, seed: int, chance: random.Random, ledger: Ledger, note: Callable[[str], None]
-    ) -> None:
+        self, shape: Shape, seed: int, chance: random.Random, ledger: Ledger, note: Callable[[str], None],
+        reached: Counter[str],
+    ) -> None:  # fmt: skip
         self._shape = shape
         self._seed = seed
         self._chance = chance
         self._ledger = ledger
         self._note = note
+        self._reached = reached
         self._serial = 0
         self._held: Any = None
 
@@ -65,6 +70,8 @@ class Callers:
                 barrier = Barrier()
                 lanes_of(store)[index][1].put(barrier, wait=False)
                 self._ledger.hand(index, barrier, [], [])
+            elif draw < 0.14 and "trims" in self._shape.parts:
+                self._trim(store)
             elif draw < 0.2:
                 self._produce_batch(store, settings)
             else:
@@ -94,13 +101,34 @@ class Callers:
                 at += group.count
                 self._ledger.hand(lane.index, group, [queue for queue, _ in mine], [data for _, data in mine])
 
+    def _trim(self, store: MessageStore) -> None:
+        """Remove messages of a queue, or all of the topic; without waiting for the answer."""
+        chance = self._chance
+        changes = []
+        if chance.random() < 0.15:
+            changes = changes_of_topic(store, "t")
+            self._reached["topics deleted"] += bool(changes)
+        else:
+            queue = "t", chance.randrange(self._shape.queues)
+            first, end = store.queue_bounds(*queue)
+            low = end if chance.random() < 0.3 else chance.randint(first, end)
+            changes = changes_of_trim(store, queue, low) if low > first else []
+            self._reached["queues trimmed"] += bool(changes)
+        for request in requests_of(store, changes):
+            datas = list(request.datas)
+            request.stream.queue.put(request)
+            self._ledger.hand_trims(request, datas)
+
     def consume(self, store: MessageStore, settings: Settings, disk: SimulatedDisk) -> None:
         """Read some messages; what was read may not be lost. Now and then a reader keeps what it looks at."""
         chance = self._chance
         self._held = chance.choice(lanes_of(store))[0].view if chance.random() < 0.3 else None
         queue = "t", chance.randrange(self._shape.queues)
         try:
+            low = self._ledger.answered_low(queue)
             first, end = store.queue_bounds(*queue)
+            if first < low:
+                raise BrokenPromise(f"{queue} begins at {first}, and it was trimmed to {low}")
             if first == end:
                 return
             at = chance.randrange(first, end)
@@ -134,18 +162,27 @@ class Callers:
         a copy of the run's disk.
         """
         bounds: list[Bounds] = [{} for _ in range(self._shape.lanes)]
+        seen = scanned(store)
         for queue, rows in self._ledger.rows.items():
+            if queue[0] == RECORDS_TOPIC:
+                continue
             first, end = store.queue_bounds(*queue)
             if end != len(rows):
                 raise BrokenPromise(f"{queue} ends at {end} in an opened store, {len(rows)} were recovered")
             bounds[self._ledger.lane_of[queue]][queue] = first, end
             found = [(m.offset, m.data) for m in store.read(*queue, first, 1 << 20, 1 << 40)]
+            if seen.pop(queue, {}) != dict(found):
+                raise BrokenPromise(f"a scan and a read of {queue} differ")
+            if (queue[1] in store.queues(queue[0])) != (end > self._ledger.low_of(queue).hidden):
+                raise BrokenPromise(f"{queue} is listed, and deleted, or it is neither")
             if settings.cached and dict(found) != contents_of(store, queue, first):
                 raise BrokenPromise(f"two reads of {queue} differ")
             for offset, data in found:
                 self._check_read(queue, offset, data, note=note)
             if note:
                 self._ledger.history.found(*queue, first, found)
+        if seen:
+            raise BrokenPromise(f"a scan gives messages of {list(seen)}")
         violations = [] if self._shape.lazy or not note else self._ledger.history.check()
         if violations:
             raise BrokenPromise(f"the history is broken: {violations[:3]}")

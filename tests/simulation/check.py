@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from stratalog.store import StoreError
 from stratalog.store.format.layout import lane_name
+from stratalog.store.format.records import NOT_TRIMMED, Low
 from stratalog.store.recovery.lane_recovery import Found, LaneRecovery
 from stratalog.store.testing import SimulatedDisk
 
 from .engine import home
-from .ledger import Bounds, Ledger, Queue
+from .ledger import Bounds, Ledger, Queue, records_of
 from .recovered import batches_of, recoveries
+
+NONE: Mapping[Queue, Low] = MappingProxyType({})
 
 
 class BrokenPromise(AssertionError):
@@ -77,8 +81,10 @@ class Checker:
             return known
         before = disk.changes
         found = recovery.run()
+        bounds = self._lane_bounds(index, found, disk)
+        self._check_trimmed(index, found, bounds)
         lowest = min((sequence for sequence, _ in found.segments), default=0)
-        done = Recovered(self._lane_bounds(index, found, disk), lowest, disk.changes - before, None)
+        done = Recovered(bounds, lowest, disk.changes - before, None)
         if mark is not None and disk.folder_fingerprint(folder) is not None:
             if done.changes:
                 after = SimulatedDisk()
@@ -136,13 +142,35 @@ class Checker:
         if rows[offset] != data:
             raise BrokenPromise(f"{queue} has other bytes at offset {offset}")
 
-    def check_beginning(self, index: int, bounds: Bounds, lowest: int) -> None:
-        """All messages of the segments from `lowest` on are there, and retention took all that are before it."""
+    def _check_trimmed(self, index: int, lane: Found, bounds: Bounds) -> None:
+        """Trimmed is what the records say that are there, no more and no less."""
+        _, records = bounds.get(records_of(index), (0, 0))
+        expected = self.ledger.trimmed(index, records)
+        found = {lane.streams[number]: low for number, low in lane.trimmed.items()}
+        if found != expected:
+            raise BrokenPromise(f"lane {index} has {found} trimmed, and its {records} records say {expected}")
+
+    def shown(self, bounds: Bounds) -> Bounds:
+        """The bounds as an opened store gives them, where the log has these."""
+        found = {}
+        for index in range(len(self.ledger.lanes)):
+            lows = self.ledger.trimmed(index, bounds.get(records_of(index), (0, 0))[1])
+            for queue in self.ledger.queues_of(index):
+                if queue in bounds and queue != records_of(index):
+                    first, end = bounds[queue]
+                    found[queue] = max(first, lows.get(queue, NOT_TRIMMED).low), end
+        return found
+
+    def check_beginning(self, index: int, bounds: Bounds, lowest: int, trimmed: Mapping[Queue, Low] = NONE) -> None:
+        """All messages of the segments from `lowest` on are there, and retention took all that are before it.
+
+        `trimmed`: where readers see the bounds, not the log.
+        """
         removed = self.ledger.lanes[index].removed
         if lowest > removed + 1 or (removed and not lowest):
             raise BrokenPromise(f"lane {index} begins with segment {lowest}, and retention went to {removed}")
         for queue, (first, end) in bounds.items():
-            expected = min(end, self.ledger.first_in(queue, lowest))
+            expected = min(end, max(self.ledger.first_in(queue, lowest), trimmed.get(queue, NOT_TRIMMED).low))
             if first != expected:
                 raise BrokenPromise(f"{queue} begins at {first} in segment {lowest}, which begins at {expected}")
 

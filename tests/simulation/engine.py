@@ -28,9 +28,11 @@ from stratalog.store.device import open_files as opened
 from stratalog.store.device.disk import Disk
 from stratalog.store.device.folder import LOCK_FILE, FolderLock, enter_folder
 from stratalog.store.format.footer import pack_names
+from stratalog.store.format.records import Low
 from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.queue import RequestQueue
+from stratalog.store.log.trims import Change, TrimRequest
 from stratalog.store.log.write import Write
 from stratalog.store.read.reader import Reader
 
@@ -217,6 +219,23 @@ def bounds_of(store: MessageStore, queue: tuple[str, int]) -> tuple[int, int]:
     """(first, next) of a queue as readers see it, also while the store closes."""
     stream = store._streams.get(*queue)
     return store._reader.bounds(stream) if stream is not None else (0, 0)
+
+
+def changes_of_trim(store: MessageStore, queue: tuple[str, int], low: int) -> list[Change]:
+    """What `trim` changes."""
+    stream = store._streams.get(*queue)
+    assert stream is not None
+    return [(stream, Low(low))]
+
+
+def changes_of_topic(store: MessageStore, topic: str) -> list[Change]:
+    """What `delete_topic` changes."""
+    return store._trimming.changes_of(topic)
+
+
+def requests_of(store: MessageStore, changes: list[Change]) -> list[TrimRequest]:
+    """The records of these, not handed over yet."""
+    return store._trimming.requests_of(changes)
 
 
 def flushers_of(store: MessageStore) -> list[Flusher]:

@@ -14,7 +14,17 @@ from typing import NamedTuple
 from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.testing import SimulatedDisk
 
-from .engine import close_store, deterministic, home, open_store, settle, upkeep_step
+from .engine import (
+    changes_of_topic,
+    changes_of_trim,
+    close_store,
+    deterministic,
+    home,
+    open_store,
+    requests_of,
+    settle,
+    upkeep_step,
+)
 from .shape import KIB
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
@@ -22,6 +32,10 @@ VERSION = 1
 NAMES = ("closed", "crashed")
 CONFIG = StoreConfig(segment_bytes=64 * KIB, max_message_bytes=16 * KIB, max_frame_bytes=16 * KIB, recent_bytes=0)
 FIRST_MS = 1_700_000_000_000
+TRIMMED_BEHIND = 5  # this frame
+UNREAD_FRAMES = {0, 1, 2, 6}  # of the first segment: they have messages that are trimmed, and the records
+DELETED = "Zürich/../x"
+LOWS = {("orders", 0): 2, (DELETED, 2**31 - 1): 1}  # the first offsets that stay
 
 
 class Row(NamedTuple):
@@ -41,7 +55,7 @@ def rows() -> list[list[Row]]:
     frames = [
         [Row("orders", 0, b"first")],
         [Row("orders", queue, b"batch %d" % queue) for queue in range(6)],
-        [Row("Zürich/../x", 2**31 - 1, b"")],
+        [Row(DELETED, 2**31 - 1, b"")],
         [Row("orders", 0, b"facts", b"key", {"a": "b"}, FIRST_MS + 77), Row("orders", 1, b"plain")],
         [Row("orders", 0, b"empty facts", b"", {})],
         [Row("large", 0, chance.randbytes(30) * 500)],
@@ -59,13 +73,18 @@ def make(closed: bool) -> SimulatedDisk:
     clock = iter(range(FIRST_MS, FIRST_MS + 100_000))
     with deterministic():
         store = open_store(disk, CONFIG, lambda: next(clock), random.Random("store id"))
-        for frame in rows():
+        for number, frame in enumerate(rows()):
             for row in frame:
                 store.submit(
                     row.topic, row.queue_id, row.data,
                     key=row.key, properties=row.properties, deliver_at_ms=row.deliver_at_ms,
                 )  # fmt: skip
             settle(store)
+            if number == TRIMMED_BEHIND:
+                changes = changes_of_trim(store, ("orders", 0), LOWS["orders", 0]) + changes_of_topic(store, DELETED)
+                for request in requests_of(store, changes):
+                    request.stream.queue.put(request)
+                settle(store)
             for task in range(4):
                 upkeep_step(store, task)
         if closed:
@@ -108,7 +127,7 @@ def load(name: str) -> SimulatedDisk:
 
 
 def expected() -> dict[tuple[str, int], list[Row]]:
-    """The messages of each queue, by offset."""
+    """The messages of each queue, by offset, trimmed ones included."""
     queues: dict[tuple[str, int], list[Row]] = {}
     for frame in rows():
         for row in frame:
@@ -119,12 +138,24 @@ def expected() -> dict[tuple[str, int], list[Row]]:
 def differences(store: MessageStore) -> list[str]:
     """What an opened store has other than it should."""
     found = []
-    for (topic, queue_id), mine in expected().items():
-        messages = store.read(topic, queue_id, 0, 10_000, 1 << 30)
+    for (topic, queue_id), every in expected().items():
+        low = LOWS.get((topic, queue_id), 0)
+        mine = every[low:]
+        messages = store.read(topic, queue_id, low, 10_000, 1 << 30)
         got = [Row(m.topic, m.queue_id, m.data, m.key, _plain(m.properties), m.deliver_at_ms) for m in messages]
-        if got != mine or [m.offset for m in messages] != list(range(len(mine))):
+        if got != mine or [m.offset for m in messages] != list(range(low, len(every))):
             found.append(f"{topic}/{queue_id}: {len(got)} of {len(mine)} messages, or others")
+        if store.queue_bounds(topic, queue_id) != (low, len(every)):
+            found.append(f"{topic}/{queue_id}: other bounds")
+    if store.topics() != sorted({topic for topic, _ in expected()} - {DELETED}):
+        found.append("other topics")
     return found
+
+
+def remaining() -> dict[tuple[str, int], list[bytes]]:
+    """The payloads of each queue that are not trimmed, of those that have any."""
+    found = {queue: [row.data for row in mine[LOWS.get(queue, 0) :]] for queue, mine in expected().items()}
+    return {queue: datas for queue, datas in found.items() if datas}
 
 
 def _plain(properties: object) -> dict[str, str] | None:

@@ -10,12 +10,19 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from stratalog.store import StoreFull
+from stratalog.store.format.records import NOT_TRIMMED, RECORDS_TOPIC, Low, Record, add_low
 from stratalog.store.log.request import Group, Request
+from stratalog.store.log.trims import TrimRequest
 from stratalog.store.testing import History
 from stratalog.store.testing.history import Send
 
 Queue = tuple[str, int]
 Bounds = dict[Queue, tuple[int, int]]
+
+
+def records_of(lane: int) -> Queue:
+    """The stream of a lane's records."""
+    return RECORDS_TOPIC, lane
 
 
 class Handed(NamedTuple):
@@ -71,6 +78,8 @@ class Ledger:
         self.refused = 0
         self.life = 0
         self.history = History()
+        self.streams: dict[tuple[int, int], Queue] = {}  # by lane and number: those that were trimmed
+        self._records = History()  # apart: no reader is given them
 
     def promised(self, *, power_cut: bool) -> Mapping[Queue, int]:
         """How many messages of each queue must be there."""
@@ -95,10 +104,48 @@ class Ledger:
 
     def hand(self, lane: int, request: Request, queues: list[Queue], datas: list[bytes]) -> None:
         """A request was handed over."""
-        sends = [self.history.begin(*queue, data) for queue, data in zip(queues, datas, strict=True)]
+        sends = [self._history(queue).begin(*queue, data) for queue, data in zip(queues, datas, strict=True)]
         for queue in queues:
             self.lane_of[queue] = lane
         self.lanes[lane].handed.append(Handed(request, queues, datas, sends))
+
+    def _history(self, queue: Queue) -> History:
+        return self._records if queue[0] == RECORDS_TOPIC else self.history
+
+    def hand_trims(self, request: TrimRequest, datas: list[bytes]) -> None:
+        """Records were handed over."""
+        lane = request.stream.lane.index
+        for stream, _ in request.changes:
+            self.streams[lane, stream.number] = stream.topic, stream.queue_id
+        self.hand(lane, request, [records_of(lane)] * len(datas), datas)
+
+    def trimmed(self, lane: int, records: int) -> dict[Queue, Low]:
+        """What the first so many records of a lane say."""
+        found: dict[int, Low] = {}
+        for data in self.rows.get(records_of(lane), [])[:records]:
+            record = Record.unpack(data)
+            assert record is not None
+            add_low(found, record.number, record.effect)
+        return {self.streams[lane, number]: low for number, low in found.items()}
+
+    def low_of(self, queue: Queue) -> Low:
+        """Where a queue begins by all records that were built."""
+        lane = self.lane_of[queue]
+        return self.trimmed(lane, len(self.rows.get(records_of(lane), ()))).get(queue, NOT_TRIMMED)
+
+    def answered_low(self, queue: Queue) -> int:
+        """Where it begins for a read that begins now, at least."""
+        lane = self.lane_of.get(queue, 0)
+        return self.trimmed(lane, self.answered.get(records_of(lane), 0)).get(queue, NOT_TRIMMED).low
+
+    def all_trimmed(self, lane: int, sequence: int) -> bool:
+        """Is everything in a segment trimmed, by records that were answered?"""
+        lows = self.trimmed(lane, self.answered.get(records_of(lane), 0))
+        return bool(lows) and all(
+            self.first_in(queue, sequence + 1) <= max(lows.get(queue, NOT_TRIMMED).low, self.first_in(queue, sequence))
+            for queue in self.queues_of(lane)
+            if queue != records_of(lane)
+        )
 
     def note_built(self, index: int, sequence: int, end: int, time_ms: int) -> None:
         """Look which requests have got their offsets; their frame ends at `end` of segment `sequence`."""
@@ -111,8 +158,9 @@ class Ledger:
                     return
                 lane.handed.popleft()  # refused: no space for it
                 self.refused += len(head.datas)
-                told = self.history.refused if isinstance(head.request._error, StoreFull) else self.history.unknown
                 for send in head.sends:
+                    history = self._history(send.queue)
+                    told = history.refused if isinstance(head.request._error, StoreFull) else history.unknown
                     told(send)
                 continue
             for queue, data, offset in zip(head.queues, head.datas, offsets, strict=True):
@@ -133,7 +181,7 @@ class Ledger:
                 if failed:
                     self.history.unknown(send)
                 else:
-                    self.history.acknowledged(send, offset)
+                    self._history(queue).acknowledged(send, offset)
                     self._answer(queue, offset)
             if not head.datas and not failed:
                 for queue, lane_index in self.lane_of.items():

@@ -18,9 +18,12 @@ from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
 from stratalog.store.log.lane import Lane
+from stratalog.store.log.request import Request
 from stratalog.store.log.spares import Spares
+from stratalog.store.log.trims import TrimmedSegments, TrimRequest, Trims
 from stratalog.store.log.upkeep import Upkeep
 from stratalog.store.log.write import View, Write
+from stratalog.store.recovery.lane_streams import LaneStreams
 from stratalog.store.recovery.repair import Repair as RepairNotes
 from stratalog.store.segment.scanner import FrameScanner, Scanned
 from stratalog.store.segment.sealed import SealedSegment, write_footer
@@ -218,6 +221,50 @@ def tell_no_loss() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def leave_trims_out_of_footers() -> Iterator[None]:
+    """What is trimmed stands in the records alone."""
+    with mock.patch.object(Trims, "lend", lambda trims: {}):
+        yield
+
+
+@contextmanager
+def answer_trims_at_once() -> Iterator[None]:
+    """A trim is acknowledged when its frame is built."""
+    real = Trims.note
+
+    def note(trims: Trims, requests: Sequence[Request]) -> int:
+        count = real(trims, requests)
+        for request in requests:
+            if isinstance(request, TrimRequest):
+                request.answer()
+        return count
+
+    with mock.patch.object(Trims, "note", note):
+        yield
+
+
+@contextmanager
+def read_no_records() -> Iterator[None]:
+    """Recovery takes what is trimmed from footers alone."""
+    with mock.patch.object(LaneStreams, "note_records", lambda *given: None):
+        yield
+
+
+@contextmanager
+def scan_what_is_trimmed() -> Iterator[None]:
+    """A scan gives every message that is in the log."""
+    with mock.patch.object(Trims, "column", lambda trims, streams: None):
+        yield
+
+
+@contextmanager
+def remove_what_is_trimmed_in_part() -> Iterator[None]:
+    """A segment goes as soon as something is trimmed."""
+    with mock.patch.object(TrimmedSegments, "can_go", lambda found, sealed, lane: lane.trims.shown > 0):
+        yield
+
+
 class Planted(NamedTuple):
     """A bug, and the run that should show it."""
 
@@ -236,6 +283,11 @@ def _retiring(parts: tuple[Part, ...] = (), **more: Any) -> Shape:
     """A run in which segments are removed and recycled."""
     shape = _lives(*parts, count=1, retention_bytes=70 * KIB, alignment="pad")
     return replace(shape, typical_bytes=2_000, steps=300, **more)
+
+
+def _trimming() -> Shape:
+    """A run in which queues are trimmed, over several segments."""
+    return replace(_lives("trims"), typical_bytes=2_000, steps=300)
 
 
 FEW = Effort(moments=0.3, subsets=1, nested=0.1)  # for what no power cut is needed to see
@@ -263,5 +315,10 @@ PLANTED: dict[str, Planted] = {
     ),
     "keep the lock": Planted(keep_the_lock, _lives("interrupts"), effort=FEW),
     "renumber in a repair": Planted(renumber_in_a_repair, _lives("repair"), effort=REPAIRS),
+    "leave trims out of footers": Planted(leave_trims_out_of_footers, _trimming(), effort=FEW),
+    "answer trims at once": Planted(answer_trims_at_once, _trimming()),
+    "read no records": Planted(read_no_records, _trimming(), effort=FEW),
+    "scan what is trimmed": Planted(scan_what_is_trimmed, _trimming(), effort=FEW),
+    "remove what is trimmed in part": Planted(remove_what_is_trimmed_in_part, _trimming(), effort=FEW),
     "tell no loss": Planted(tell_no_loss, _lives("repair"), effort=REPAIRS),
 }

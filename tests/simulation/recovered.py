@@ -99,5 +99,6 @@ def batches_of(found: Found, segment: Any) -> Iterator[MessageBatch]:
     opened = found.resumable[0] if found.resumable is not None else None
     view = View((), (opened,)) if opened is not None and segment is opened else View((segment,), ())
     streams = [SimpleNamespace(topic=topic, queue_id=queue_id) for topic, queue_id in found.streams]
-    lane: Any = SimpleNamespace(view=view, streams=streams)
+    nothing_trimmed = SimpleNamespace(column=lambda streams: None)  # all that lies in the log, records as well
+    lane: Any = SimpleNamespace(view=view, streams=streams, trims=nothing_trimmed)
     return scan_lane(lane)

@@ -8,6 +8,7 @@ from typing import Any
 
 from stratalog.store import StoreError
 from stratalog.store.format.layout import lane_name
+from stratalog.store.format.records import NOT_TRIMMED
 from stratalog.store.recovery.lane_recovery import Found, Loss
 from stratalog.store.testing import Operation, SimulatedDisk
 
@@ -27,6 +28,7 @@ class RepairTrial:
         * a message that is there has its own offset and its own bytes;
         * a message that is not there, though something left on the disk says that it was durable, is told as lost:
           the losses of its lane count them all, or one of them counts None; they count no message that is there;
+        * no message is trimmed that no record trimmed;
         * a lane without damage has no losses, but those of no message: nothing tells a torn record from a damaged one;
         * the repaired store opens plainly with the same messages, `verify` finds nothing, and repairing it again
           changes nothing and tells nothing.
@@ -52,6 +54,7 @@ class RepairTrial:
         found = self._recover(self._disk, repair=True)
         self._disk.on_operation = None
         present = self.present(found)
+        self.check_trimmed(found)
         self.check_losses(found, present)
         self.check_afterwards(self._disk, present)
         for cut in self.cuts:
@@ -77,6 +80,15 @@ class RepairTrial:
                 if present.get(queue) and next_offset <= present[queue][-1]:
                     raise BrokenPromise(f"{queue} goes on at {next_offset} and has offset {present[queue][-1]}")
         return dict(present)
+
+    def check_trimmed(self, found: list[Found]) -> None:
+        """Nothing is out of sight but what a record trimmed."""
+        for index, lane in enumerate(found):
+            built = self._ledger.trimmed(index, 1 << 60)
+            for number, low in lane.trimmed.items():
+                queue = lane.streams[number]
+                if not queue[0].startswith(LOST_NAME) and built.get(queue, NOT_TRIMMED).joined(low) != built.get(queue):
+                    raise BrokenPromise(f"{queue} is trimmed to {low} by a repair, and the records say {built}")
 
     def _messages(self, lane: Found, segment: Any) -> list[tuple[Queue, int]]:
         seen = []
@@ -133,8 +145,10 @@ class RepairTrial:
     def check_afterwards(self, disk: SimulatedDisk, present: Present) -> None:
         """A repaired store opens plainly, verifies, and needs no other repair."""
         before = disk.changes
-        if self.present(self._recover(disk, repair=False)) != present:
+        opened = self._recover(disk, repair=False)
+        if self.present(opened) != present:
             raise BrokenPromise("a repaired store opens with other messages")
+        self.check_trimmed(opened)
         damages = damages_of(disk)
         if damages:
             raise BrokenPromise(f"a repaired store is damaged still: {damages[:3]}")
@@ -142,6 +156,8 @@ class RepairTrial:
         told = [loss for lane in again for loss in lane.losses]
         if told:
             raise BrokenPromise(f"repairing again tells losses: {_say(told)}")
+        if [lane.trimmed for lane in again] != [lane.trimmed for lane in opened]:
+            raise BrokenPromise("repairing again trims other messages")
         if self.present(again) != present:
             raise BrokenPromise("repairing again gives other messages")
         if disk.changes != before:

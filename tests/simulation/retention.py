@@ -1,4 +1,4 @@
-"""What retention may remove: the oldest sealed segments of a lane, by age or while the store is too large."""
+"""What retention may remove: the oldest sealed segments of a lane; trimmed, by age, or while the store is too large."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _may_take(
     limit_ms, limit_bytes = settings.retention_ms, settings.retention_bytes
     too_old = limit_ms is not None and ledger.newest_ms(lane, sequence) < now_ms - limit_ms
     too_large = limit_bytes is not None and held_bytes(disk, newest_segments(store)) > limit_bytes
-    if not (too_old or too_large):
+    if not (too_old or too_large or ledger.all_trimmed(lane, sequence)):
         raise BrokenPromise(f"segment {sequence} of lane {lane} is removed, and no setting asks for that")
     ledger.lanes[lane].removed = sequence
 

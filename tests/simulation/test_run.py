@@ -38,6 +38,10 @@ REACHED: dict[str, tuple[Shape, list[str]]] = {
         Shape(lives=(Settings(), RETIRING, Settings(durability="os"), Settings(alignment="pad"), RETIRING)),
         ["opened by other settings", "generation 3", "power cut", "died at an operation"],
     ),
+    "trims": (
+        Shape(lanes=2, typical_bytes=2_000, steps=300, parts=frozenset({"trims"})),
+        ["queues trimmed", "topics deleted", "segments removed", "behind removed segments"],
+    ),
     "kills": (Shape(lives=(Settings(),) * 4), ["killed", "behind a kill"]),
     "relative paths": (Shape(relative=True), ["of a relative path", "working directory changed"]),
     "interrupts": (

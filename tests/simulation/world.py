@@ -34,7 +34,7 @@ from .engine import (
 from .flusher import LifeEnds, SteppedFlusher, stop_before_completion
 from .interrupted_opens import InterruptedOpens
 from .interrupts import HOWS, PLACES, How, Interrupter
-from .ledger import Bounds, Ledger
+from .ledger import Bounds, Ledger, records_of
 from .retention import check_removed, note_removal
 from .shape import Part, Settings, Shape
 
@@ -83,7 +83,7 @@ class World:
         self._interrupter: Interrupter | None = None
         self._broken: BrokenPromise | None = None
         self.store: MessageStore | None = None
-        self.callers = Callers(shape, seed, self.chance, self.ledger, self._note)
+        self.callers = Callers(shape, seed, self.chance, self.ledger, self._note, self.reached)
         self._flushers: list[SteppedFlusher] = []
         self._opener = InterruptedOpens(self.chance, self.checker, self._open_beside, self._look_at, self.reached)
         self._copying = random.Random(f"copies {seed}")
@@ -188,7 +188,9 @@ class World:
         assert store is not None
         bounds = self.callers.look_at_everything(store, self.settings, note=note)
         for index, lowest in enumerate(lowest_segments(store)):
-            self.checker.check_beginning(index, bounds[index], lowest)
+            ledger = self.ledger
+            trimmed = ledger.trimmed(index, len(ledger.rows.get(records_of(index), ())))
+            self.checker.check_beginning(index, bounds[index], lowest, trimmed)
 
     def _inject(self, step: int) -> None:
         """Set the faults, once, when their step has come."""
@@ -286,7 +288,7 @@ class World:
             raise self._broken
         self.operations.append(operation._replace(path=operation.path.relative_to(operation.path.parents[1])))
         store = self.store
-        if store is not None and self.settings.retires:
+        if store is not None:
             removed = note_removal(operation, self.disk, store, self.ledger, self.settings, self.now_ms)
             self.reached["segments removed"] += removed
         if self._on_moment is not None:

@@ -27,6 +27,7 @@ from stratalog.store.format.layout import (
     SegmentHeader,
     checksum64,
 )
+from stratalog.store.format.records import DELETE, TRIM, Low, Record
 from stratalog.store.format.store_files import LaneStart, StoreHeader
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
@@ -90,6 +91,7 @@ def footer_data() -> FooterData:
         np.array([TIME_MS, TIME_MS + 1], np.int64),
         np.array([HAS_PAYLOAD_CHECKSUM, HAS_DUE | HAS_KEYS], np.uint16),
         DueRange(TIME_MS + 7, TIME_MS + 99),
+        {0: Low(11, 0), 1: Low(5_000_000_000, 4_999_999_999)},
     )
 
 
@@ -104,6 +106,8 @@ def all_parts() -> Parts:
         "frame-full": full_frame(),
         "frame-plain": plain_frame()[:200],
         "footer": footer_data().pack(7),
+        "record-trim": Record(TRIM, 70_000, 5_000_000_000).pack(),
+        "record-delete": Record(DELETE, 1, 17).pack(),
     }
 
 

@@ -54,7 +54,7 @@ PRODUCERS = 3
 
 class StoreMachine(RuleBasedStateMachine):
     """`model` has what was acknowledged: (data, key, properties, delivery time) of each offset; `first` the first
-    offset that the store still has."""
+    offset that the store still has; `hidden` where the queue ended when its topic was deleted."""
 
     config: StoreConfig
 
@@ -62,6 +62,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.model: dict[Queue, list[tuple[Any, ...]]] = {name: [] for name in QUEUES}
         self.first: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
+        self.hidden: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self.pending: list[tuple[Queue, Ticket, tuple[Any, ...]]] = []
         self.holder = memory_folder()
         self.home = self.holder.__enter__()
@@ -228,7 +229,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def list_names(self) -> None:
         self.settle()
-        used = [name for name, rows in self.model.items() if rows]
+        used = [name for name, rows in self.model.items() if len(rows) > self.hidden[name]]
         topics = sorted({topic for topic, _ in used})
         assert self.store.topics() == topics
         assert {topic: self.store.queues(topic) for topic in topics} == {
@@ -244,6 +245,30 @@ class StoreMachine(RuleBasedStateMachine):
         wanted = times[int(where * (len(times) - 1))] + later if times else 0
         expected = (message.offset for message in messages if message.timestamp_ms >= wanted)
         assert self.store.offset_at(*name, wanted) == next(expected, len(self.model[name]))
+
+    # -- removing -------------------------------------------------------------------------------------
+
+    @rule(name=queues, where=st.floats(0, 1))
+    def trim(self, name: Queue, where: float) -> None:
+        self.settle()
+        first, end = self.bounds(name)
+        low = int(where * (end + 1))
+        if low > end:
+            with pytest.raises(OffsetOutOfRange):
+                self.store.trim(*name, low)
+            return
+        found = self.store.trim(*name, low)
+        assert found >= max(first, low)
+        assert found == max(first, low) or self.config.retention_bytes is not None
+        self.first[name] = found
+
+    @rule(topic=st.sampled_from([*{topic: None for topic, _ in QUEUES}, "never used"]))
+    def delete_topic(self, topic: str) -> None:
+        self.settle()
+        mine = [name for name in QUEUES if name[0] == topic]
+        assert self.store.delete_topic(topic) == any(len(self.model[name]) > self.hidden[name] for name in mine)
+        for name in mine:
+            self.first[name] = self.hidden[name] = len(self.model[name])
 
     @rule()
     def scan(self) -> None:

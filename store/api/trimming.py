@@ -1,0 +1,84 @@
+"""The part of a store that removes messages of queues."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ..errors import OffsetOutOfRange, StoreUnreadable
+from ..format.records import Low
+from ..log.lane import Lane
+from ..log.streams import Stream, check_name
+from ..log.trims import Change, TrimRequest, trim_requests
+from ..log.upkeep import Upkeep
+from ..read.caches import Caches
+from ..read.finder import Finder
+from .checks import check_counts
+from .shared import Shared
+
+
+class Trimming:
+    """What `TrimCalls` passes its calls on to. What is to stay away is a record in the log, see `format.records`."""
+
+    def __init__(self, shared: Shared, caches: Caches, upkeep: Upkeep) -> None:
+        self._shared = shared
+        self._streams = shared.streams
+        self._caches = caches
+        self._upkeep = upkeep
+        self._finder = Finder()
+
+    def trim(self, topic: str, queue_id: int, before_offset: int) -> int:
+        """Remove the messages of a queue below an offset; the queue's first offset then."""
+        self._shared.check_open()
+        name = check_name(topic, queue_id)
+        (low,) = check_counts(before_offset=before_offset)
+        stream = self._streams.get(*name)
+        first, next_offset = self._bounds(stream) if stream is not None else (0, 0)
+        if low > next_offset:
+            raise OffsetOutOfRange(*name, low, first, next_offset)
+        if stream is None or low <= first:
+            return first
+        self._write([(stream, Low(low))])
+        return self._bounds(stream)[0]
+
+    def delete_topic(self, topic: str) -> bool:
+        """Remove all messages of a topic; False if there is none."""
+        self._shared.check_open()
+        name, _ = check_name(topic, 0)
+        changes = self.changes_of(name)
+        self._write(changes)
+        return bool(changes)
+
+    def changes_of(self, topic: str) -> list[Change]:
+        """What deleting a topic changes: its queues that are listed."""
+        changes: list[Change] = []
+        for stream in list(self._streams.topics.get(topic, {}).values()):
+            next_offset = self._bounds(stream)[1]
+            if next_offset > stream.hidden:
+                changes.append((stream, Low(next_offset, next_offset)))
+        return changes
+
+    def _bounds(self, stream: Stream) -> tuple[int, int]:
+        try:
+            return self._finder.bounds(stream)
+        except OSError as error:
+            raise StoreUnreadable(f"{self._shared.path}: a read was refused: {error}. Nothing was removed.") from error
+
+    def _write(self, changes: list[Change]) -> None:
+        """Write the records, those of each lane together; return when they are durable."""
+        requests = self.requests_of(changes)
+        for request in requests:
+            request.stream.queue.put(request)
+        for request in requests:
+            request.result()
+        for stream, low in changes:
+            self._caches.forget_trimmed(stream.lane, stream.number, low.low)
+        if changes:
+            self._upkeep.look()  # whole segments may be free
+
+    def requests_of(self, changes: list[Change]) -> list[TrimRequest]:
+        """The records, those of each lane together."""
+        by_lane: defaultdict[Lane, list[Change]] = defaultdict(list)
+        for change in changes:
+            by_lane[change[0].lane].append(change)
+        limit = self._shared.config.max_frame_bytes
+        return [request for lane, mine in by_lane.items() for request in trim_requests(lane.trims, mine, limit)]

@@ -1,0 +1,156 @@
+"""Trimmed streams of a lane: the requests that carry the records, and what holds once they are durable."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreCorrupt, StoreError
+from ..format.layout import MAX_FRAME_MESSAGES
+from ..format.records import NOTHING_TRIMMED, RECORD_BYTES, Low, Record, Trimmed, TrimmedColumns
+from .request import Group, Request
+from .streams import NOT_DEFINED, Stream
+
+if TYPE_CHECKING:
+    from ..segment.sealed import SealedSegment
+    from .lane import Lane
+
+Change = tuple[Stream, Low]
+
+
+class Trims:
+    """The lows of a lane's streams, twice: as the log says them, and as readers see them.
+
+    `Stream.low` and `Stream.hidden` are the readers'; they move when the record is durable. The log's move when the
+    frame with the record is built: a segment's footer has what its own frames and all before them say.
+
+    Invariants:
+        * a record in a segment is in that segment's footer, and in each later one;
+        * both only grow;
+        * the readers' are never ahead of the log's.
+    """
+
+    def __init__(self, records: Stream, trimmed: Trimmed = NOTHING_TRIMMED) -> None:
+        """`records` is the lane's stream of records, `trimmed` what recovery has found."""
+        self.records = records
+        self.shown = len(trimmed)  # how often readers' lows have moved: nothing to look for while it stays
+        self._log = _Columns(trimmed)  # the builder's alone
+        self._readers = _Columns(trimmed)
+        self._showing = threading.Lock()
+
+    def note(self, requests: Sequence[Request]) -> int:
+        """A frame of these requests was built. Returns how many records it has. Under the build lock."""
+        count = 0
+        for request in requests:
+            if type(request) is TrimRequest:
+                for stream, low in request.changes:
+                    self._log.add(stream.number, low)
+                count += request.count
+        return count
+
+    def lend(self) -> Trimmed:
+        """The lows as the log says them up to its newest frame; a copy. Under the build lock."""
+        return self._log.sparse()
+
+    def show(self, changes: Sequence[Change]) -> None:
+        """The records of these are durable: readers begin there."""
+        with self._showing:
+            for stream, low in changes:
+                stream.low = max(stream.low, low.low)
+                stream.hidden = max(stream.hidden, low.hidden)
+                self._readers.add(stream.number, low)
+            self.shown += len(changes)
+
+    def column(self, streams: Sequence[Stream]) -> npt.NDArray[np.int64] | None:
+        """(streams,) the first offset of each that stays, and none of the records does. None: there is no record."""
+        if self.records.number == NOT_DEFINED:
+            return None
+        lows = self._readers.dense(len(streams))
+        if self.records.number < len(lows):  # else none of them can be seen
+            lows[self.records.number] = np.iinfo(np.int64).max
+        return lows
+
+
+class _Columns:
+    """Lows by stream number, 0 for streams that were never trimmed: a record's is never 0.
+
+    In columns, so that a footer or a scan takes them in a few operations, however many streams there are.
+    """
+
+    def __init__(self, trimmed: Trimmed) -> None:
+        self._rows = np.zeros((max(trimmed, default=-1) + 1, 2), np.int64)  # low, hidden
+        for number, low in trimmed.items():
+            self._rows[number] = low
+
+    def add(self, number: int, low: Low) -> None:
+        """Note what a record says. One thread at a time."""
+        rows = self._rows
+        if number >= len(rows):
+            rows = np.zeros((2 * number + 1, 2), np.int64)
+            rows[: len(self._rows)] = self._rows
+        rows[number] = np.maximum(rows[number], low)
+        self._rows = rows
+
+    def sparse(self) -> TrimmedColumns:
+        """A copy, of the trimmed streams alone."""
+        numbers = np.flatnonzero(self._rows[:, 0])
+        return TrimmedColumns(numbers, *self._rows[numbers].T)
+
+    def dense(self, streams: int) -> npt.NDArray[np.int64]:
+        """(streams,) a copy of the lows."""
+        lows, rows = np.zeros(streams, np.int64), self._rows[:streams]
+        lows[: len(rows)] = rows[:, 0]
+        return lows
+
+
+class TrimRequest(Group):
+    """Records on their way, of one lane. Readers see what they say before the caller has its answer."""
+
+    __slots__ = ("_trims", "changes")
+
+    def __init__(self, trims: Trims, changes: Sequence[Change]) -> None:
+        datas = [Record.of(stream.number, low).pack() for stream, low in changes]
+        sizes = [RECORD_BYTES] * len(datas)
+        super().__init__([trims.records] * len(datas), datas, sizes, sum(sizes))
+        self._trims = trims
+        self.changes = changes
+
+    def answer(self, error: StoreError | None = None) -> None:
+        if error is None:
+            self._trims.show(self.changes)
+        super().answer(error)
+
+
+def trim_requests(trims: Trims, changes: Sequence[Change], limit_bytes: int) -> list[TrimRequest]:
+    """The records of some streams of a lane, in groups that fit into a frame."""
+    step = max(1, min(MAX_FRAME_MESSAGES, limit_bytes // RECORD_BYTES))
+    return [TrimRequest(trims, changes[at : at + step]) for at in range(0, len(changes), step)]
+
+
+class TrimmedSegments:
+    """Finds segments of which nothing can be read any more. Each is looked at when something has changed."""
+
+    def __init__(self) -> None:
+        self._looked: dict[int, tuple[int, int]] = {}  # by lane: (sequence, `shown`) of the newest look
+
+    def can_go(self, sealed: SealedSegment, lane: Lane) -> bool:
+        """Is all that the segment holds trimmed? It is not the lane's newest: a later footer has its records."""
+        trims = lane.trims
+        look = sealed.segment.sequence, trims.shown
+        if not trims.shown or self._looked.get(lane.index) == look:
+            return False
+        try:
+            footer = sealed.footer
+        except StoreCorrupt:
+            footer = None
+        lows = trims.column(lane.streams)
+        if footer is not None and lows is not None:
+            numbers = np.flatnonzero(np.diff(footer.start.astype(np.int64)))
+            if bool((footer.next_offsets[numbers] <= lows[numbers]).all()):
+                return True
+        self._looked[lane.index] = look
+        return False
