@@ -101,8 +101,9 @@ class ReadCalls:
     def scan(self) -> Iterator[MessageBatch]:
         """Iterate over all messages that are durable at the call: lane by lane, in log order, one batch per frame.
 
-        The result is a prefix of each lane's log; only trimmed messages are left out. Appends, sealing and retention during the scan do not
-        change it. The files of segments that retention removes stay until the scan has read them, or is dropped.
+        The result is a prefix of each lane's log; only trimmed messages are left out. Appends, sealing and retention
+        during the scan do not change it. The files of segments that retention removes stay until the scan has read
+        them, or is dropped.
 
         Raises, when the scan gets there:
             StoreCorrupt: a frame or a message is damaged on the device.
