@@ -20,6 +20,7 @@ from .errors import (
     StoreFull,
     StoreLocked,
     StorePoisoned,
+    StoreReadOnly,
     StoreUnreadable,
     StoreUnusable,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "StorePoisoned",
+    "StoreReadOnly",
     "StoreUnreadable",
     "StoreUnusable",
     "Ticket",

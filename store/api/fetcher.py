@@ -32,8 +32,11 @@ class Fetcher(OpenStore):
     def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
         super().__init__(path, config, clock)
         self._reader = Reader()
-        self._waiting = WaitingReaders(self._streams, self._clock)
+        self._waiting = self._new_waiting()
         self._async_reads = AsyncReads(self._waiting)
+
+    def _new_waiting(self) -> WaitingReaders:
+        return WaitingReaders(self._streams, self._clock)
 
     def read(
         self,

@@ -14,13 +14,14 @@ from typing import Any
 
 from ..config import StoreConfig
 from ..device.clock import SYSTEM_CLOCK, Clock
-from ..device.disk import Disk, OsDisk, takes_direct
+from ..device.disk import Disk, OsDisk, ReadingDisk, takes_direct
 from ..device.folder import QUARANTINE, STORE_FILE, create_store, enter_folder, fixed_path, read_header
 from ..device.forks import forget, watch
 from ..device.ring import Ring
 from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up, lane_name
 from ..format.store_files import StoreHeader
+from ..live.publisher import Publisher
 from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
@@ -33,6 +34,7 @@ from ..read.feeder import Feeder
 from ..recovery.lane_recovery import Found, LaneRecovery, Loss
 from .appender import Appender
 from .fetcher import Fetcher
+from .read_only import Following, reading_config
 from .running import Running, end_dropped
 from .stats import lane_figures
 
@@ -88,16 +90,23 @@ class MessageStore(Appender, Fetcher):
         config: StoreConfig | None = None,
         *,
         repair: bool = False,
+        read_only: bool = False,
         disk: Disk | None = None,
         clock: Clock | None = None,
     ) -> MessageStore:
         """Open the store in a folder. Create it if the folder is new or empty; recover it if it was not closed.
+
+        With `read_only` it is only read, by any number of processes, beside the one that writes or without one. Such a
+        store sees exactly what is durable, follows the log as it grows, and changes nothing in the folder. It takes no
+        lock, so the folder may be on a read-only mount, or another user's.
 
         Args:
             path: the folder. It is resolved once: later changes of links and of the working directory have no effect.
             config: the settings; see `StoreConfig`. None takes the defaults.
             repair: True moves on after damage, in place of raising `StoreCorrupt`: damaged ranges are copied to the
                 folder `quarantine` and left out. `losses` and `stats()["recovery"]["losses"]` list what was lost.
+            read_only: True opens it for reading alone. Calls that append raise `StoreReadOnly`. Of the config, `lanes`
+                and `memory_limit_bytes` count.
             disk: another file system, for tests: see `stratalog.store.testing`. None is the system's.
             clock: another clock, for tests. None is the system's.
 
@@ -113,6 +122,9 @@ class MessageStore(Appender, Fetcher):
             raise StoreUnusable(f"the path of a store is a str or a Path, not {type(path).__name__}")
         if config is not None and not isinstance(config, StoreConfig):
             raise InvalidConfig(f"config is a StoreConfig, not {type(config).__name__}")
+        if read_only:
+            config = reading_config(config, repair=repair)
+            return _ReadOnlyStore(fixed_path(path), config, disk or ReadingDisk(), clock=clock or SYSTEM_CLOCK)
         given = (config or StoreConfig(), disk or OsDisk())
         return cls(fixed_path(path), *given, repair=repair, clock=clock or SYSTEM_CLOCK)
 
@@ -132,6 +144,7 @@ class MessageStore(Appender, Fetcher):
                     f"setting out (writes are then forced through the page cache), or choose another folder"
                 )
             direct = False
+        self._store_id = header.store_id
         running = self._running
         self._upkeep = running.upkeep = Upkeep(
             disk, self.path, config, header.store_id, self._clock, running.force_lazily, running.mark,
@@ -157,6 +170,10 @@ class MessageStore(Appender, Fetcher):
 
     def _start(self) -> None:
         """From here on messages are taken in."""
+        publisher = Publisher(self._disk, self.path, self._store_id)
+        self._running.live = publisher
+        publisher.begin(self._lanes)
+        self._upkeep.last_error = publisher.error
         self._upkeep.start(self._lanes)
         self._start_caches()
         for flusher in self._flushers:
@@ -323,3 +340,7 @@ class MessageStore(Appender, Fetcher):
                 "losses": [loss._asdict() for loss in self.losses],
             },
         }
+
+
+class _ReadOnlyStore(Following, MessageStore):
+    """A store of another process: see `Following`."""
