@@ -43,7 +43,7 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -272,15 +272,13 @@ class SimulatedDisk:
                 twin._pages[path] = page.copy(content)
             return twin
 
-    def _mapped(self, pages: dict[str, SimulatedPage]) -> list[tuple[str, SimulatedPage, Content]]:
+    def _mapped(self, pages: dict[str, SimulatedPage]) -> Iterator[tuple[str, SimulatedPage, Content]]:
         """Those of another disk's pages whose file is here as well, with the file."""
-        found = []
         for path, page in pages.items():
             folder, _, name = path.rpartition("/")
             names = self._folders.get(folder)
             if names is not None and name in names.now:
-                found.append((path, page, names.now[name]))
-        return found
+                yield path, page, names.now[name]
 
     def flip(self, path: Path, position: int, bit: int = 0) -> None:
         """Damage one bit of a file, as written and as forced."""

@@ -170,8 +170,8 @@ def run(path: Path, settings: Settings, kills: int, seed: int, *, verbose: bool 
 def main() -> None:
     """The long form, and the readers."""
     if sys.argv[1:2] == ["--reader"]:
-        path, notes, seed, until = sys.argv[2:]
-        Reader(path, notes, int(seed)).run(Path(until))
+        path, notes, number, until = sys.argv[2:]
+        Reader(path, notes, int(number)).run(Path(until))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
