@@ -11,7 +11,7 @@ from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..format.frame import Frame
-from ..format.layout import CLOSED, SEALED, SegmentHeader, segment_name
+from ..format.layout import BLOCK_BYTES, SEALED, UNKNOWN, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
@@ -93,7 +93,10 @@ class FollowedLane:
     def _follow(self, state: LaneState, *, is_current: bool) -> list[Shown]:
         self._first = max(self._first, state.first)
         self._drop_removed()
-        self._seal(state.sealed if is_current else max(state.sealed, self._newest_sealed()))
+        if is_current:
+            self._seal(state.sealed, all_are=True)
+        else:
+            self._seal(max(state.sealed, self._newest_sealed()), all_are=False)
         self._mark = max(self._mark, state.mark)
         if not is_current:
             self._mark = max(self._mark, self._proved())
@@ -131,21 +134,28 @@ class FollowedLane:
     def _is_sealed(self, looked: Looked) -> bool:
         return looked.header is not None and looked.record is not None and looked.record.state == SEALED
 
-    def _seal(self, newest: int) -> None:
-        """Take the segments up to this number as sealed ones, in place of the growing ones that they were."""
+    def _seal(self, newest: int, *, all_are: bool) -> None:
+        """Take the segments up to this number as sealed ones, in place of the growing ones that they were.
+
+        `all_are`: they have their records for certain. Behind a power cut one may be missing, if its force had failed
+        and the writer read it all the same: its frames then tell what is durable.
+        """
         fresh: list[SealedSegment] = []
         sequence = self._sealed + 1
         while sequence <= newest:
             looked = self._look(sequence)
-            if looked.header is None:
+            if looked.header is None and all_are:
                 raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
-            if looked.record is None or looked.record.state != SEALED:
-                raise StoreCorrupt("the segment's seal record is damaged", looked.path, 4096)
+            if looked.header is None or looked.record is None or looked.record.state != SEALED:
+                if all_are:
+                    raise StoreCorrupt("the segment's seal record is damaged", looked.path, BLOCK_BYTES)
+                break
             segment = FollowedSegment(self._disk, self._folder, looked.header, grows=False)
             fresh.append(SealedSegment(segment, looked.record))
             sequence += 1
         if not fresh:
             return
+        newest = sequence - 1
         for one in fresh:
             one.join(self.lane)
         view = self.lane.view
@@ -198,7 +208,7 @@ class FollowedLane:
         looked = self._look(self._sealed + 1 if before is None else before.sequence + 1)
         if looked.header is None:
             raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
-        if not self._continues(looked.header, before):
+        if not (self._continues(looked.header, before) and _counts_on(looked.header, before)):
             raise StoreCorrupt("the segment does not continue the one before it", looked.path, 0)
         self._tails.append(self._tail(looked.header, before))
         view = self.lane.view
@@ -243,7 +253,7 @@ class FollowedLane:
                     break
                 segment = FollowedSegment(self._disk, self._folder, looked.header, grows=True)
                 tail = Tail(segment, np.zeros(0, np.int64), self._learn)
-            if looked.record is not None and looked.record.state == CLOSED:
+            if looked.record is not None:
                 mark = max(mark, (sequence, looked.record.data_end))
             found, chain = tail.proved()
             mark = max(mark, found)
@@ -251,3 +261,8 @@ class FollowedLane:
         return mark
 
 
+def _counts_on(header: SegmentHeader, before: Tail | None) -> bool:
+    """Does a segment's header count the messages that the one before it has? Recovery may have cut off its last."""
+    if before is None or UNKNOWN in (header.messages_before, before.segment.header.messages_before):
+        return True
+    return header.messages_before - before.segment.header.messages_before == before.table.entries
