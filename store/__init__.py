@@ -3,6 +3,7 @@
 Begin with `MessageStore.open`.
 """
 
+from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.looking import look_into_folder
 from .api.store import MessageStore
@@ -28,8 +29,7 @@ from .format.extras import Extras
 from .log.ticket import Ticket
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
-from .verify.folder import VerifyReport, verify_folder
-from .verify.inspect import inspect_folder
+from .verify.report import VerifyReport
 
 __all__ = [
     "CacheConfig",

@@ -57,6 +57,7 @@ class Following(Fetcher):
     _disk: Disk
     _running: Running
     _caches: Caches
+    _store_id: bytes
     _follower: Follower
     _waiting: FollowingReaders
 
@@ -77,6 +78,7 @@ class Following(Fetcher):
                 f"leave `lanes` out"
             )
         self.config = dataclasses.replace(self.config, lanes=header.lanes)
+        self._store_id = header.store_id
         lanes = [self._followed(index, header) for index in range(header.lanes)]
         self._follower = Follower(self._disk, self.path, header, lanes, self._waiting, self._clock)
         self._running.live = self._follower
