@@ -3,6 +3,7 @@
 Begin with `MessageStore.open`.
 """
 
+from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.looking import look_into_folder
 from .api.store import MessageStore
@@ -20,6 +21,7 @@ from .errors import (
     StoreFull,
     StoreLocked,
     StorePoisoned,
+    StoreReadOnly,
     StoreUnreadable,
     StoreUnusable,
 )
@@ -27,8 +29,7 @@ from .format.extras import Extras
 from .log.ticket import Ticket
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
-from .verify.folder import VerifyReport, verify_folder
-from .verify.inspect import inspect_folder
+from .verify.report import VerifyReport
 
 __all__ = [
     "CacheConfig",
@@ -51,6 +52,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "StorePoisoned",
+    "StoreReadOnly",
     "StoreUnreadable",
     "StoreUnusable",
     "Ticket",

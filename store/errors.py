@@ -53,6 +53,10 @@ class StoreClosed(StoreError):
     """The store was closed, or was opened before a fork. Open the folder again."""
 
 
+class StoreReadOnly(StoreError):
+    """The store was opened with `read_only=True`: it takes no message. Append in the process that writes."""
+
+
 class StoreUnusable(StoreError):
     """The folder or this machine cannot be used for the store; the text says why.
 

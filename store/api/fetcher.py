@@ -26,9 +26,9 @@ class Fetcher:
         waiting, async_reads: of the readers that wait, and of coroutines.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, waiting: WaitingReaders | None = None) -> None:
         self.reader = Reader()
-        self.waiting = WaitingReaders(shared.streams, shared.clock)
+        self.waiting = WaitingReaders(shared.streams, shared.clock) if waiting is None else waiting
         self.async_reads = AsyncReads(self.waiting)
         self._shared = shared
         self._lanes = shared.lanes

@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from ..device.folder import FolderLock
 from ..errors import StoreClosed, StoreError
@@ -34,6 +35,16 @@ from ..read.feeder import Feeder
 from ..read.waiting import WaitingReaders
 
 RESUME_BELOW_BYTES = 16 << 20
+
+
+class Live(Protocol):
+    """What a store has to do with other processes: it publishes, or it follows."""
+
+    def close(self) -> None:
+        """End. Again is fine."""
+
+    def after_fork(self) -> None:
+        """In a child process."""
 
 
 class Running:
@@ -66,6 +77,7 @@ class Running:
         self.caches: Caches | None = None
         self.upkeep: Upkeep | None = None
         self.feeder: Feeder | None = None
+        self.live: Live | None = None
         self.poison: StoreError | None = None
         self.opened = False  # all of it: until then `end` leaves no notes
         self.ended = False
@@ -150,6 +162,8 @@ class Running:
                 self._note_ends()
         finally:
             self._noted = True
+            if self.live is not None:
+                self.live.close()
             if self.feeder is not None:
                 self.feeder.close()
             for lane in self.lanes:
@@ -191,6 +205,8 @@ class Running:
         self._ending = threading.RLock()  # a lost thread may hold it
         self.waiting.after_fork()
         self.async_reads.after_fork()
+        if self.live is not None:
+            self.live.after_fork()
         error = StoreClosed(self.why_closed)
         for lane, queue in zip(self.lanes, self.queues, strict=True):
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}

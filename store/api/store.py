@@ -13,14 +13,23 @@ from typing import Any
 
 from ..config import StoreConfig
 from ..device.clock import SYSTEM_CLOCK, Clock
-from ..device.disk import Disk, OsDisk, takes_direct
-from ..device.folder import QUARANTINE, STORE_FILE, create_store, enter_folder, fixed_path, read_header
+from ..device.disk import Disk, OsDisk, ReadingDisk, takes_direct
+from ..device.folder import (
+    QUARANTINE,
+    STORE_FILE,
+    check_store_folder,
+    create_store,
+    enter_folder,
+    fixed_path,
+    read_header,
+)
 from ..device.forks import forget, watch
 from ..device.ring import Ring
 from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up, lane_name
 from ..format.records import NOT_TRIMMED, RECORDS_TOPIC
 from ..format.store_files import StoreHeader
+from ..live.publisher import Publisher
 from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
@@ -37,6 +46,7 @@ from .append_calls import AppendCalls
 from .appender import Appender
 from .fetcher import Fetcher
 from .read_calls import ReadCalls
+from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config
 from .running import Running, end_dropped
 from .shared import Shared
 from .stats import lane_figures
@@ -72,8 +82,8 @@ class MessageStore(AppendCalls, ReadCalls, TrimCalls):
         self._disk = disk
         self._shared = shared = Shared(path, config, clock)
         self._streams, self._lanes, self._queues = shared.streams, shared.lanes, shared.queues
-        self._appender = Appender(shared)
-        self._fetcher = fetcher = Fetcher(shared)
+        self._appender, self._fetcher = self._make_parts(shared)
+        fetcher = self._fetcher
         self._waiting = fetcher.waiting
         self._feeder: Feeder | None = None
         self._running = running = Running(
@@ -105,16 +115,23 @@ class MessageStore(AppendCalls, ReadCalls, TrimCalls):
         config: StoreConfig | None = None,
         *,
         repair: bool = False,
+        read_only: bool = False,
         disk: Disk | None = None,
         clock: Clock | None = None,
     ) -> MessageStore:
         """Open the store in a folder. Create it if the folder is new or empty; recover it if it was not closed.
+
+        With `read_only` it is only read, by any number of processes, beside the one that writes or without one. Such a
+        store sees exactly what is durable, follows the log as it grows, and changes nothing in the folder. It takes no
+        lock, so the folder may be on a read-only mount, or another user's.
 
         Args:
             path: the folder. It is resolved once: later changes of links and of the working directory have no effect.
             config: the settings; see `StoreConfig`. None takes the defaults.
             repair: True moves on after damage, in place of raising `StoreCorrupt`: damaged ranges are copied to the
                 folder `quarantine` and left out. `losses` and `stats()["recovery"]["losses"]` list what was lost.
+            read_only: True opens it for reading alone. Calls that append raise `StoreReadOnly`. Of the config, `lanes`
+                and `memory_limit_bytes` count.
             disk: another file system, for tests: see `stratalog.store.testing`. None is the system's.
             clock: another clock, for tests. None is the system's.
 
@@ -130,17 +147,22 @@ class MessageStore(AppendCalls, ReadCalls, TrimCalls):
             raise StoreUnusable(f"the path of a store is a str or a Path, not {type(path).__name__}")
         if config is not None and not isinstance(config, StoreConfig):
             raise InvalidConfig(f"config is a StoreConfig, not {type(config).__name__}")
+        if read_only:
+            config = reading_config(config, repair=repair)
+            return _ReadOnlyStore(fixed_path(path), config, disk or ReadingDisk(), clock=clock or SYSTEM_CLOCK)
         given = (config or StoreConfig(), disk or OsDisk())
         return cls(fixed_path(path), *given, repair=repair, clock=clock or SYSTEM_CLOCK)
+
+    def _make_parts(self, shared: Shared) -> tuple[Appender, Fetcher]:
+        return Appender(shared), Fetcher(shared)
 
     # -- opening and closing --------------------------------------------------------------------------
 
     def _open(self, repair: bool) -> None:
-        disk, config = self._disk, self.config
+        disk = self._disk
         header = self._header()
-        if config.lanes != header.lanes:  # a copy, not `replace`: a subclass may be made of other arguments
-            self.config = config = copy.copy(config)
-            object.__setattr__(config, "lanes", header.lanes)
+        self._set_lanes(header.lanes)
+        config = self.config
         direct = config.direct_io is not False and config.durability == "force"
         if direct and not takes_direct(disk, self.path / STORE_FILE):
             if config.direct_io:
@@ -149,6 +171,7 @@ class MessageStore(AppendCalls, ReadCalls, TrimCalls):
                     f"setting out (writes are then forced through the page cache), or choose another folder"
                 )
             direct = False
+        self._store_id = header.store_id
         running = self._running
         self._upkeep = running.upkeep = Upkeep(
             disk, self.path, config, header.store_id, self._clock, running.force_lazily, running.mark,
@@ -169,12 +192,21 @@ class MessageStore(AppendCalls, ReadCalls, TrimCalls):
         self._trimming = Trimming(self._shared, self._caches, self._upkeep)
         self._start()
 
+    def _set_lanes(self, lanes: int) -> None:
+        if self.config.lanes != lanes:  # a copy, not `replace`: a subclass may be made of other arguments
+            self.config = copy.copy(self.config)
+            object.__setattr__(self.config, "lanes", lanes)
+
     def _enter(self) -> None:
         """Take the folder's lock; make the folder if need be."""
         enter_folder(self._disk, self.path, self._running.lock)
 
     def _start(self) -> None:
         """From here on messages are taken in."""
+        publisher = Publisher(self._disk, self.path, self._store_id)
+        self._running.live = publisher
+        publisher.begin(self._lanes)
+        self._upkeep.last_error = publisher.error
         self._upkeep.start(self._lanes)
         self._start_caches()
         for flusher in self._flushers:
@@ -355,3 +387,25 @@ class MessageStore(AppendCalls, ReadCalls, TrimCalls):
                 "losses": [loss._asdict() for loss in self.losses],
             },
         }
+
+
+class _ReadOnlyStore(MessageStore):
+    """A store that another process writes: see `Following`."""
+
+    _fetcher: Following
+
+    def _make_parts(self, shared: Shared) -> tuple[Appender, Following]:
+        return RefusingAppender(shared), Following(shared, self._disk)
+
+    def _enter(self) -> None:
+        check_store_folder(self._disk, self.path)
+
+    def _open(self, repair: bool) -> None:
+        self._trimming = RefusingTrimming(self._shared)
+        self._running.live = follower = self._fetcher.open(self._caches.held)
+        follower.follow()
+        self._store_id = self._fetcher.store_id
+        self._set_lanes(len(self._lanes))
+
+    def stats(self) -> dict[str, Any]:
+        return self._fetcher.stats(self._caches.held)

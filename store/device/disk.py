@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from .descriptor import open_descriptor
+from .mapped import MappedFile
 
 Buffer = bytes | bytearray | memoryview
 RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)  # 0 where it is missing: then a force follows the write
@@ -254,6 +255,31 @@ class OsFile:
         with _refusable():  # then the zeros that are written next take the space
             os.posix_fallocate(self._fd, 0, size)
 
+    def share(self) -> bool:
+        """Keep the file from being used again for another segment while this object is open. False: it is too late.
+
+        The lock belongs to the open file, and to the mappings that are made of it.
+        """
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def is_shared(self) -> bool:
+        """Whether another process keeps the file from being used again."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return False
+
+    def read_alone(self) -> None:
+        """Have the kernel read nothing but what is asked for."""
+        with contextlib.suppress(OSError):  # a hint
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
     def sequential(self) -> OsFile:
         """The same file opened once more, past the page cache where possible; also after a rename."""
         return OsFile(Path(f"/proc/self/fd/{self._fd}"), create=False, direct=True, write=False)
@@ -292,6 +318,10 @@ class OsDisk:
     def remove(self, path: Path) -> None:
         os.unlink(path)
 
+    def map(self, path: Path, size_bytes: int, bell_at: int) -> MappedFile:
+        """Map the first bytes of a file; `bell_at` is the word that may be slept on. Raises OSError."""
+        return MappedFile(path, size_bytes, bell_at, write=True)
+
     def force_folder(self, folder: Path) -> None:
         owner = open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -305,3 +335,6 @@ class ReadingDisk(OsDisk):
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
         return OsFile(path, create=False, direct=direct, write=False)
+
+    def map(self, path: Path, size_bytes: int, bell_at: int) -> MappedFile:
+        return MappedFile(path, size_bytes, bell_at, write=False)

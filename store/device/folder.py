@@ -141,6 +141,18 @@ def enter_folder(disk: Disk, folder: Path, lock: FolderLock, *, create: bool = T
         raise StoreUnusable(f"{folder} cannot be used as a store: {reason}") from error
 
 
+def check_store_folder(disk: Disk, folder: Path) -> None:
+    """Raises StoreUnusable if the folder is not that of a store. It takes no lock and makes nothing."""
+    check_system()
+    try:
+        if not folder.is_dir():
+            raise StoreUnusable(f"{folder} is not a folder; give the folder of a store")
+        _check_names(disk, folder, create=False)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StoreUnusable(f"{folder} cannot be used as a store: {reason}") from error
+
+
 @contextmanager
 def looking_at(disk: Disk, folder: Path) -> Iterator[None]:
     """Hold the lock of a closed store's folder while it is looked at. Raises StoreUnusable, StoreLocked."""

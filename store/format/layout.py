@@ -12,6 +12,7 @@ Versions
 Folder
     STORE                    one block: which store this is and how many lanes it has
     LOCK                     locked while a process has the folder open
+    LIVE                     how far each lane is durable, for readers in other processes (`live_page`)
     lane-00/START            the first segment of the lane's log: 1, until retention removes segments
     lane-00/000000000001.seg the segments of a lane, numbered from START's without gaps
     quarantine/              ranges that a repair set aside
@@ -21,6 +22,25 @@ START
     had before it. The first copy is forced before the second is written, and both before a segment is
     removed. So one copy is whole after any crash, and the larger number counts: a segment below it was being
     removed, and a first segment above it is missing.
+
+LIVE
+    A page that the writer has mapped and readers map. Nothing of the log depends on it: it may be missing, old or
+    torn. Each thing in it has a checksum, and was true when it was written; it stays true, as the log only grows at
+    its end and shrinks at its beginning. So a reader takes the largest of what it finds, and never trusts it for a
+    byte: frames are found along their chain, messages have their checksums. It is never forced.
+    0                        header: store id, lanes, the inode of this very file (a copy of the folder has another
+                             one, and its page says nothing), the kernel's boot id (under another one the page may be
+                             older than the log), the writer's process, how often the page was opened
+    2048         u64         the bell: it moves with each publication. Readers sleep on its low half (a futex)
+    4096         64 x 2      two slots of 64 bytes a lane: u64 each of the bell as of this writing, the first segment,
+                             the newest sealed segment, the mark (segment and position, as in frames), checksum. The
+                             older slot is written, so one is whole whenever the writer dies
+    The order: what a slot says becomes true; the slot is written; the bell is moved; the sleepers are woken; and then
+    the appends are answered. A writer that opens the store goes on with the page that it finds.
+
+    A reader holds a shared lock (flock) of each segment's file that it has open or mapped, and looks whether the file
+    still has its name when it has the lock. Retention takes the name first and asks for the lock then: a file that is
+    locked is removed, and not used again.
 
 Segment
     block 0                  segment header: lane, sequence, capacity; how many messages and streams the

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import StorePoisoned
 from .request import Request, answer_all
@@ -35,6 +35,7 @@ class UnderWay:
         self.forced = 0  # the lane position up to which all was forced: with "os" it is behind `durable`
         self.forced_mark = (0, 0)  # (sequence, position in that segment)
         self.poison: StorePoisoned | None = None
+        self.on_forced: Callable[[], object] | None = None  # `forced_mark` has moved; before anybody is answered
         self._whole = (0, 0)  # what the mark becomes with the next force
         self._counters = counters
         self._writes: deque[Write] = deque()
@@ -66,6 +67,7 @@ class UnderWay:
         cost = writes = 0
         full: list[FullSegment] = []
         with self._completing:
+            mark = self.forced_mark
             write.done = True
             # After another one failed there may be a hole in the log below this one.
             while self.poison is None and self._writes and self._writes[0].done:
@@ -75,6 +77,8 @@ class UnderWay:
                 writes += 1
                 if first.full is not None:
                     full.append(first.full)
+            if self.on_forced is not None and self.forced_mark is not mark:
+                self.on_forced()
         if answered:
             answer_all(answered)
         return Done(len(answered), cost, shown, writes, full)

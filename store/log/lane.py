@@ -97,6 +97,7 @@ class Lane:
         self._report_at = 0  # the tail at which upkeep looks again
         self._on_full = on_full
         self.on_segment: Callable[[OpenSegment], object] | None = None  # a new one takes frames from now on
+        self.on_view: Callable[[], object] | None = None  # a segment was sealed or removed
         self.segment: Segment | None = None
         self.table = OpenTable()
         self.tail = 0
@@ -268,6 +269,8 @@ class Lane:
                 raise RuntimeError(f"{sealed.segment.path} is sealed before an older segment of its lane")
             rest = tuple(opened for opened in self.view.open if opened.segment is not sealed.segment)
             self.view = View((*self.view.sealed, sealed), rest)
+        if self.on_view is not None:
+            self.on_view()
 
     def forget_oldest(self) -> SealedSegment:
         """Take the oldest sealed segment from the readers' view."""
@@ -275,6 +278,8 @@ class Lane:
             oldest, *rest = self.view.sealed
             self.view = View(tuple(rest), self.view.open)
         oldest.segment.removed = True
+        if self.on_view is not None:
+            self.on_view()
         return oldest
 
     def adopt(

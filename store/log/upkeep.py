@@ -344,13 +344,26 @@ class Upkeep:
         """Keep one file a lane for recycling, remove the other retired ones."""
         while self._retired:
             lane, path, capacity_bytes = self._retired[0]
-            if not self._recyclable[lane.index] and capacity_bytes >= self._config.segment_bytes:
+            fits = not self._recyclable[lane.index] and capacity_bytes >= self._config.segment_bytes
+            if fits and not self._is_shared(path):
                 self._recyclable[lane.index].append(path)
             else:
                 with contextlib.suppress(FileNotFoundError):  # the last time it was the force that failed
                     self._disk.remove(path)
                 self._disk.force_folder(lane.folder)
             self._retired.popleft()  # not before: what fails is tried again
+
+    def _is_shared(self, path: Path) -> bool:
+        """Does another process still read a removed segment? Nobody new can: its name leads to it no longer."""
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return False  # whoever recycles it finds out
+        try:
+            ask = getattr(file, "is_shared", None)
+            return ask is not None and bool(ask())
+        finally:
+            file.close()
 
 
 def gone(path: Path) -> FileNotFoundError:

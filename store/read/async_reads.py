@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -118,6 +119,10 @@ class AsyncReads:
             source._readable(*wanted.name)  # raises StoreClosed if that is why the threads take nothing more
             raise
         return await reading
+
+    async def run(self, work: Callable[[], None]) -> None:
+        """Have a thread of the store's do something that may wait for the device."""
+        await asyncio.get_running_loop().run_in_executor(self._threads(), work)
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._starting:

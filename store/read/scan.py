@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Iterator
 
@@ -45,6 +46,20 @@ class LaneSnapshot:
         opened = [(one, one.table.visible) for one in reversed(view.open)]
         self._sources: deque[_Source] = deque([*((one, 0) for one in view.sealed), *reversed(opened)])
         self._lows = lane.trims.column(lane.streams)  # behind what is seen: all of its records are out of sight
+
+    def by_segment(self) -> list[LaneSnapshot]:
+        """A snapshot of each segment alone: damage in one does not hide what is in the others."""
+        parts = []
+        for source in self._sources:
+            part = copy.copy(self)
+            part._sources = deque([source])
+            parts.append(part)
+        return parts
+
+    @property
+    def only(self) -> SealedSegment | OpenSegment:
+        """The first segment that is left to read."""
+        return self._sources[0][0]
 
     def batches(self) -> Iterator[MessageBatch]:
         """The messages in log order, a batch a frame. Raises StoreCorrupt. Only once."""

@@ -6,7 +6,7 @@ has lost the frame that names a stream, a footer behind still knows the name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..format.footer import FooterData
 from ..format.frame import Frame
 from ..format.layout import DATA_START
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
-from ..segment.scanner import Scanned
+from ..segment.scanner import Scanned, records_in
 from ..segment.segment import Segment
 from .lane_files import UsedFile
 from .placement import NO_OFFSET
@@ -147,16 +147,6 @@ class LaneStreams:
             self.records = len(self.names)
         self.names.append(name)
         self.next_offsets.append(next_offset)
-
-
-def records_in(
-    frame: Frame, payload: memoryview, number: int, good: npt.NDArray[np.bool_]
-) -> Iterator[tuple[int, memoryview]]:
-    """Position in the segment and bytes of the messages of a stream in a frame, of the `good` ones of its first."""
-    for index in np.flatnonzero(good & (frame.numbers[: len(good)] == number)).tolist():
-        position = int(frame.starts()[index])
-        begin = position - frame.payload_start
-        yield position, payload[begin : begin + int(frame.lengths[index])]
 
 
 class FooterNames:

@@ -276,6 +276,16 @@ def find_magic(view: memoryview) -> list[int]:
     return begins.tolist()
 
 
+def records_in(
+    frame: Frame, payload: memoryview, number: int, good: npt.NDArray[np.bool_]
+) -> Iterator[tuple[int, memoryview]]:
+    """Position in the segment and bytes of the messages of a stream in a frame, of the `good` ones of its first."""
+    for index in np.flatnonzero(good & (frame.numbers[: len(good)] == number)).tolist():
+        position = int(frame.starts()[index])
+        begin = position - frame.payload_start
+        yield position, payload[begin : begin + int(frame.lengths[index])]
+
+
 def whole_messages(frame: Frame, payload: memoryview) -> int:
     """How many messages, from the first, have their right bytes in `payload`."""
     header = frame.header

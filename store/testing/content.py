@@ -26,8 +26,8 @@ class Content:
     """
 
     __slots__ = (
-        "_fingerprint", "_shared", "doubtful", "forced", "forced_size", "reserved", "size", "sizes", "unforced",
-        "written",
+        "_fingerprint", "_shared", "doubtful", "forced", "forced_size", "reserved", "sharers", "size", "sizes",
+        "unforced", "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -39,6 +39,7 @@ class Content:
         self.forced_size = 0
         self.sizes: tuple[int, ...] = ()  # since the last force, oldest first
         self.reserved = 0
+        self.sharers = 0  # open files that keep it from being used again
         self._shared = False
         self._fingerprint: int | None = None  # of what is written, until that changes
 

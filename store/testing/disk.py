@@ -23,6 +23,8 @@ The disk keeps written and forced state apart, for bytes, lengths and names. A p
   fails has no effect.
 * **The death of the process** (`kill`) takes nothing: the kernel lives on. But it forces nothing either: a power cut
   in the next life may still take bytes, lengths and names that no life has forced.
+* **Mapped files.** What is stored in a mapping is seen at once by all who map the file, also by a later process. It
+  is never forced: a power cut leaves each 512-byte sector in any of its last states. It is no operation.
 * **Relative paths** lead from the working directory that the process has at the moment of the call.
 
 Not in the model: a device that loses forced bytes, or changes bytes by itself (`flip`, `put` and `take_away` do that
@@ -41,7 +43,7 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +51,7 @@ from .content import Content
 from .faults import Fault, Faults, Kind
 from .file import SimulatedFile
 from .names import Change, Names
+from .pages import SimulatedPage
 from .survivors import MANNERS, Manner, Survivors
 
 FORCES = ("force", "force_folder")
@@ -87,6 +90,7 @@ class SimulatedDisk:
         self.cut_at: int | None = None
         self.capacity_bytes = capacity_bytes
         self._faults = Faults(faults)
+        self._pages: dict[str, SimulatedPage] = {}  # of mapped files, by path
         self._folders: dict[str, Names] = {}  # by path; strings, since hashing a Path costs more than a read
 
     # -- faults ---------------------------------------------------------------------------------------
@@ -151,6 +155,18 @@ class SimulatedDisk:
                 content = Content()
                 self._change("create", path, Change(name, content))
             return SimulatedFile(self, path, content, direct=direct)
+
+    def map(self, path: Path, size_bytes: int, bell_at: int) -> SimulatedPage:
+        """Map the first bytes of a file. Raises OSError."""
+        path = _absolute(path)
+        with self.lock:
+            self.look(path)
+            content, page = self._named(path), self._pages.get(str(path))
+            if content.size < size_bytes:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
+            if page is None or page.content is not content:
+                page = self._pages[str(path)] = SimulatedPage(content, content.read(0, size_bytes))
+            return page
 
     def list(self, folder: Path) -> list[str]:
         """Names in a folder, files and folders, sorted; none if there is no such folder."""
@@ -239,6 +255,8 @@ class SimulatedDisk:
             for folder, names in folders:
                 kept = names.survive(survivors)
                 found._folders[folder] = Names({name: left[id(content)] for name, content in kept.items()})
+            for path, page, content in found._mapped(self._pages):
+                found._pages[path] = page.survive(chance, content)
             return found
 
     def kill(self) -> SimulatedDisk:
@@ -250,7 +268,17 @@ class SimulatedDisk:
         with self.lock:
             twin = SimulatedDisk(capacity_bytes=self.capacity_bytes)
             twin._folders = {folder: names.copy() for folder, names in self._folders.items()}
+            for path, page, content in twin._mapped(self._pages):
+                twin._pages[path] = page.copy(content)
             return twin
+
+    def _mapped(self, pages: dict[str, SimulatedPage]) -> Iterator[tuple[str, SimulatedPage, Content]]:
+        """Those of another disk's pages whose file is here as well, with the file."""
+        for path, page in pages.items():
+            folder, _, name = path.rpartition("/")
+            names = self._folders.get(folder)
+            if names is not None and name in names.now:
+                yield path, page, names.now[name]
 
     def flip(self, path: Path, position: int, bit: int = 0) -> None:
         """Damage one bit of a file, as written and as forced."""

@@ -19,7 +19,7 @@ class SimulatedFile:
     Has no `fileno` and no `read_into`: the store then reads footers in place of mapping them.
     """
 
-    __slots__ = ("_content", "_disk", "_open", "direct", "path")
+    __slots__ = ("_content", "_disk", "_open", "_shares", "direct", "path")
 
     def __init__(self, disk: SimulatedDisk, path: Path, content: Content, *, direct: bool) -> None:
         self.path = path
@@ -27,6 +27,7 @@ class SimulatedFile:
         self._disk = disk
         self._content = content
         self._open = True
+        self._shares = False
         disk.open_files += 1
 
     def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
@@ -101,6 +102,17 @@ class SimulatedFile:
             self._disk.take_space(self._content, size)
             self._content.reserve(size)
 
+    def share(self) -> bool:
+        """Keep the file from being used again for another segment while this object is open."""
+        if not self._shares:
+            self._shares = True
+            self._content.sharers += 1
+        return True
+
+    def is_shared(self) -> bool:
+        """Whether somebody keeps the file from being used again."""
+        return self._content.sharers > 0
+
     def sequential(self) -> SimulatedFile:
         """The same file opened once more; also after a rename."""
         self._disk.look(self.path)
@@ -110,6 +122,7 @@ class SimulatedFile:
         """Let go of the file. Nothing is forced by it."""
         if self._open:
             self._open = False
+            self._content.sharers -= self._shares
             self._disk.open_files -= 1
 
     def __del__(self) -> None:

@@ -21,9 +21,8 @@ from ..format.layout import (
     read_frame_header,
 )
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low
-from ..recovery.lane_streams import records_in
 from ..segment.evidence import is_end
-from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages
+from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages, records_in
 from .listing import stream_names
 from .marks import LaneFrames
 from .report import Findings, differ

@@ -28,9 +28,8 @@ from ..format.layout import (
 )
 from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Low, Record, add_low, add_trimmed
 from ..format.store_files import StoreHeader
-from ..recovery.lane_streams import records_in
 from ..segment.evidence import LANE_IS_MISSING
-from ..segment.scanner import ChunkReader, FrameScanner
+from ..segment.scanner import ChunkReader, FrameScanner, records_in
 from .listing import Listing, SegmentFile, stream_names
 from .marks import LaneFrames
 from .refusal import refusal

@@ -32,6 +32,7 @@ class VerifyReport:
         segments: the number of segments in use, without pre-written spares.
         torn_bytes: the bytes of a torn tail: frames after the end of a crashed store's log, never acknowledged.
         places: the damaged places, each with `what`, `file` and `position` (in bytes).
+        is_live: a process had the store open: what is sealed and what is durable was checked.
         remarks: sentences about changed bytes that belong to no message. They are harmless; a repair leaves them.
     """
 
@@ -40,6 +41,7 @@ class VerifyReport:
     bytes: int = 0
     segments: int = 0
     torn_bytes: int = 0
+    is_live: bool = False
     places: list[Damage] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 

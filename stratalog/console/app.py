@@ -19,10 +19,10 @@ from ..perf.machine.folders import human_bytes
 from ..perf.report import figures as report
 from ..perf.report.figures import counted
 from ..perf.report.tables import plain
-from ..store import VerifyReport, inspect_folder, look_into_folder, verify_folder
+from ..store import MessageStore, VerifyReport, inspect_folder, verify_folder
 from . import inspected
 from .ends import DAMAGED, EPILOG, console, told
-from .messages import messages_of, names_of, time_ms_of, topic_row
+from .messages import messages_of, messages_to_come, names_of, reading, time_ms_of, topic_row
 from .printed import json_of, line_of
 
 app = typer.Typer(
@@ -66,20 +66,32 @@ def cat_command(
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="begin at this time: ms since the epoch, or ISO 8601")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="go on with each message as it becomes durable")
+    ] = False,
 ) -> None:
-    """Print the messages of a closed store, queue by queue, in offset order. It changes nothing."""
+    """Print the messages of a store, queue by queue, in offset order. It changes nothing.
+
+    A program may have the store open: then all that is durable is printed.
+    """
     since_ms = None if since is None else time_ms_of(since)
     written = json_of if as_json else line_of
-    with told(), look_into_folder(folder) as store:
-        for message in messages_of(store, names_of(store, topic, queue_id), begin, since_ms, count):
-            sys.stdout.write(f"{written(message)}\n")
+    with told():
+        if follow:
+            with MessageStore.open(folder, read_only=True) as store:
+                for message in messages_to_come(store, (topic, queue_id), begin, since_ms, count):
+                    sys.stdout.write(f"{written(message)}\n")
+            return
+        with reading(folder) as store:
+            for message in messages_of(store, names_of(store, topic, queue_id), begin, since_ms, count):
+                sys.stdout.write(f"{written(message)}\n")
 
 
 @app.command("topics", epilog=EPILOG)
 def topics_command(folder: Folder, json: Json = None) -> None:
-    """List the topics of a closed store, each with its queues, messages and times. It changes nothing."""
+    """List the topics of a store, each with its queues, messages and times. It changes nothing."""
     with told():
-        with look_into_folder(folder) as store:
+        with reading(folder) as store:
             rows = [topic_row(store, topic) for topic in store.topics()]
         if str(json) != "-":
             for row in rows:
@@ -96,7 +108,7 @@ def inspect_command(
     plan: Annotated[bool, typer.Option("--plan", help="show the memory plan of a store on this machine")] = False,
     json: Json = None,
 ) -> None:
-    """Describe a closed store: first the verdict, then segments and queues. It changes nothing."""
+    """Describe a store: first the verdict, then segments and queues. It changes nothing."""
     with told():
         figures = inspect_folder(folder)
         if str(json) != "-":
@@ -108,7 +120,10 @@ def inspect_command(
 
 @app.command("verify", epilog=EPILOG)
 def verify_command(folder: Folder, json: Json = None) -> None:
-    """Read every frame of a closed store and check every checksum. It changes nothing."""
+    """Read every frame of a store and check every checksum. It changes nothing.
+
+    Beside a program that has the store open, what is sealed and what is durable is checked.
+    """
     with told():
         found = verify_watched(folder, report.messages_console())
         if str(json) != "-":
@@ -136,6 +151,7 @@ def report_figures(found: VerifyReport) -> report.Figures:
         "messages": found.messages,
         "bytes": found.bytes,
         "torn_bytes": found.torn_bytes,
+        "is_live": found.is_live,
         "damages": [asdict(place) for place in found.places],
         "remarks": found.remarks,
     }
@@ -149,6 +165,8 @@ def show_report(found: VerifyReport, console: Console) -> None:
 
     size = human_bytes(found.bytes)
     line(f"{counted(found.messages, 'message')} in {counted(found.frames, 'frame')}, {size}")
+    if found.is_live:
+        line("a program has the store open: what is sealed and what is durable was checked")
     if found.torn_bytes:
         line(f"harmless: {found.torn_bytes:,} bytes behind the end of the log, which nobody acknowledged", "yellow")
     for remark in found.remarks:

@@ -24,7 +24,7 @@ MEANINGS = {
     USAGE: "the command was used wrongly",
     REFUSED: "the system refused something: no permission, no space",
     NOT_THERE: "no such store (or one of another version of the format), topic or queue",
-    IN_USE: "the store is open in another process; close it there first",
+    IN_USE: "another process has locked the store, and the command needs it closed (none of the above does)",
     INTERRUPTED: "interrupted (Ctrl-C)",
     UNREAD: "the reader of the output has gone away, as with | head",
     TERMINATED: "terminated (SIGTERM)",

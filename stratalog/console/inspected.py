@@ -24,6 +24,8 @@ def verdict(figures: Figures) -> tuple[str, str]:
         held = counted(figures["totals"]["messages"], "message")
         states = {lane["segments"][-1]["state"] for lane in figures["lanes"] if lane["segments"]}
         crashed = "; it was not closed, and the next opening recovers it" if "open" in states else ""
+        if figures["open_in"] is not None:
+            crashed = f"; process {figures['open_in']} has it open, and these are its durable messages"
         checked = "; whether each byte is right, verify tells"
         return f"healthy: {held} in {counted(figures['streams'], 'queue')}{crashed}{checked}", "green"
     first = problems[0]

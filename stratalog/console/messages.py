@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 import typer
 
 from ..perf.report.figures import Figures
-from ..store import Message, MessageStore
+from ..store import Message, MessageStore, OffsetOutOfRange, StoreLocked, look_into_folder
 from .ends import NOT_THERE, complain
 
 AT_ONCE = 1024
+WAIT_MS = 1000
+LOOK_S = 0.05
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[MessageStore]:
+    """The store of a folder for reading: a closed one as an opening would find it, else what is durable of it."""
+    looking = look_into_folder(folder)
+    try:
+        store = looking.__enter__()
+    except StoreLocked:
+        with MessageStore.open(folder, read_only=True) as store:
+            yield store
+        return
+    try:
+        yield store
+    finally:
+        looking.__exit__(None, None, None)
 
 
 def time_ms_of(text: str) -> int:
@@ -51,6 +73,58 @@ def messages_of(
             at = found[-1].offset + 1
             left = None if left is None else left - len(found)
             yield from found
+
+
+def messages_to_come(
+    store: MessageStore, wanted: tuple[str | None, int | None], begin: int, since_ms: int | None, count: int | None
+) -> Iterator[Message]:
+    """The messages of these queues, and then each as it becomes durable. A queue need not be there yet."""
+    topic, queue_id = wanted
+    left, at, looks = count, dict[tuple[str, int], int](), -1
+    while left != 0:
+        for name in _names_now(store, topic, queue_id):
+            if name not in at:
+                first, _ = store.queue_bounds(*name)
+                at[name] = max(first, begin, first if since_ms is None else store.offset_at(*name, since_ms))
+            for message in _new_messages(store, name, at, left):
+                left = None if left is None else left - 1
+                yield message
+        sys.stdout.flush()
+        if topic is not None and queue_id is not None:
+            end = store.queue_bounds(topic, queue_id)[1]
+            store.read(topic, queue_id, end, 1, wait_ms=WAIT_MS)
+            continue
+        while left != 0 and looks == (looks := _looks(store)):
+            time.sleep(LOOK_S)
+
+
+def _looks(store: MessageStore) -> int:
+    """A number that rises when there may be new messages."""
+    store.queue_bounds("-", 0)  # of any name: it looks whether there is something new
+    return int(store.stats()["live"]["looks"])
+
+
+def _names_now(store: MessageStore, topic: str | None, queue_id: int | None) -> list[tuple[str, int]]:
+    topics = store.topics() if topic is None else [topic]
+    return [(name, queue) for name in topics for queue in store.queues(name) if queue_id in (None, queue)]
+
+
+def _new_messages(
+    store: MessageStore, name: tuple[str, int], at: dict[tuple[str, int], int], most: int | None
+) -> Iterator[Message]:
+    """What a queue has from `at` on, `most` at most; `at` moves behind it."""
+    left = most
+    while left != 0 and at[name] < store.queue_bounds(*name)[1]:
+        try:
+            found = store.read(*name, at[name], AT_ONCE if left is None else min(AT_ONCE, left))
+        except OffsetOutOfRange as error:  # retention was faster
+            at[name] = max(at[name] + 1, error.first)
+            continue
+        if not found:
+            return  # nothing but holes is left
+        at[name] = found[-1].offset + 1
+        left = None if left is None else left - len(found)
+        yield from found
 
 
 def topic_row(store: MessageStore, topic: str) -> Figures:

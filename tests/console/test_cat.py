@@ -196,12 +196,45 @@ def test_commands_change_nothing(folder: Path, tmp_path: Path, command: str, cra
         assert ("not closed" if command == "cat" else "the next opening recovers it") in shown.output
 
 
-@pytest.mark.parametrize("command", ["cat", "topics", "inspect", "verify"])
-def test_store_in_use_is_refused_with_5(folder: Path, command: str) -> None:
-    with MessageStore.open(folder):
+EXPECTED_BESIDE = {
+    "cat": "orders/1 3 ", "topics": "orders: 2 queues, 7 messages", "inspect": "has it open",
+    "verify": "what is sealed and what is durable was checked",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", EXPECTED_BESIDE)
+def test_command_works_beside_a_program(folder: Path, command: str) -> None:
+    with MessageStore.open(folder) as store:
+        store.append("orders", 1, b"durable a moment ago")
         shown = run(command, folder)
-    assert shown.exit_code == 5
-    assert "is open already" in shown.output
+        assert store.append("orders", 1, b"the program goes on") == 4
+    assert shown.exit_code == 0, shown.output
+    assert EXPECTED_BESIDE[command] in shown.output
+
+
+@pytest.mark.parametrize("queue", [[], ["orders"], ["orders", 1]], ids=str)
+def test_cat_follows_a_program(folder: Path, queue: list[object]) -> None:
+    """Old messages, then each that comes, also of a queue that was not there; and what was asked for ends it."""
+    with MessageStore.open(folder) as store:
+        old = len(run("cat", folder, *queue).output.splitlines())
+        command = process("cat", folder, *queue, "-f", "--json", "--count", old + 20)
+        shown = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert shown.stdout is not None
+        lines = [shown.stdout.readline() for _ in range(old)]
+        for number in range(20):
+            store.append("orders", 1 if len(queue) > 1 else 90 + number % 3, b"new %d" % number)
+        lines += shown.stdout.read().splitlines()
+        assert shown.wait(PATIENCE_S) == 0
+    assert sorted(json.loads(line)["data"] for line in lines[old:]) == sorted(f"new {number}" for number in range(20))
+
+
+def test_cat_that_follows_nothing_ends_by_an_interrupt(folder: Path) -> None:
+    shown = subprocess.Popen(process("cat", folder, "-f"), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert shown.stdout is not None
+    for _ in range(7):
+        assert shown.stdout.readline()
+    shown.send_signal(signal.SIGINT)
+    assert shown.wait(PATIENCE_S) == 130
 
 
 def test_topic_or_queue_that_is_not_there_is_said_with_4(folder: Path) -> None:

@@ -183,4 +183,32 @@ TRIMMING: dict[str, Bug] = {
     ),
 }  # fmt: skip
 
-BUGS: dict[str, Bug] = {**CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING}
+BESIDE: dict[str, Bug] = {
+    "other processes: the page tells of what was not forced": Bug(
+        "store/log/in_flight.py", "        if write.force:\n            self.forced_mark",
+        "        if True:\n            self.forced_mark",
+        ("tests/store/test_read_only.py::test_unforced_messages_are_not_shown",),
+    ),
+    "other processes: a file is used again although a reader has it": Bug(
+        "store/log/upkeep.py", "if fits and not self._is_shared(path):", "if fits:",
+        ("tests/store/test_read_only_retention.py::test_file_that_a_reader_has_open_is_not_used_again",),
+    ),
+    "other processes: a file is taken for the segment that it was": Bug(
+        "store/live/files.py", "    if not file.is_in_place():\n", "    if False:\n",
+        ("tests/store/test_read_only_retention.py::test_reader_held_up_at_any_step_gets_the_right_bytes_or_none",),
+    ),
+    "other processes: a reader looks behind the durable position": Bug(
+        "store/live/tail.py", "first + int(ends.searchsorted(end, side=\"right\"))", "first + len(ends)",
+        ("tests/store/test_read_only_page.py::test_message_behind_the_mark_is_not_shown",),
+    ),
+    "other processes: the slot that readers look at is overwritten": Bug(
+        "store/live/publisher.py", "self._turn[index] = 1 - turn", "self._turn[index] = turn",
+        ("tests/store/test_read_only_page.py::test_slot_that_is_half_written_hides_no_earlier_state",),
+    ),
+    "other processes: nobody is woken": Bug(
+        "store/live/publisher.py", "            page.wake()\n", "",
+        ("tests/store/test_read_only_page.py::test_whoever_sleeps_on_the_page_is_woken",),
+    ),
+}  # fmt: skip
+
+BUGS: dict[str, Bug] = {**CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE}

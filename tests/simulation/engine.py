@@ -138,6 +138,8 @@ def deterministic() -> Iterator[None]:
         stack.enter_context(mock.patch("stratalog.store.segment.scanner.ThreadPoolExecutor", _Inline))
         stack.enter_context(mock.patch("stratalog.store.device.background.Background.start", lambda thread: None))
         stack.enter_context(mock.patch("stratalog.store.segment.sealing._pause", lambda: None))
+        stack.enter_context(mock.patch("stratalog.store.live.page.boot_id", Machine.boot_id))
+        stack.enter_context(mock.patch("stratalog.store.live.publisher.boot_id", Machine.boot_id))
         stack.enter_context(mock.patch("stratalog.store.api.store.enter_folder", _enter))
         stack.enter_context(mock.patch("stratalog.store.api.running.FolderLock", _DiskLock))
         yield
@@ -176,6 +178,22 @@ def open_store(
     if config.cache is not None:
         _look_past_the_ring(store._reader)
     return store
+
+
+def open_reader(disk: Disk) -> MessageStore:
+    """Open the store on a disk for reading alone, as another process does."""
+    return MessageStore.open(home(), disk=disk, read_only=True, clock=WallClock(lambda: 0))
+
+
+class Machine:
+    """The machine of a run. After a power cut it has another number for its start."""
+
+    starts = 0
+
+    @classmethod
+    def boot_id(cls) -> bytes:
+        """16 bytes."""
+        return cls.starts.to_bytes(16, "little")
 
 
 def _look_past_the_ring(reader: Reader) -> None:

@@ -14,7 +14,8 @@ from stratalog.store.testing import MANNERS, Fault, Kind, Manner, Operation, Sim
 
 from .check import BrokenPromise
 from .damage import harm
-from .engine import abandon, bounds_of, deterministic, open_store
+from .engine import Machine, abandon, bounds_of, deterministic, open_store
+from .following import check_reader_of_remains
 from .ledger import Bounds
 from .repairs import RepairTrial
 from .shape import Shape, draw_settings, draw_shape
@@ -37,7 +38,8 @@ class Effort:
         again: the share of states that are recovered a second and a third time;
         opened: ... that are opened by other settings, all of the store, and lose their power then;
         repairs: ... that are damaged and repaired as well;
-        crashes: the share of a repair's operations before which it is crashed.
+        crashes: the share of a repair's operations before which it is crashed;
+        readers: the share of states that are looked at by a reader without a writer.
     """
 
     moments: float = 1.0
@@ -48,6 +50,7 @@ class Effort:
     opened: float = 0.02
     repairs: float = 0.012
     crashes: float = 0.1
+    readers: float = 0.05
 
 
 @dataclass
@@ -149,6 +152,11 @@ class Explorer:
     def _try(self, world: World, left: SimulatedDisk, level: int, *, power_cut: bool) -> None:
         """Try what a crash left: recovered, opened, damaged and repaired, crashed again."""
         tally, chance, effort = self.tally, self._chance, self.effort
+        if world.may("readers") and chance.random() < effort.readers:
+            tally.parts["read without a writer"] += 1
+            Machine.starts += power_cut
+            check_reader_of_remains(left, world.checker, chance)
+            Machine.starts -= power_cut
         opened = left.copy() if chance.random() < effort.opened and world.may("settings") else None
         harmed = left.copy() if chance.random() < effort.repairs and world.may("repair") else None
         if level < effort.depth and chance.random() < effort.nested:

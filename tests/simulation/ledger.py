@@ -197,6 +197,11 @@ class Ledger:
         if not self.lazy:
             self._answer(queue, offset)
 
+    def note_seen(self, queue: Queue, offset: int) -> None:
+        """A reader in another process was given a message: it may not vanish any more, whatever the durability."""
+        self.answered[queue] = max(self.answered[queue], offset + 1)
+        self.forced[queue] = max(self.forced[queue], offset + 1)
+
     def _answer(self, queue: Queue, offset: int) -> None:
         self.answered[queue] = max(self.answered[queue], offset + 1)
         if not self.lazy:

@@ -17,6 +17,7 @@ from stratalog.store.device.folder import FolderLock
 from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
+from stratalog.store.log.in_flight import UnderWay
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.request import Request
 from stratalog.store.log.spares import Spares
@@ -63,6 +64,20 @@ def acknowledge_before_the_force() -> Iterator[None]:
         return logs[segment]
 
     with mock.patch.object(Segment, "log", property(log)):
+        yield
+
+
+@contextmanager
+def tell_readers_before_the_force() -> Iterator[None]:
+    """The live page says durable of what the kernel has."""
+    real = UnderWay._advance
+
+    def advance(under_way: UnderWay, *given: Any) -> int:
+        cost = real(under_way, *given)
+        under_way.forced_mark = under_way._whole
+        return cost
+
+    with mock.patch.object(UnderWay, "_advance", advance):
         yield
 
 
@@ -295,6 +310,7 @@ REPAIRS = Effort(moments=0.5, subsets=1, nested=0.0, repairs=1.0)
 
 PLANTED: dict[str, Planted] = {
     "acknowledge before the force": Planted(acknowledge_before_the_force, _lives()),
+    "tell readers before the force": Planted(tell_readers_before_the_force, _lives("readers", durability="os")),
     "skip a checksum": Planted(skip_a_checksum, _lives()),
     "accept a recycled segment's old frames": Planted(accept_old_frames, _retiring()),
     "forget the directory force": Planted(forget_to_force_the_folder, _lives()),

@@ -17,6 +17,7 @@ from .callers import Callers, lowest_segments
 from .check import BrokenPromise, Checker
 from .engine import (
     TASKS,
+    Machine,
     abandon,
     apart,
     close_store,
@@ -32,6 +33,7 @@ from .engine import (
     upkeep_step,
 )
 from .flusher import LifeEnds, SteppedFlusher, stop_before_completion
+from .following import Following
 from .interrupted_opens import InterruptedOpens
 from .interrupts import HOWS, PLACES, How, Interrupter
 from .ledger import Bounds, Ledger, records_of
@@ -86,6 +88,7 @@ class World:
         self.callers = Callers(shape, seed, self.chance, self.ledger, self._note, self.reached)
         self._flushers: list[SteppedFlusher] = []
         self._opener = InterruptedOpens(self.chance, self.checker, self._open_beside, self._look_at, self.reached)
+        self._following = Following(seed, self.ledger, self.reached) if "readers" in shape.parts else None
         self._copying = random.Random(f"copies {seed}")
 
     def _note(self, outcome: str) -> None:
@@ -145,6 +148,7 @@ class World:
         """The process ends, or the power; the next life finds what is left."""
         chance = self.chance
         ended = self._left or self.disk
+        Machine.starts += not kill
         left = ended.kill() if kill else ended.crash(chance)
         self._end(abandon)
         self._left = None
@@ -268,6 +272,8 @@ class World:
         if self.store is not None:
             how(self.store)
         self.store, self._flushers = None, []
+        if self._following is not None:
+            self._following.let_go()
         self.callers.let_go()
         self.disk.on_operation = None
 
@@ -291,6 +297,8 @@ class World:
         if store is not None:
             removed = note_removal(operation, self.disk, store, self.ledger, self.settings, self.now_ms)
             self.reached["segments removed"] += removed
+        if self._following is not None:
+            self._following.may_look(self.disk, 0.05)
         if self._on_moment is not None:
             with apart():
                 self._on_moment(self, operation)
@@ -342,6 +350,8 @@ class World:
         else:
             self.now_ms += chance.choice((0, 1, 40, 700, -5))
         self._feed()
+        if self._following is not None:
+            self._following.may_look(self.disk, 0.1)
         self._keep_copy()
         if self._broken is not None:
             raise self._broken

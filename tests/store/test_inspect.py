@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreLocked, StoreUnusable
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreUnusable, inspect_folder
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, align_up
-from stratalog.store.verify.inspect import inspect_folder
 
 from .helpers import crash_copy, without_marks
 
@@ -162,10 +162,31 @@ def test_nothing_on_disk_is_changed(folder: Path) -> None:
     assert contents() == before
 
 
-def test_open_store_and_what_is_no_store_are_refused(folder: Path, tmp_path: Path) -> None:
-    with MessageStore.open(folder, CONFIG), pytest.raises(StoreLocked):
-        inspect_folder(folder)
-    inspect_folder(folder)
+def test_open_store_is_described_as_far_as_it_is_durable(folder: Path) -> None:
+    closed = inspect_folder(folder)
+    with MessageStore.open(folder, CONFIG) as store:
+        beside = inspect_folder(folder)
+        store.append("new", 5, b"x" * 77)
+        more = inspect_folder(folder)
+    assert (closed["open_in"], beside["open_in"]) == (None, str(os.getpid()))
+    assert beside.keys() == closed.keys()
+    for name in ("store_id", "format_version", "verdict", "streams", "topics", "queues", "problems"):
+        assert beside[name] == closed[name], name
+    for name in ("messages", "payload_bytes"):
+        assert beside["totals"][name] == closed["totals"][name]
+    assert more["totals"]["messages"] == closed["totals"]["messages"] + 1
+    assert more["totals"]["payload_bytes"] == closed["totals"]["payload_bytes"] + 77
+    rows = {row["file"]: row for lane in closed["lanes"] for row in lane["segments"]}
+    for lane in beside["lanes"]:
+        for row in lane["segments"]:
+            before = rows[row["file"]]
+            if row["state"] == "sealed":
+                assert row == before
+            for name in ("entries", "frames", "streams", "time_min_ms", "time_max_ms", "capacity_bytes"):
+                assert row[name] == before[name], name
+
+
+def test_what_is_no_store_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable):
         inspect_folder(tmp_path / "nowhere")
     (tmp_path / "letters").mkdir()

@@ -22,6 +22,7 @@ from stratalog.store import (
     StoreLocked,
     StoreUnusable,
     inspect_folder,
+    look_into_folder,
     verify_folder,
 )
 from stratalog.store.device.disk import OsDisk, OsFile
@@ -155,11 +156,11 @@ def test_store_that_may_not_be_written_can_be_looked_at(read_only: Path) -> None
 def test_who_may_not_write_is_locked_out_and_locks_too(read_only: Path) -> None:
     lock = FolderLock(read_only)
     lock.take(only_look=True)
-    for look in (inspect_folder, verify_folder):
-        with pytest.raises(StoreLocked):
-            look(read_only)
+    with pytest.raises(StoreLocked), look_into_folder(read_only):
+        pass
+    assert (inspect_folder(read_only)["open_in"] is None, verify_folder(read_only).is_live) == (False, True)
     lock.release()
-    inspect_folder(read_only)
+    assert (inspect_folder(read_only)["open_in"] is None, verify_folder(read_only).is_live) == (True, False)
 
 
 def test_store_without_a_lock_file_that_may_not_be_written_is_refused(read_only: Path) -> None:

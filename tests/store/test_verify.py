@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreLocked, StoreUnusable
+from stratalog.store import MessageStore, StoreConfig, StoreUnusable, verify_folder
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.lane_start import write_start
 from stratalog.store.format.footer import HEADER_BYTES, Footer, FooterData
@@ -29,7 +29,7 @@ from stratalog.store.format.layout import (
     read_frame_header,
 )
 from stratalog.store.format.store_files import LaneStart
-from stratalog.store.verify.folder import VerifyReport, verify_folder
+from stratalog.store.verify.report import VerifyReport
 
 from .helpers import crash_copy, has_settled, tiny, until, without_marks
 
@@ -257,10 +257,21 @@ def test_torn_messages_of_a_queue_whose_name_is_lost_are_no_damage(tmp_path: Pat
 # -- what cannot be verified ------------------------------------------------------------------------------
 
 
-def test_open_store_is_refused(folder: Path) -> None:
-    with MessageStore.open(folder, CONFIG), pytest.raises(StoreLocked):
-        verify_folder(folder)
-    assert verify_folder(folder).ok
+def test_open_store_is_checked_as_far_as_it_is_durable(folder: Path) -> None:
+    closed = verify_folder(folder)
+    told: list[tuple[int, int]] = []
+    with MessageStore.open(folder, CONFIG) as store:
+        store.append("new", 0, b"a message of its own")
+        beside = verify_folder(folder, lambda done, total: told.append((done, total)))
+        assert beside.ok
+        assert beside.is_live
+        assert (beside.messages, beside.segments) == (closed.messages + 1, closed.segments)
+        assert told[-1][0] == told[-1][1] > 0
+        path = max(path for path in folder.rglob("*.seg") if b"a message of its own" in path.read_bytes())
+        flip(path, path.read_bytes().index(b"a message of its own"))
+        (place,) = verify_folder(folder).places
+        assert place.what == "a message's bytes do not match their checksum"
+    assert not verify_folder(folder).is_live
     MessageStore.open(folder, CONFIG).close()  # the lock was released
 
 

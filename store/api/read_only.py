@@ -1,0 +1,244 @@
+"""A store that another process writes, opened for reading: `MessageStore.open(path, read_only=True)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..config import StoreConfig
+from ..device.disk import Disk
+from ..device.folder import read_header
+from ..device.ring import Ring
+from ..errors import InvalidConfig, StoreCorrupt, StoreFull, StoreReadOnly, StoreUnreadable, again
+from ..format.layout import BLOCK_BYTES, lane_name
+from ..format.store_files import StoreHeader
+from ..live.files import SegmentIsGone
+from ..live.follower import Follower, FollowingReaders
+from ..live.lane import FollowedLane
+from ..log.lane import Lane
+from ..log.queue import RequestQueue, Sizer
+from ..log.streams import Stream, check_name
+from ..read.message import Message, MessageBatch
+from ..segment.held import HeldMemory
+from ..segment.segment import Segment
+from .appender import Appender
+from .fetcher import Fetcher
+from .shared import Shared
+from .trimming import Trimming
+
+Given = TypeVar("Given")
+
+
+class _RemovedMeanwhile(StoreUnreadable):
+    """Retention removed a segment between two steps of a read."""
+
+
+def reading_config(config: StoreConfig | None, *, repair: bool) -> StoreConfig:
+    """The settings that count for a reader: its memory, and the lanes that it expects. Raises InvalidConfig."""
+    if repair:
+        raise InvalidConfig("a repair changes files, and read_only=True changes none; give one of the two")
+    if config is None:
+        return StoreConfig(recent_bytes=0)
+    return StoreConfig(recent_bytes=0, lanes=config.lanes, memory_limit_bytes=config.memory_limit_bytes)
+
+
+def refusal(path: Path) -> StoreReadOnly:
+    """The error of the calls that change a store."""
+    return StoreReadOnly(
+        f"the store {path} was opened with read_only=True, and takes no message; append in the process that writes, or "
+        f"open the store there without read_only"
+    )
+
+
+class RefusingAppender(Appender):
+    """The appending part of a store that is only read. The queues refuse what comes to a known stream."""
+
+    def _stream(self, topic: object, queue_id: object) -> Stream:
+        """For the calls that append to a new queue."""
+        check_name(topic, queue_id)
+        self._check_open()
+        raise refusal(self._shared.path)
+
+
+class RefusingTrimming(Trimming):
+    """The trimming part of a store that is only read."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def trim(self, topic: str, queue_id: int, before_offset: int) -> int:
+        """Raises StoreReadOnly."""
+        self._shared.check_open()
+        check_name(topic, queue_id)
+        raise refusal(self._shared.path)
+
+    def delete_topic(self, topic: str) -> bool:
+        """Raises StoreReadOnly."""
+        self._shared.check_open()
+        check_name(topic, 0)
+        raise refusal(self._shared.path)
+
+
+class Following(Fetcher):
+    """The reading part of a store that another process writes.
+
+    Invariants:
+        * each read begins with a look at the live page: it sees at least what was durable when it was called;
+        * no file is opened for writing, and no lock of the folder is taken;
+        * a read that retention overtakes is made again on what is left. So it gives the right bytes, or
+          OffsetOutOfRange.
+    """
+
+    def __init__(self, shared: Shared, disk: Disk) -> None:
+        self.followers = FollowingReaders(shared.streams, shared.clock)
+        super().__init__(shared, self.followers)
+        self._disk = disk
+        self._check_open = self._check_sound
+        self.follower: Follower  # from `open` on, as
+        self.store_id: bytes
+
+    def open(self, held: HeldMemory) -> Follower:
+        """Look at the folder for the first time. `held` is the memory for sealed segments."""
+        shared, path = self._shared, self._shared.path
+        header = read_header(self._disk, path)
+        assert header is not None, "the folder was looked at"
+        self.store_id = header.store_id
+        wanted = shared.config.lanes
+        if wanted not in (None, header.lanes):
+            raise InvalidConfig(
+                f"the store in {path} has {header.lanes} lanes for good, and the config says {wanted}; leave "
+                f"`lanes` out"
+            )
+        lanes = [self._followed(index, header, held) for index in range(header.lanes)]
+        self.follower = Follower(self._disk, path, header, lanes, self.followers, shared.clock)
+        return self.follower
+
+    def _followed(self, index: int, header: StoreHeader, held: HeldMemory) -> FollowedLane:
+        shared = self._shared
+        folder = shared.path / lane_name(index)
+        if not folder.is_dir():
+            raise StoreCorrupt("a lane's folder is missing", folder, 0)
+        config, clock = shared.config, shared.clock
+        queue = RequestQueue(config.publish_buffer_bytes, config.max_frame_bytes, 0, Sizer(0), 0, clock)
+        queue.close(refusal(shared.path))
+        ring = Ring(BLOCK_BYTES)
+        lane = Lane(index, folder, self._disk, config, clock.wall_ms, ring, _no_segment, _nothing, _nothing)
+        lane.held = held
+        shared.lanes.append(lane)
+        shared.queues.append(queue)
+        return FollowedLane(self._disk, lane, header.store_id, shared.streams, queue)
+
+    # -- following ------------------------------------------------------------------------------------
+
+    def _check_sound(self) -> None:
+        self._shared.check_open()
+        if self.follower.error is not None:
+            raise again(self.follower.error)
+
+    def _readable(self, topic: str, queue_id: int) -> Stream | None:
+        self._check_sound()  # those who wait for a known stream hear of damage, too
+        return super()._readable(topic, queue_id)
+
+    def _follow(self) -> None:
+        self._shared.check_open()
+        try:
+            self.follower.follow()
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _fresh(self, read: Callable[[], Given]) -> Given:
+        """A read of what is durable now, made again if retention overtakes it."""
+        while True:
+            self._follow()
+            try:
+                return read()
+            except _RemovedMeanwhile:
+                if not self.follower.look_at_starts():
+                    raise
+
+    def _unreadable(self, error: OSError) -> StoreUnreadable:
+        if isinstance(error, SegmentIsGone):
+            return _RemovedMeanwhile(
+                f"{self._shared.path}: retention removed {error.filename} before it was read; read again from "
+                f"the queue's first offset"
+            )
+        return super()._unreadable(error)
+
+    # -- the calls that read --------------------------------------------------------------------------
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wait_ms: int = 0
+    ) -> list[Message]:
+        """The messages from `offset` on; waits up to `wait_ms` for the first."""
+        return self._fresh(partial(super().read, topic, queue_id, offset, max_messages, max_bytes, wait_ms))
+
+    async def read_async(
+        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wait_ms: int
+    ) -> list[Message]:
+        """The same for coroutines."""
+        if not self.follower.is_fresh:
+            await self.async_reads.run(self._follow)  # it may wait for the device, which no loop does
+        return await super().read_async(topic, queue_id, offset, max_messages, max_bytes, wait_ms)
+
+    def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
+        return self._fresh(partial(super().get_range, topic, queue_id, offset, fetch_num))
+
+    def read_batch(
+        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
+    ) -> MessageBatch:
+        return self._fresh(partial(super().read_batch, topic, queue_id, offset, max_messages, max_bytes))
+
+    def scan(self) -> Iterator[MessageBatch]:
+        return self._fresh(super().scan)
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return self._fresh(partial(super().queue_bounds, topic, queue_id))
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        return self._fresh(partial(super().offset_at, topic, queue_id, timestamp_ms))
+
+    def topics(self) -> list[str]:
+        return self._fresh(super().topics)
+
+    def queues(self, topic: str) -> list[int]:
+        return self._fresh(partial(super().queues, topic))
+
+    def stats(self, held: HeldMemory) -> dict[str, Any]:
+        """Return the reader's figures since it was opened, as a plain nested dict, ready for JSON.
+
+        `live`: whether there is a live page, whether it was written under the kernel that runs now, the process that
+        wrote it last, and how often this reader had something to look at.
+        """
+        views = [lane.view for lane in self._lanes]
+        page = self.follower.page
+        tables = [opened.table for view in views for opened in view.open]
+        return {
+            "path": str(self._shared.path),
+            "read_only": True,
+            "streams": len(self._streams),
+            "lanes": len(self._lanes),
+            "segments": {"open": len(tables), "sealed": sum(len(view.sealed) for view in views)},
+            "queue_tables": {
+                "open_bytes": sum(table.nbytes() for table in tables),
+                "open_messages": sum(table.visible for table in tables),
+                "sealed_bytes": held.frames.used_bytes + held.footers.used_bytes,
+                "sealed_messages": sum(one.record.entries for view in views for one in view.sealed),
+            },
+            "reads": dict(vars(self.reader.counters)),
+            "live": {
+                "page": page is not None,
+                "current": page is not None and page.is_current,
+                "writer_pid": None if page is None else page.header.pid,
+                "looks": self.follower.looks,
+            },
+        }
+
+
+def _no_segment(lane: Lane, at_least_bytes: int) -> Segment:
+    raise StoreFull("a reader makes no segment")
+
+
+def _nothing(*given: object) -> None:
+    """What a lane tells, nobody needs to know here."""

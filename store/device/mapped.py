@@ -1,0 +1,142 @@
+"""A small file that processes share through a mapping, and the sleep until a word of it changes (a futex).
+
+The kernel finds the sleepers of a shared mapping by the file's inode. So a reader needs no more than a mapping to read,
+and its mount may be read-only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from .descriptor import open_descriptor
+
+_NUMBER = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine())  # of the system call `futex`
+_WAIT, _WAKE = 0, 1
+_ALL = (1 << 31) - 1
+_USUAL = frozenset({errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR})
+POLL_S = 0.002  # where there is no futex
+LONGEST_POLL_S = 0.05
+
+
+def _call(library: type[ctypes.CDLL]) -> ctypes._NamedFuncPointer | None:
+    try:
+        return library(None, use_errno=True)["syscall"] if _NUMBER is not None else None
+    except (OSError, TypeError, AttributeError):
+        return None
+
+
+_SLEEP = _call(ctypes.CDLL)  # without the interpreter lock
+_RING = _call(ctypes.PyDLL)  # with it: the call is over sooner than the lock could be had again
+
+
+class _Time(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Mapped(Protocol):
+    """A mapped file. Positions are in bytes."""
+
+    inode: int
+
+    def load(self, at: int, size: int) -> bytes:
+        """A copy of some bytes. One that another process is writing may be torn."""
+
+    def store(self, at: int, data: bytes) -> None:
+        """Write some bytes."""
+
+    def word(self, at: int) -> int:
+        """The unsigned 64-bit word at a multiple of 8."""
+
+    def wake(self) -> None:
+        """Wake all who sleep on the bell."""
+
+    def sleep(self, seen: int, patience_s: float) -> None:
+        """Sleep while the bell is `seen`, no longer than `patience_s`. It may return for no reason."""
+
+    def is_in_place(self) -> bool:
+        """True if the path still leads to this file."""
+
+    def close(self) -> None:
+        """Give the mapping back."""
+
+
+class MappedFile:
+    """A `Mapped` of the operating system. `bell_at` is the position of the word that is slept on."""
+
+    def __init__(self, path: Path, size_bytes: int, bell_at: int, *, write: bool) -> None:
+        """Raises OSError, also where the file is shorter than `size_bytes`."""
+        self._path = path
+        owner = open_descriptor(path, os.O_RDWR if write else os.O_RDONLY)
+        try:
+            found = os.fstat(owner.fileno())
+            if found.st_size < size_bytes:
+                raise OSError(errno.EINVAL, "the file is too short to be mapped", str(path))
+            protection = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
+            self._map = mmap.mmap(owner.fileno(), size_bytes, prot=protection)
+        finally:
+            owner.close()
+        self.inode = found.st_ino
+        self._words = memoryview(self._map).cast("Q")
+        address = np.frombuffer(self._map, np.uint8).ctypes.data + bell_at
+        self._bell_at = bell_at
+        self._address = ctypes.c_void_p(address)
+        # Made once: to convert them costs more than the call.
+        self._ring = (ctypes.c_long(_NUMBER or 0), self._address, ctypes.c_int(_WAKE), ctypes.c_int(_ALL))
+
+    def load(self, at: int, size: int) -> bytes:
+        return self._map[at : at + size]
+
+    def store(self, at: int, data: bytes) -> None:
+        self._map[at : at + len(data)] = data
+
+    def word(self, at: int) -> int:
+        return self._words[at >> 3]
+
+    def wake(self) -> None:
+        if _RING is not None:
+            _RING(*self._ring)
+
+    def sleep(self, seen: int, patience_s: float) -> None:
+        if _SLEEP is None:
+            _poll(self, seen, self._bell_at, patience_s)
+            return
+        whole = int(patience_s)
+        until = _Time(whole, int((patience_s - whole) * 1e9))
+        low = ctypes.c_uint(seen & 0xFFFFFFFF)
+        failed = _SLEEP(ctypes.c_long(_NUMBER or 0), self._address, ctypes.c_int(_WAIT), low, ctypes.byref(until))
+        if failed and ctypes.get_errno() not in _USUAL:  # refused, as in a sandbox
+            _poll(self, seen, self._bell_at, patience_s)
+
+    def is_in_place(self) -> bool:
+        try:
+            return os.stat(self._path).st_ino == self.inode
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Nothing: the mapping goes with the last who looks at it, so nobody finds it gone."""
+
+
+def _poll(mapped: Mapped, seen: int, at: int, patience_s: float) -> None:
+    """Look again and again, less and less often."""
+    until, nap_s = time.monotonic() + patience_s, POLL_S
+    while mapped.word(at) == seen and (left := until - time.monotonic()) > 0:
+        time.sleep(min(nap_s, left))
+        nap_s = min(2 * nap_s, LONGEST_POLL_S)
+
+
+def boot_id() -> bytes:
+    """16 bytes that are others after each start of the machine; zeros where it does not tell."""
+    try:
+        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))[:16]
+    except (OSError, ValueError):
+        return bytes(16)

@@ -1,0 +1,142 @@
+"""The files of a lane as a reader in another process opens them."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import NamedTuple
+
+from ..device.disk import Disk, LogFile
+from ..device.lane_start import read_start
+from ..device.open_files import note_opened
+from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
+from ..segment.evidence import first_number
+from ..segment.scanner import ChunkReader
+from ..segment.segment import Segment
+
+PIECE_BYTES = 32 << 10
+
+
+class SegmentIsGone(FileNotFoundError):
+    """Retention has removed a segment since the reader came to know of it."""
+
+
+def _gone(path: Path) -> SegmentIsGone:
+    return SegmentIsGone(errno.ENOENT, "retention has removed the segment", str(path))
+
+
+class FollowedSegment(Segment):
+    """A segment of another process's log.
+
+    Invariant: a file that is open here is not used again for another segment. It is locked (shared) as long as it is
+    open or mapped, and the writer asks for the lock before it uses a file again. It asks after it has taken the file's
+    name away. So the lock counts if the file still has its name when the lock is held.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, header: SegmentHeader, *, grows: bool) -> None:
+        """`grows`: the writer still appends to it."""
+        super().__init__(disk, folder, header, direct=False)
+        # Where it grows, what lies behind a place may be no message yet: the kernel must not read ahead.
+        self.reads_alone = self._grows = grows
+
+    def open_data(self) -> LogFile:
+        """Open the reading side. Raises SegmentIsGone, StoreClosed."""
+        with self._opening:
+            self.check_open()
+            data = self._data
+            if data is not None:
+                return data
+            data = open_shared(self._disk, self.path)
+            advise = getattr(data, "read_alone", None)
+            if self._grows and advise is not None:
+                advise()
+            self._data = data
+        note_opened(self)
+        return data
+
+    def open_sequential(self) -> LogFile:
+        """The file for reading from front to back, locked as well."""
+        data = self.data  # locked until the other one is
+        file = super().open_sequential()
+        _share(file, self.path)
+        del data
+        return file
+
+
+def open_shared(disk: Disk, path: Path) -> LogFile:
+    """Open a segment's file and keep it from being used again. Raises SegmentIsGone."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        raise _gone(path) from None
+    _share(file, path)
+    if not file.is_in_place():
+        raise _gone(path)
+    return file
+
+
+def _share(file: LogFile, path: Path) -> None:
+    share = getattr(file, "share", None)
+    if share is not None and not share():
+        raise _gone(path)
+
+
+class Looked(NamedTuple):
+    """A segment's file by its first two blocks; None for what is not its own."""
+
+    path: Path
+    header: SegmentHeader | None
+    record: SealRecord | None
+
+
+def look(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: int) -> Looked:
+    """The first two blocks of a segment. Raises SegmentIsGone."""
+    path = folder / segment_name(sequence)
+    file = open_shared(disk, path)
+    try:
+        head = file.read(0, DATA_START)
+    finally:
+        file.close()
+    header = SegmentHeader.unpack(head[:BLOCK_BYTES])
+    if header is not None and (header.lane, header.store_id, header.sequence) != (lane, store_id, sequence):
+        header = None
+    record = SealRecord.unpack(head[BLOCK_BYTES:])
+    return Looked(path, header, record if record is not None and record.sequence == sequence else None)
+
+
+def log_start(disk: Disk, folder: Path, lane: int, store_id: bytes) -> int:
+    """The number of the first segment of a lane's log, as its folder tells."""
+    names = [name for name in disk.list(folder) if name.endswith(".seg")]
+    numbers = [int(name[:-4]) for name in names if name[:-4].isdecimal()]
+    return first_number(read_start(disk, folder, lane, store_id), numbers)
+
+
+class TailReader(ChunkReader):
+    """Ranges of a segment that grows, read in small pieces and never behind `size_bytes`.
+
+    Behind it there are blocks that the writer still writes, past the page cache. Read too early, they would stay in it.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment.data, 0)
+        self._at = 0
+        self._piece = memoryview(b"")
+
+    def view(self, position: int, size: int) -> memoryview:
+        """Up to `size` bytes at `position`, fewer at the end."""
+        end = min(position + size, self.size_bytes)
+        if end <= position:
+            return memoryview(b"")
+        at = self._at
+        if position < at or end > at + len(self._piece):
+            wanted = min(max(end - position, PIECE_BYTES), self.size_bytes - position)
+            self._piece, self._at = memoryview(self.file.read(position, wanted)), position
+            at = position
+        return self._piece[position - at : end - at]
+
+    def forget(self) -> None:
+        """Read anew, from the device: somebody else may have read a block before it was written."""
+        self._piece = memoryview(b"")
+        drop = getattr(self.file, "drop_cached", None)
+        if drop is not None:
+            drop(0, self.size_bytes)

@@ -1,0 +1,197 @@
+"""A store of another process, followed: all its lanes, and the thread that watches for those who wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..device.background import Background, Bell
+from ..device.clock import Clock
+from ..device.disk import Disk
+from ..errors import StoreCorrupt, StoreError
+from ..format.store_files import StoreHeader
+from ..log.streams import StreamMap
+from ..read.waiting import Bell as ReadersBell
+from ..read.waiting import Name, WaitingReaders
+from .lane import FollowedLane
+from .page import LivePage
+
+NO_BELL = -1
+LOOK_S = 0.5  # how often it is looked whether the folder has another page
+OLD_LOOK_S = 0.02  # where no page tells that something is new, the files are looked at so often
+NAP_S = 0.0005  # between two looks while the writer is busy: what comes meanwhile is taken together
+BUSY_S = 0.005
+PATIENCE_S = 1.0  # of a sleep: then it is looked whether there is another page
+ENDING_S = 0.01
+
+
+class FollowingReaders(WaitingReaders):
+    """Waiting readers of a followed store: as long as there is one, the follower watches the page."""
+
+    def __init__(self, streams: StreamMap, clock: Clock) -> None:
+        super().__init__(streams, clock)
+        self.on_waiting: Callable[[], object] | None = None
+
+    def hang(self, name: Name, bell: ReadersBell) -> None:
+        """Ring this bell when there is a message in the queue, once."""
+        super().hang(name, bell)
+        if self.on_waiting is not None:
+            self.on_waiting()
+
+
+class Follower:
+    """Follows the lanes of a store.
+
+    Invariants:
+        * when `follow` returns, its readers see at least what was published before the call;
+        * whoever brings in what is new tells those who wait for it, so none of them is forgotten;
+        * there is a thread only from the first reader who waits, and it sleeps while nobody does.
+
+    Attributes:
+        error: the damage that keeps it from going on, while there is any.
+        looks: how often there was something to look at.
+    """
+
+    def __init__(
+        self, disk: Disk, folder: Path, header: StoreHeader, lanes: Sequence[FollowedLane],
+        waiting: FollowingReaders, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._disk = disk
+        self._folder = folder
+        self._header = header
+        self._lanes = lanes
+        self._waiting = waiting
+        self._clock = clock
+        self._page: LivePage | None = None
+        self._seen = NO_BELL  # of the page
+        self._look_at = float("-inf")  # of the monotonic time: then it is looked for another page, or at the files
+        self._lock = threading.Lock()
+        self._wanted, self._ended = Bell(), Bell()
+        self._watching: Background | None = None
+        self._closing = False
+        self.error: StoreCorrupt | None = None
+        self.looks = 0
+        waiting.on_waiting = self.watch
+
+    @property
+    def page(self) -> LivePage | None:
+        """The page that is followed; None while the folder has none."""
+        return self._page
+
+    @property
+    def is_fresh(self) -> bool:
+        """True if there is nothing new, as far as the page tells."""
+        page = self._page
+        return page is not None and page.bell == self._seen and self._clock.monotonic_s() < self._look_at
+
+    def follow(self) -> None:
+        """Bring the lanes up to what is durable. Raises StoreCorrupt, OSError."""
+        if self.is_fresh:
+            return
+        with self._lock:
+            try:
+                self._follow()
+                self.error = None
+            except BaseException as error:
+                self._seen, self._look_at = NO_BELL, float("-inf")
+                self.error = error if isinstance(error, StoreCorrupt) else None
+                self._waiting.wake_all()  # to find out for themselves
+                raise
+
+    def _follow(self) -> None:
+        now = self._clock.monotonic_s()
+        due = now >= self._look_at
+        if due:
+            self._look_at = now + LOOK_S
+            self._find_page()
+        page = self._page
+        bell = page.bell if page is not None else NO_BELL  # before the states: these are as new at least
+        if page is not None and not page.is_current and (due or bell != self._seen):
+            page.look_again()
+        current = page is not None and page.is_current
+        if bell == self._seen and (current or not due):
+            return
+        if not current:
+            self._look_at = now + OLD_LOOK_S
+        self._bring_in(page, bell, current=current)
+
+    def _bring_in(self, page: LivePage | None, bell: int, *, current: bool) -> None:
+        self.looks += 1
+        newest = NO_BELL
+        for followed in self._lanes:
+            state = page.state(followed.lane.index) if page is not None else None
+            newest = max(newest, NO_BELL if state is None else state.bell)
+            before = followed.lane.view.sealed
+            shown = followed.follow(state, is_current=current)
+            if shown:
+                self._waiting.tell(followed.lane, shown)
+            if followed.lane.view.sealed is not before:
+                self._waiting.wake_all()  # it may have messages that never were in a growing segment here
+        # Not the bell alone: on some processors another's writes are seen in another order.
+        self._seen = min(bell, newest)
+
+    def _find_page(self) -> None:
+        if self._page is None or not self._page.is_in_place():
+            page = LivePage.of(self._disk, self._folder, self._header)
+            if page is not None or self._page is None:
+                self._page, self._seen = page, NO_BELL
+
+    def look_at_starts(self) -> bool:
+        """Learn where the lanes' logs begin now; True if one has moved. Raises OSError."""
+        with self._lock:
+            return any([followed.look_at_start() for followed in self._lanes])
+
+    # -- watching -------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Somebody waits for a message."""
+        if self._watching is None:
+            with self._lock:
+                if self._watching is None and not self._closing:
+                    thread = Background(self._watch)
+                    thread.start()
+                    self._watching = thread
+        self._wanted.set()
+
+    def _watch(self) -> None:
+        found_at = float("-inf")
+        while not self._closing:
+            if not len(self._waiting):
+                self._wanted.wait()
+                self._wanted.clear()
+                continue
+            looks = self.looks
+            try:
+                self.follow()
+            except (OSError, StoreError):  # whoever waits was woken, and finds out
+                time.sleep(OLD_LOOK_S)
+                continue
+            now = time.monotonic()
+            if self.looks != looks:
+                if now - found_at < BUSY_S:
+                    time.sleep(NAP_S)
+                found_at = now
+            self._sleep()
+        self._ended.set()
+
+    def _sleep(self) -> None:
+        """Until there is something new, as far as the page tells."""
+        page = self._page
+        if page is None or not page.is_current:
+            time.sleep(OLD_LOOK_S)
+        elif not self._closing:
+            page.sleep(self._seen, PATIENCE_S)
+
+    def close(self) -> None:
+        """End the thread. Again is fine."""
+        self._closing = True
+        self._wanted.set()
+        while self._watching is not None and not self._ended.wait(ENDING_S):
+            if self._page is not None:
+                self._page.wake()  # it may sleep there; others who do look, and go on sleeping
+
+    def after_fork(self) -> None:
+        """In a child process: the thread is not here."""
+        self._lock, self._watching, self._closing = threading.Lock(), None, True

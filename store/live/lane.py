@@ -1,0 +1,290 @@
+"""One lane of another process's log: its segments, sealed and growing, as the readers of this process see them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk
+from ..errors import StoreCorrupt
+from ..format.footer import Footer
+from ..format.frame import Frame
+from ..format.layout import BLOCK_BYTES, SEALED, UNKNOWN, SegmentHeader, segment_name
+from ..format.live_page import NO_STATE, LaneState
+from ..format.records import RECORDS_TOPIC, Trimmed
+from ..log.lane import Lane
+from ..log.offsets import NextOffsets
+from ..log.queue import RequestQueue
+from ..log.streams import Stream, StreamMap
+from ..log.trims import Trims
+from ..log.write import Shown, View
+from ..segment.evidence import SEGMENT_IS_MISSING, Mark
+from ..segment.sealed import SealedSegment
+from .files import FollowedSegment, Looked, SegmentIsGone, log_start, look
+from .tail import Tail
+
+NOTHING: Mark = (0, 0)
+
+
+class FollowedOffsets(NextOffsets):
+    """Where the streams go on behind the sealed segments. No single one is told: the writer is ahead of it."""
+
+    def __init__(self, lane: Lane) -> None:
+        super().__init__()
+        self._lane = lane
+
+    def __getitem__(self, number: int) -> int:
+        return -1
+
+    def column(self) -> npt.NDArray[np.int64]:
+        """(streams,) of those that the newest footer knows; none if it is damaged."""
+        sealed = self._lane.view.sealed
+        index = sealed[-1].mapped() if sealed else None
+        return np.zeros(0, np.int64) if index is None else index.footer.next_offsets
+
+
+class FollowedLane:
+    """Brings the view of a `Lane` up to what is durable. One thread at a time; readers look at the view meanwhile.
+
+    Invariants:
+        * what is shown is durable: it lies below a mark of the live page, below a mark in a frame, or in a segment
+          that was closed or sealed;
+        * the view only grows at its end and shrinks at its beginning, but where a growing segment is replaced by the
+          same one, sealed;
+        * a stream's number and name come from a durable frame or footer, in the order of the numbers.
+    """
+
+    def __init__(
+        self, disk: Disk, lane: Lane, store_id: bytes, streams: StreamMap, queue: RequestQueue
+    ) -> None:
+        self.lane = lane
+        self._disk = disk
+        self._folder: Path = lane.folder
+        self._store_id = store_id
+        self._streams = streams
+        self._queue = queue
+        self._tails: list[Tail] = []
+        self._first = 1  # of the log
+        self._sealed = 0  # the newest sealed segment that is in the view, or before the log
+        self._mark = NOTHING
+        lane.offsets = FollowedOffsets(lane)
+        lane.trims = Trims(Stream(RECORDS_TOPIC, lane.index, lane, queue))
+        self.look_at_start()
+
+    def look_at_start(self) -> bool:
+        """Learn from the folder where the log begins now; True if it has moved."""
+        first = max(self._first, log_start(self._disk, self._folder, self.lane.index, self._store_id))
+        moved, self._first = first > self._first, first
+        self._drop_removed()
+        return moved
+
+    def follow(self, state: LaneState | None, *, is_current: bool) -> list[Shown]:
+        """Take what is new. `state` is what the page says, and `is_current` whether nothing else needs to be asked.
+
+        Returns what can be seen now and could not before, of the growing segments. Raises StoreCorrupt, OSError.
+        """
+        state = state or NO_STATE
+        while True:
+            try:
+                return self._follow(state, is_current=is_current)
+            except SegmentIsGone as error:
+                if not self.look_at_start():
+                    raise StoreCorrupt(SEGMENT_IS_MISSING, str(error.filename), 0) from error
+
+    def _follow(self, state: LaneState, *, is_current: bool) -> list[Shown]:
+        self._first = max(self._first, state.first)
+        self._drop_removed()
+        if is_current:
+            self._seal(state.sealed, all_are=True)
+        else:
+            self._seal(max(state.sealed, self._newest_sealed()), all_are=False)
+        self._mark = max(self._mark, state.mark)
+        if not is_current:
+            self._mark = max(self._mark, self._proved())
+        return self._grow()
+
+    # -- sealed segments, and those that retention took ------------------------------------------------
+
+    def _drop_removed(self) -> None:
+        lane, view = self.lane, self.lane.view
+        kept = tuple(one for one in view.sealed if one.segment.sequence >= self._first)
+        for one in view.sealed[: len(view.sealed) - len(kept)]:
+            one.segment.removed = True
+        if len(kept) < len(view.sealed):
+            lane.view = View(kept, view.open)
+        if self._sealed < self._first - 1:
+            self._sealed = self._first - 1
+            self._tails = [tail for tail in self._tails if tail.sequence > self._sealed]
+            lane.view = View(kept, tuple(tail.opened for tail in self._tails))
+
+    def _newest_sealed(self) -> int:
+        """The highest number with a seal record of its own."""
+        newest = self._sealed
+        for sequence in self._listed():
+            if sequence > newest and self._is_sealed(self._look(sequence)):
+                newest = sequence
+        return newest
+
+    def _listed(self) -> list[int]:
+        names = [name[:12] for name in self._disk.list(self._folder) if len(name) == 16 and name.endswith(".seg")]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _look(self, sequence: int) -> Looked:
+        return look(self._disk, self._folder, self.lane.index, self._store_id, sequence)
+
+    def _is_sealed(self, looked: Looked) -> bool:
+        return looked.header is not None and looked.record is not None and looked.record.state == SEALED
+
+    def _seal(self, newest: int, *, all_are: bool) -> None:
+        """Take the segments up to this number as sealed ones, in place of the growing ones that they were.
+
+        `all_are`: they have their records for certain. Behind a power cut one may be missing, if its force had failed
+        and the writer read it all the same: its frames then tell what is durable.
+        """
+        fresh: list[SealedSegment] = []
+        sequence = self._sealed + 1
+        while sequence <= newest:
+            looked = self._look(sequence)
+            if looked.header is None and all_are:
+                raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
+            if looked.header is None or looked.record is None or looked.record.state != SEALED:
+                if all_are:
+                    raise StoreCorrupt("the segment's seal record is damaged", looked.path, BLOCK_BYTES)
+                break
+            segment = FollowedSegment(self._disk, self._folder, looked.header, grows=False)
+            fresh.append(SealedSegment(segment, looked.record))
+            sequence += 1
+        if not fresh:
+            return
+        newest = sequence - 1
+        for one in fresh:
+            one.join(self.lane)
+        view = self.lane.view
+        if fresh[-1].record.streams > len(self.lane.streams):
+            self._learn_names(fresh[-1].footer)
+        with suppress(StoreCorrupt):  # reads around it go on, and the next footer has the same
+            self._take_lows(fresh[-1].footer.trimmed)
+        self._tails = [tail for tail in self._tails if tail.sequence > newest]
+        self.lane.view = View((*view.sealed, *fresh), tuple(tail.opened for tail in self._tails))
+        self._sealed = newest
+        self._mark = max(self._mark, (newest, fresh[-1].record.data_end))
+
+    def _learn_names(self, footer: Footer) -> None:
+        topics = footer.topics()
+        pairs = zip(footer.stream_topic.tolist(), footer.stream_queue.tolist(), strict=True)
+        for topic, queue_id in list(pairs)[len(self.lane.streams) :]:
+            self._add_stream(topics[topic], queue_id)
+
+    def _add_stream(self, topic: str, queue_id: int) -> None:
+        number = len(self.lane.streams)
+        if topic == RECORDS_TOPIC:
+            stream = self.lane.trims.records
+            stream.number = number
+        else:
+            stream = Stream(topic, queue_id, self.lane, self._queue, number)
+            self._streams.add(stream)
+        self.lane.streams.append(stream)
+
+    def _take_lows(self, trimmed: Trimmed) -> None:
+        """Readers begin where these say, from now on."""
+        streams, trims = self.lane.streams, self.lane.trims
+        changes = [(streams[number], low) for number, low in trimmed.items() if number < len(streams)]
+        if any(low.low > stream.low or low.hidden > stream.hidden for stream, low in changes):
+            trims.show(changes)
+
+    # -- growing segments -----------------------------------------------------------------------------
+
+    def _grow(self) -> list[Shown]:
+        """Take the frames up to the mark."""
+        shown: list[Shown] = []
+        sequence, position = self._mark
+        while sequence > self._sealed:
+            tail = self._tails[-1] if self._tails else None
+            if tail is not None:
+                is_last = tail.sequence == sequence
+                shown += tail.advance(position if is_last else None)
+                if is_last:
+                    break
+            self._open_next(tail)
+        return shown
+
+    def _learn(self, frame: Frame) -> None:
+        """The streams that a frame names for the first time."""
+        header, known = frame.header, self.lane.streams
+        for number, topic, queue_id in frame.definitions():
+            if number == len(known):
+                self._add_stream(topic, queue_id)
+        if header.count and int(frame.numbers.max()) >= len(known):
+            path = self._folder / segment_name(header.sequence)
+            raise StoreCorrupt("a stream was never defined", path, header.position)
+
+    def _open_next(self, before: Tail | None) -> None:
+        """Begin with the segment behind all that is in the view. Raises StoreCorrupt, SegmentIsGone."""
+        looked = self._look(self._sealed + 1 if before is None else before.sequence + 1)
+        if looked.header is None:
+            raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
+        if not (self._continues(looked.header, before) and _counts_on(looked.header, before)):
+            raise StoreCorrupt("the segment does not continue the one before it", looked.path, 0)
+        self._tails.append(self._tail(looked.header, before))
+        view = self.lane.view
+        self.lane.view = View(view.sealed, (*view.open, self._tails[-1].opened))
+
+    def _tail(self, header: SegmentHeader, before: Tail | None) -> Tail:
+        segment = FollowedSegment(self._disk, self._folder, header, grows=True)
+        return Tail(segment, self._next_offsets(before), self._learn, self.lane.trims.records, self._take_lows)
+
+    def _looker(self, segment: FollowedSegment) -> Tail:
+        """For a look at frames that are not taken."""
+        return Tail(segment, np.zeros(0, np.int64), self._learn, self.lane.trims.records, self._take_lows)
+
+    def _next_offsets(self, before: Tail | None) -> npt.NDArray[np.int64]:
+        if before is not None:
+            return before.next_offsets(len(self.lane.streams))
+        sealed = self.lane.view.sealed
+        return sealed[-1].footer.next_offsets.copy() if sealed else np.zeros(0, np.int64)
+
+    def _continues(self, header: SegmentHeader, before: Tail | None) -> bool:
+        """Does a segment follow on what is in the view?"""
+        if before is not None:
+            # What is read of a segment that has just come to its end may be from before.
+            while header.previous_chain != before.chain and before.retry():
+                before.advance(None)
+            return header.previous_chain == before.chain
+        sealed = self.lane.view.sealed
+        if sealed:
+            return header.previous_chain == sealed[-1].record.chain
+        return header.sequence == 1
+
+    # -- where no page tells, or an old one ------------------------------------------------------------
+
+    def _proved(self) -> Mark:
+        """How far the frames and records behind the view say that the log is durable."""
+        mark, tail, chain = NOTHING, self._tails[-1] if self._tails else None, None
+        sequence = self._sealed + 1 if tail is None else tail.sequence
+        listed = set(self._listed())
+        while sequence in listed:
+            looked = self._look(sequence)
+            if looked.header is None:
+                break
+            if tail is None or tail.sequence != sequence:
+                follows = looked.header.previous_chain == chain if chain is not None else None
+                if follows is False or (follows is None and not self._continues(looked.header, None)):
+                    break
+                segment = FollowedSegment(self._disk, self._folder, looked.header, grows=True)
+                tail = self._looker(segment)
+            if looked.record is not None:
+                mark = max(mark, (sequence, looked.record.data_end))
+            found, chain = tail.proved()
+            mark = max(mark, found)
+            sequence += 1
+        return mark
+
+
+def _counts_on(header: SegmentHeader, before: Tail | None) -> bool:
+    """Does a segment's header count the messages that the one before it has? Recovery may have cut off its last."""
+    if before is None or UNKNOWN in (header.messages_before, before.segment.header.messages_before):
+        return True
+    return header.messages_before - before.segment.header.messages_before == before.table.entries

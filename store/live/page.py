@@ -1,0 +1,81 @@
+"""A reader's side of the live page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..device.disk import Disk
+from ..device.mapped import Mapped, boot_id
+from ..format.live_page import (
+    BELL_AT,
+    LIVE_FILE,
+    PAGE_BYTES,
+    SLOT_BYTES,
+    LaneState,
+    LiveHeader,
+    newest_state,
+    slot_at,
+)
+from ..format.store_files import StoreHeader
+
+TRIES = 100  # of a slot that is being written: one look in thousands meets that
+
+
+class LivePage:
+    """The page of one store, mapped.
+
+    Attributes:
+        is_current: it was written under the kernel that runs now, so it is as new as the log. An older page is true as
+            well, but the log may be longer.
+    """
+
+    def __init__(self, mapped: Mapped, header: LiveHeader) -> None:
+        self._mapped = mapped
+        self.header = header
+        self.is_current = header.boot_id == boot_id()
+
+    @classmethod
+    def of(cls, disk: Disk, folder: Path, store: StoreHeader) -> LivePage | None:
+        """The page of a store's folder; None if it has none of its own."""
+        mapper = getattr(disk, "map", None)
+        if mapper is None:
+            return None
+        try:
+            mapped: Mapped = mapper(folder / LIVE_FILE, PAGE_BYTES, BELL_AT)
+        except (OSError, ValueError):
+            return None
+        header = LiveHeader.unpack(mapped.load(0, BELL_AT))
+        if header is None or header.inode != mapped.inode:
+            return None
+        return cls(mapped, header) if (header.store_id, header.lanes) == (store.store_id, store.lanes) else None
+
+    @property
+    def bell(self) -> int:
+        """It moves with each publication."""
+        return self._mapped.word(BELL_AT)
+
+    def look_again(self) -> None:
+        """Another writer may have opened the page."""
+        header = LiveHeader.unpack(self._mapped.load(0, BELL_AT))
+        if header is not None:
+            self.header, self.is_current = header, header.boot_id == boot_id()
+
+    def state(self, lane: int) -> LaneState | None:
+        """What the page says of a lane; None if that cannot be told."""
+        for _ in range(TRIES):
+            found = newest_state(self._mapped.load(slot_at(lane, 0), 2 * SLOT_BYTES))
+            if found is not None:
+                return found
+        return None
+
+    def sleep(self, seen: int, patience_s: float) -> None:
+        """Sleep until the bell is no longer `seen`, or the time is up, or for no reason."""
+        self._mapped.sleep(seen, patience_s)
+
+    def wake(self) -> None:
+        """Wake all who sleep."""
+        self._mapped.wake()
+
+    def is_in_place(self) -> bool:
+        """True if the folder still has this page."""
+        return self._mapped.is_in_place()

@@ -1,0 +1,207 @@
+"""Retention and recycling beside readers in other processes, held up at every step of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreUnreadable
+from stratalog.store.device.disk import OsFile, ReadingDisk
+
+from .helpers import memory_folder, segment_path, tiny, until
+
+QUEUE = ("t", 0)
+SIZE = 3_000
+CONFIG = tiny(retention_bytes=200 << 10)
+Read = Callable[[MessageStore], Sequence[tuple[int, bytes]]]
+
+
+def message(offset: int) -> bytes:
+    return b"%08d" % offset * (SIZE // 8)
+
+
+class Writer:
+    """A writer whose oldest segments are removed and used again as it goes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = MessageStore.open(folder, CONFIG)
+        self.count = 0
+        self.go_on()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Append until all segments that were there before are gone, and their files written to where they may be."""
+        upkeep = self.store._upkeep
+        segments = len(self.store._lanes[0].view.sealed) + 3
+        goal = upkeep.removed_segments + segments
+        while upkeep.removed_segments < goal:
+            for _ in range(20):
+                assert self.store.append(*QUEUE, message(self.count)) == self.count
+                self.count += 1
+            until(lambda: self.is_at_rest((200 << 10) + (3 << 16)))
+        until(lambda: self.is_at_rest(200 << 10) and not upkeep._retired and not upkeep._full)
+
+    def is_at_rest(self, held_bytes: int) -> bool:
+        """Has the background done its work? It is woken to do it now."""
+        self.store._upkeep.look()
+        return self.store._upkeep._held_bytes() <= held_bytes
+
+
+class SteppingDisk(ReadingDisk):
+    """The system's disk; before step number `at` of its reader it lets the writer go on."""
+
+    def __init__(self) -> None:
+        self.at = self.steps = 0
+        self.between: Callable[[], None] = lambda: None
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == self.at:
+            self.between()
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        self.step()
+        return _SteppingFile(self, path, direct=direct)
+
+
+class _SteppingFile(OsFile):
+    def __init__(self, disk: SteppingDisk, path: Path, *, direct: bool) -> None:
+        super().__init__(path, create=False, direct=direct, write=False)
+        self._disk = disk
+
+    def sequential(self) -> OsFile:
+        self._disk.step()
+        return _SteppingFile(self._disk, Path(f"/proc/self/fd/{self._fd}"), direct=False)
+
+
+def _stepping(name: str) -> Any:
+    real = getattr(OsFile, name)
+
+    def stepped(file: _SteppingFile, *given: Any) -> Any:
+        file._disk.step()
+        return real(file, *given)
+
+    return stepped
+
+
+for _name in ("share", "is_in_place", "read", "read_into", "size", "fileno"):
+    setattr(_SteppingFile, _name, _stepping(_name))
+
+
+def read_first(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
+    """The oldest messages that the reader knows of."""
+    stream = reader._streams.get(*QUEUE)
+    assert stream is not None
+    first = reader._reader.bounds(stream)[0]
+    return [(one.offset, one.data) for one in reader.read(*QUEUE, first, 40)]
+
+
+def read_old(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
+    """The same by a read that has looked at the page before it was held up."""
+    stream = reader._streams.get(*QUEUE)
+    assert stream is not None
+    first = reader._reader.bounds(stream)[0]
+    found = reader._reader.get_range(stream, first, 40)
+    return [(first + at, data) for at, data in found.items()]
+
+
+def read_batch(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
+    first, _ = reader.queue_bounds(*QUEUE)
+    batch = reader.read_batch(*QUEUE, first, 60)
+    return list(zip(batch.offsets.tolist(), map(bytes, batch.payloads()), strict=True))
+
+
+def scan(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    for batch in reader.scan():
+        found += zip(batch.offsets.tolist(), map(bytes, batch.payloads()), strict=True)
+    return found
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder where forces cost nothing."""
+    with memory_folder() as folder:
+        yield folder
+
+
+READS: dict[str, Read] = {"read": read_first, "a read under way": read_old, "read_batch": read_batch, "scan": scan}
+GONE = (OffsetOutOfRange, StoreUnreadable, FileNotFoundError)  # the last of `read_old`, which is the inside of a read
+
+
+def held_up(writer: Writer, folder: Path, read: Read, at: int) -> tuple[bool, int]:
+    """One read with the writer going on at a step; whether the step came, and how many messages were read."""
+    disk = SteppingDisk()
+    with MessageStore.open(folder, read_only=True, disk=disk) as reader:
+        disk.steps, disk.at, disk.between = 0, at, writer.go_on
+        try:
+            found = read(reader)
+        except GONE:
+            return disk.steps >= at, 0
+        for offset, data in found:
+            assert data == message(offset), f"held up at step {at}, offset {offset} was read as other bytes"
+        return disk.steps >= at, len(found)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reader_held_up_at_any_step_gets_the_right_bytes_or_none(memory: Path, name: str) -> None:
+    writer, at, right = Writer(memory), 0, 0
+    with writer.store:
+        came = True
+        while came:
+            at += 1
+            came, count = held_up(writer, memory, READS[name], at)
+            right += count
+        assert at > 3, "nothing was held up"
+        assert right
+        assert writer.store.stats()["log"]["recycled_segments"], "no file was used again"
+
+
+def test_file_that_a_reader_has_open_is_not_used_again(memory: Path) -> None:
+    writer = Writer(memory)
+    with writer.store, MessageStore.open(memory, read_only=True) as reader:
+        view = reader._lanes[0].view
+        held, first = view.sealed[0], reader.queue_bounds(*QUEUE)[0]
+        assert reader.read(*QUEUE, first)[0].data == message(first)
+        inode = segment_path(memory, held.segment.sequence).stat().st_ino
+        writer.go_on()
+        assert inode not in {path.stat().st_ino for path in memory.rglob("*.seg")}
+        stream = reader._streams.get(*QUEUE)
+        assert stream is not None
+        run = held.run(None, stream.number, first, 5)  # a reader who has found it before
+        assert held.segment.read_places(run.places[0], run.places[1])[0] == [message(first + at) for at in range(5)]
+        with pytest.raises(OffsetOutOfRange):
+            reader.read(*QUEUE, first)
+        assert reader.queue_bounds(*QUEUE) == writer.store.queue_bounds(*QUEUE)
+
+
+def test_segment_that_was_removed_before_it_was_opened_is_out_of_range(memory: Path) -> None:
+    writer = Writer(memory)
+    with writer.store, MessageStore.open(memory, read_only=True) as reader:
+        writer.go_on()
+        reader._lanes[0].view.sealed[0].segment.let_go()
+        with pytest.raises(OffsetOutOfRange):
+            reader.read(*QUEUE, 0)
+        first, end = reader.queue_bounds(*QUEUE)
+        assert (first, end) == writer.store.queue_bounds(*QUEUE)
+        assert [one.data for one in reader.read(*QUEUE, first, 3)] == [message(first + at) for at in range(3)]
+
+
+def test_reader_that_opens_while_segments_go(memory: Path) -> None:
+    """Every step of an opening is held up."""
+    writer, at = Writer(memory), 0
+    with writer.store:
+        while True:
+            at += 1
+            disk = SteppingDisk()
+            disk.at, disk.between = at, writer.go_on
+            with MessageStore.open(memory, read_only=True, disk=disk) as reader:
+                came = disk.steps >= at
+                disk.at = 0
+                assert reader.queue_bounds(*QUEUE) == writer.store.queue_bounds(*QUEUE)
+            if not came:
+                break
+        assert at > 3
