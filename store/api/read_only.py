@@ -155,8 +155,13 @@ class Following(Fetcher):
         self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 32, max_bytes: int = 1 << 20,
         wait_ms: int = 0,
     ) -> list[Message]:  # fmt: skip
+        self._check_open()
         if not self._follower.is_fresh:
-            await self._async_reads.run(self._follow)  # it may wait for the device, which no loop does
+            try:
+                await self._async_reads.run(self._follow)  # it may wait for the device, which no loop does
+            except RuntimeError:
+                self._check_open()  # raises StoreClosed if that is why the threads take nothing more
+                raise
         return await super().read_async(topic, queue_id, offset, max_messages, max_bytes, wait_ms)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
