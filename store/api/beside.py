@@ -145,10 +145,12 @@ def _describe(path: str | Path) -> _Row:
             problems += [row["problem"] for row in rows if row["problem"] is not None]
             lanes.append({"lane": lane.index, "segments": rows})
             segments += rows
-        topics = reader.topics()
+        used = dict.fromkeys(reader.topics())
+        named = dict.fromkeys(stream.topic for lane in reader._lanes for stream in lane.streams)
+        topics = [topic for topic in named if topic in used]
         queues = [
             {"topic": topic, "queue": queue, "first": bounds[0], "next_offset": bounds[1]}
-            for topic in topics
+            for topic in used
             for queue in reader.queues(topic)
             for bounds in (reader.queue_bounds(topic, queue),)
         ]

@@ -178,8 +178,13 @@ class Following(Fetcher):
         self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wait_ms: int
     ) -> list[Message]:
         """The same for coroutines."""
+        self._check_open()
         if not self.follower.is_fresh:
-            await self.async_reads.run(self._follow)  # it may wait for the device, which no loop does
+            try:
+                await self.async_reads.run(self._follow)  # it may wait for the device, which no loop does
+            except RuntimeError:
+                self._check_open()  # raises StoreClosed if that is why the threads take nothing more
+                raise
         return await super().read_async(topic, queue_id, offset, max_messages, max_bytes, wait_ms)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:

@@ -78,8 +78,13 @@ class LaneState(NamedTuple):
         return self.sequence, self.position
 
     def pack(self) -> bytes:
-        body = _STATE.pack(*self)
-        return body + SUM.pack(checksum64(body))
+        return pack_state(*self)
+
+
+def pack_state(bell: int, first: int, sealed: int, sequence: int, position: int) -> bytes:
+    """`LaneState.pack` without the object."""
+    body = _STATE.pack(bell, first, sealed, sequence, position)
+    return body + SUM.pack(checksum64(body))
 
 
 NO_STATE: Final = LaneState(0, 0, 0, 0, 0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ..device.background import Background, Bell
 from ..device.clock import Clock
 from ..device.disk import Disk
 from ..errors import StoreCorrupt, StoreError
+from ..format.live_page import LaneState
 from ..format.store_files import StoreHeader
 from ..log.streams import StreamMap
 from ..read.waiting import Bell as ReadersBell
@@ -119,24 +121,20 @@ class Follower:
 
     def _bring_in(self, page: LivePage | None, bell: int, *, current: bool) -> None:
         self.looks += 1
-        newest = NO_BELL
         for followed in self._lanes:
-            state = page.state(followed.lane.index) if page is not None else None
-            newest = max(newest, NO_BELL if state is None else state.bell)
             before = followed.lane.view.sealed
-            shown = followed.follow(state, is_current=current)
+            shown = followed.follow(partial(_state_of, page, followed.lane.index), is_current=current)
             if shown:
                 self._waiting.tell(followed.lane, shown)
             if followed.lane.view.sealed is not before:
                 self._waiting.wake_all()  # it may have messages that never were in a growing segment here
         # Not the bell alone: on some processors another's writes are seen in another order.
-        self._seen = min(bell, newest)
+        self._seen = min(bell, max(followed.bell for followed in self._lanes))
 
     def _find_page(self) -> None:
         if self._page is None or not self._page.is_in_place():
-            page = LivePage.of(self._disk, self._folder, self._header)
-            if page is not None or self._page is None:
-                self._page, self._seen = page, NO_BELL
+            # Without a page of its own the folder's frames tell: one that was taken away may not be written any more.
+            self._page, self._seen = LivePage.of(self._disk, self._folder, self._header), NO_BELL
 
     def look_at_starts(self) -> bool:
         """Learn where the lanes' logs begin now; True if one has moved. Raises OSError."""
@@ -195,3 +193,7 @@ class Follower:
     def after_fork(self) -> None:
         """In a child process: the thread is not here."""
         self._lock, self._watching, self._closing = threading.Lock(), None, True
+
+
+def _state_of(page: LivePage | None, lane: int) -> LaneState | None:
+    return None if page is None else page.state(lane)

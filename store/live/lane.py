@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,6 +71,7 @@ class FollowedLane:
         self._first = 1  # of the log
         self._sealed = 0  # the newest sealed segment that is in the view, or before the log
         self._mark = NOTHING
+        self.bell = 0  # of the page, in the state that was followed last
         lane.offsets = FollowedOffsets(lane)
         lane.trims = Trims(Stream(RECORDS_TOPIC, lane.index, lane, queue))
         self.look_at_start()
@@ -81,13 +83,15 @@ class FollowedLane:
         self._drop_removed()
         return moved
 
-    def follow(self, state: LaneState | None, *, is_current: bool) -> list[Shown]:
-        """Take what is new. `state` is what the page says, and `is_current` whether nothing else needs to be asked.
+    def follow(self, read_state: Callable[[], LaneState | None], *, is_current: bool) -> list[Shown]:
+        """Take what is new. `read_state` gives what the page says; `is_current`: nothing else needs to be asked.
 
         Returns what can be seen now and could not before, of the growing segments. Raises StoreCorrupt, OSError.
         """
-        state = state or NO_STATE
         while True:
+            # Read anew when the log's beginning has moved: an older state may know no segment that is still there.
+            state = read_state() or NO_STATE
+            self.bell = state.bell
             try:
                 return self._follow(state, is_current=is_current)
             except SegmentIsGone as error:

@@ -17,9 +17,9 @@ from ..format.live_page import (
     NO_STATE,
     PAGE_BYTES,
     SLOT_BYTES,
-    LaneState,
     LiveHeader,
     newest_state,
+    pack_state,
     pack_word,
     slot_at,
 )
@@ -111,7 +111,7 @@ class Publisher:
                 return
             self._told[index] = told
             turn = self._turn[index]
-            page.store(slot_at(index, turn), LaneState(self._count + 1, *told).pack())
+            page.store(slot_at(index, turn), pack_state(self._count + 1, *told))
             self._turn[index] = 1 - turn
             self._count += 1
             page.store(BELL_AT, pack_word(self._count))

@@ -166,6 +166,16 @@ def test_reader_finds_the_page_that_comes_after_it(tmp_path: Path) -> None:
         assert seen(reader) == contents(store, QUEUES)
 
 
+def test_reader_whose_page_was_taken_away_goes_by_the_frames(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store, read_only(tmp_path) as reader:
+        append_some(store, 20)
+        assert seen(reader) == contents(store, QUEUES)
+        (tmp_path / LIVE_FILE).unlink()
+        append_some(store, 20, 20)
+        until(lambda: reader.queue_bounds("t", 3) == store.queue_bounds("t", 3))
+        assert seen(reader) == contents(store, QUEUES)
+
+
 @pytest.mark.parametrize("name", APPENDS)
 def test_appending_call_is_refused_with_a_sentence(tmp_path: Path, name: str) -> None:
     with MessageStore.open(tmp_path, tiny()) as store, read_only(tmp_path) as reader:

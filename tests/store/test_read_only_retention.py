@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,13 @@ class Writer:
         self.go_on()
         self.go_on()
 
-    def go_on(self) -> None:
-        """Append until all segments that were there before are gone, and their files written to where they may be."""
+    def go_on(self, segments: int = 0) -> None:
+        """Append until so many segments are gone; 0: all, and their files written to where they may be."""
         upkeep = self.store._upkeep
-        segments = len(self.store._lanes[0].view.sealed) + 3
+        segments = segments or len(self.store._lanes[0].view.sealed) + 3
         goal = upkeep.removed_segments + segments
         while upkeep.removed_segments < goal:
-            for _ in range(20):
+            for _ in range(5):
                 assert self.store.append(*QUEUE, message(self.count)) == self.count
                 self.count += 1
             until(lambda: self.is_at_rest((200 << 10) + (3 << 16)))
@@ -190,14 +191,15 @@ def test_segment_that_was_removed_before_it_was_opened_is_out_of_range(memory: P
         assert [one.data for one in reader.read(*QUEUE, first, 3)] == [message(first + at) for at in range(3)]
 
 
-def test_reader_that_opens_while_segments_go(memory: Path) -> None:
-    """Every step of an opening is held up."""
+@pytest.mark.parametrize("segments", [1, 2, 3, 0])
+def test_reader_that_opens_while_segments_go(memory: Path, segments: int) -> None:
+    """Every step of an opening is held up, until this many segments were removed."""
     writer, at = Writer(memory), 0
     with writer.store:
         while True:
             at += 1
             disk = SteppingDisk()
-            disk.at, disk.between = at, writer.go_on
+            disk.at, disk.between = at, partial(writer.go_on, segments)
             with MessageStore.open(memory, read_only=True, disk=disk) as reader:
                 came = disk.steps >= at
                 disk.at = 0

@@ -268,9 +268,11 @@ def test_open_store_is_checked_as_far_as_it_is_durable(folder: Path) -> None:
         assert (beside.messages, beside.segments) == (closed.messages + 1, closed.segments)
         assert told[-1][0] == told[-1][1] > 0
         path = max(path for path in folder.rglob("*.seg") if b"a message of its own" in path.read_bytes())
-        flip(path, path.read_bytes().index(b"a message of its own"))
+        at = path.read_bytes().index(b"a message of its own")
+        flip(path, at)
         (place,) = verify_folder(folder).places
         assert place.what == "a message's bytes do not match their checksum"
+        flip(path, at)
     assert not verify_folder(folder).is_live
     MessageStore.open(folder, CONFIG).close()  # the lock was released
 

@@ -185,3 +185,14 @@ def test_missing_peer_is_said_and_the_rest_is_measured(
         assert "pip install" in figures["missing"]
         assert figures["ratios"]["queues_over_lmdb"] is figures["ratios"]["tail_over_lmdb"] is None
         assert figures["ratios"]["scan_over_raw"] > 0
+
+
+def test_readers_gives_the_rates_the_latency_and_the_idle_time(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "readers", "--seconds", "0.1", "--waits", "10", "--idle", "1")
+    assert [(row["api"], row["readers"]) for row in figures["rows"]] == [
+        (api, count) for api in ("blocking", "batch") for count in (0, 1, 4)
+    ]
+    assert all(row["messages_per_s"] > 0 and row["of_alone"] > 0 for row in figures["rows"])
+    assert figures["latency"].keys() == {"p50_us", "p99_us", "max_us"}
+    assert figures["idle"]["processes"] == 1
+    assert figures["checked_messages"] > 0
