@@ -24,13 +24,15 @@ from .errors import (
     StoreUnusable,
 )
 from .format.extras import Extras
-from .log.ticket import Ticket
+from .log.ticket import BatchTicket, Ticket
+from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
 from .verify.folder import VerifyReport, verify_folder
 from .verify.inspect import inspect_folder
 
 __all__ = [
+    "BatchTicket",
     "CacheConfig",
     "Extras",
     "InvalidConfig",
@@ -39,6 +41,7 @@ __all__ = [
     "Loss",
     "Message",
     "MessageBatch",
+    "MessageColumns",
     "MessageStore",
     "MessageTooLarge",
     "OffsetOutOfRange",

@@ -19,20 +19,20 @@ from ..log.queue import RequestQueue
 from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
-from .base import OpenStore
 from .batches import AsyncBatch, Part, cut_by_lane, offsets_of
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large
+from .columns import ColumnAppends
 from .partitioner import Partitioner, Queues
 
 _DATA = itemgetter(2)  # of a row
 
 
-class Appender(OpenStore):
+class Appender(ColumnAppends):
     """The calls that append.
 
     Invariant: the appends of one thread to one queue get their offsets in the order of the calls, in any mix of
-    `append`, `submit`, `append_batch` and the async calls. All coroutines of an event loop count as one thread. Appends
-    that fail are left out. `RequestQueue` keeps this.
+    `append`, `submit`, `append_batch`, the calls with columns and the async calls. All coroutines of an event loop
+    count as one thread. Appends that fail are left out. `RequestQueue` keeps this.
     """
 
     def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:

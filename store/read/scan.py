@@ -202,9 +202,10 @@ def _batch(
     numbers = frame.numbers[:count]
     if int(numbers.max()) >= len(names):
         raise StoreCorrupt("a frame's stream was never defined", segment.path, header.position)
-    extras = frame.extras()[:count] if header.flags & HAS_EXTRAS else None
+    extras = frame.extras() if header.flags & HAS_EXTRAS else None
     if not kept.all():
         positions, lengths, offsets = positions[kept], lengths[kept], offsets[kept]
         times, numbers = times[kept], numbers[kept]
-        extras = [extra for extra, keep in zip(extras, kept, strict=True) if keep] if extras else None
+    if extras is not None and len(positions) < len(extras):
+        extras = extras.take(np.flatnonzero(kept))
     return MessageBatch(payload, positions, lengths, offsets, times, numbers, names, extras)

@@ -1,0 +1,188 @@
+"""The checks of columns before they are accepted: what comes out is the store's own, but for the payload's bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidMessage, InvalidTopic, MessageTooLarge, StoreError, shown
+from ..format.blobs import NONE, Blobs, Int64s
+from ..format.layout import NO_TIME
+from ..log.streams import check_name
+from .checks import too_large
+
+LATEST_MS = 1 << 62
+BYTE_FORMATS = ("B", "b", "c")
+
+Name = tuple[str, int]
+RowError = TypeVar("RowError", InvalidMessage, InvalidTopic, MessageTooLarge)
+
+
+class CheckedColumns(NamedTuple):
+    """n messages whose columns are right, and copies; of the payload alone it is a view of the caller's buffer.
+
+    `streams` has only names that a message uses; `stream_index` (n,) points into it.
+    """
+
+    streams: list[Name]
+    stream_index: npt.NDArray[np.intp]
+    lengths: Int64s
+    payload: memoryview
+    keys: Blobs | None
+    properties: Blobs | None
+    times_ms: Int64s | None
+
+
+def check_columns(
+    streams: object, stream_index: object, lengths: object, payload: object, keys: object, properties: object,
+    deliver_at_ms: object, limit_bytes: int,
+) -> CheckedColumns:  # fmt: skip
+    """The columns, checked. Raises InvalidMessage, InvalidTopic or MessageTooLarge; with `row` where a row is wrong."""
+    sizes = _integers("lengths", lengths)
+    count = len(sizes)
+    _refuse_rows("a length is not negative, but {} is", sizes, sizes < 0)
+    index = _integers("stream_index", stream_index, count)
+    table = _table(streams)
+    what = f"stream_index is from 0 to {len(table) - 1}, the number of streams less one, not {{}}"
+    _refuse_rows(what, index, (index < 0) | (index >= len(table)))
+    key_column = None if keys is None else _blobs("keys", keys, count)
+    property_column = None if properties is None else _blobs("properties", properties, count)
+    whole = sizes
+    for column in (key_column, property_column):
+        if column is not None:
+            whole = whole + np.maximum(column.lengths, 0)
+    if count and int(whole.max()) > limit_bytes:
+        row = int(np.argmax(whole > limit_bytes))
+        raise _of_row(row, too_large(int(whole[row]), limit_bytes))
+    view = _bytes_view("payload", payload)
+    if int(sizes.sum()) != view.nbytes:
+        raise InvalidMessage(f"payload has {view.nbytes} bytes, and the sum of lengths is {int(sizes.sum())}")
+    if property_column is not None:
+        _check_properties(property_column)
+    names, used = _used_names(table, index)
+    return CheckedColumns(names, used, sizes, view, key_column, property_column, _times(deliver_at_ms, count))
+
+
+def _integers(name: str, given: object, count: int | None = None) -> Int64s:
+    """A copy of an array of integers with one dimension, as int64."""
+    try:
+        found = np.asarray(given)
+    except Exception as error:  # of what says that it is an array, anything
+        raise InvalidMessage(f"{name} is an array of integers, not {shown(given)}") from error
+    if found.ndim != 1:
+        raise InvalidMessage(f"{name} is an array with one dimension, not with {found.ndim}")
+    if not np.issubdtype(found.dtype, np.integer) and (len(found) or isinstance(given, np.ndarray)):
+        raise InvalidMessage(f"{name} is an array of integers, not of {found.dtype}")
+    if count is not None and len(found) != count:
+        raise InvalidMessage(f"{name} has {len(found)} elements, and lengths has {count}")
+    own = found.astype(np.int64)  # always a copy: another thread may change the caller's
+    if found.dtype == np.uint64:
+        _refuse_rows(f"{name} is below 2**63, but {{}} is not", own.view(np.uint64), own < 0)
+    return own
+
+
+def _refuse_rows(what: str, values: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]) -> None:
+    """Raises InvalidMessage for the first row that is wrong; `what` has a place for its value."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise _of_row(row, InvalidMessage(what.format(int(values[row]))))
+
+
+def _of_row(row: int, error: RowError) -> RowError:
+    told = type(error)(f"row {row}: {error}")
+    told.row = row
+    return told
+
+
+def _bytes_view(name: str, given: object) -> memoryview:
+    """A view of a buffer of bytes, in one dimension."""
+    try:
+        view = memoryview(given)  # type: ignore[arg-type]  # what is no buffer raises
+    except (TypeError, ValueError, BufferError):
+        raise InvalidMessage(f"{name} is a buffer of bytes, not {type(given).__name__}") from None
+    if view.format not in BYTE_FORMATS:
+        raise InvalidMessage(f"{name} is a buffer of bytes, not of elements {view.format!r}; take a view as uint8")
+    if not view.c_contiguous:
+        raise InvalidMessage(f"{name} is not contiguous; make a copy that is")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _blobs(name: str, given: object, count: int) -> Blobs:
+    """A column (lengths, buffer), copied."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence) or len(given) != 2:
+        raise InvalidMessage(f"{name} are (lengths, buffer), not {shown(given)}")
+    lengths = _integers(f"the lengths of {name}", given[0], count)
+    _refuse_rows(f"a length of {name} is -1 for none, or not negative, not {{}}", lengths, lengths < NONE)
+    data = _bytes_view(f"the buffer of {name}", given[1])
+    largest = int(lengths.max(initial=0))
+    total = int(np.maximum(lengths, 0).sum()) if largest <= data.nbytes else largest  # a sum that fits 64 bits
+    if total != data.nbytes:
+        raise InvalidMessage(f"the buffer of {name} has {data.nbytes} bytes, and the sum of its lengths is {total}")
+    return Blobs(lengths, data.tobytes())
+
+
+def _check_properties(column: Blobs) -> None:
+    """Each is JSON of an object with strings. What is there more than once is looked at once."""
+    rows = np.flatnonzero(column.lengths != NONE)
+    given = list(map(BytesIO(column.data).read, column.lengths[rows].tolist()))
+    bad = {text for text in set(given) if not _is_mapping(text)}
+    if bad:
+        at = next(at for at, text in enumerate(given) if text in bad)
+        what = f"properties are JSON of an object whose values are strings, not {shown(given[at])}"
+        raise _of_row(int(rows[at]), InvalidMessage(what))
+
+
+def _is_mapping(text: bytes) -> bool:
+    try:
+        found = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
+
+
+def _times(given: object, count: int) -> Int64s | None:
+    if given is None:
+        return None
+    times = _integers("deliver_at_ms", given, count)
+    wrong = (times < NONE) | (times >= LATEST_MS)
+    _refuse_rows("deliver_at_ms is ms since the epoch, or -1 for none, not {}", times, wrong)
+    return np.where(times == NONE, NO_TIME, times)
+
+
+def _table(streams: object) -> Sequence[object]:
+    if isinstance(streams, str | bytes | Mapping) or not isinstance(streams, Sequence):
+        raise InvalidMessage(f"streams are (topic, queue id) pairs, not {shown(streams)}")
+    return streams
+
+
+def _used_names(table: Sequence[object], index: Int64s) -> tuple[list[Name], npt.NDArray[np.intp]]:
+    """The names that a message uses, checked, and each message's place among them."""
+    if len(table) == 1:
+        used = np.zeros(min(1, len(index)), np.intp)
+    else:
+        used = np.flatnonzero(np.bincount(index, minlength=len(table)))
+        if len(used) < len(table):
+            places = np.zeros(len(table), np.intp)
+            places[used] = np.arange(len(used))
+            return [_name(table, at, index) for at in used.tolist()], places[index]
+    return [_name(table, at, index) for at in used.tolist()], index
+
+
+def _name(table: Sequence[object], at: int, index: Int64s) -> Name:
+    given: Any = table[at]
+    try:
+        if type(given) is tuple and len(given) == 2:
+            return check_name(*given)
+        try:
+            topic, queue_id = given
+        except Exception as error:  # of anything that is no pair, whatever its type raises
+            raise InvalidTopic(f"a stream is a (topic, queue id) pair, not {shown(given)}") from error
+        return check_name(topic, queue_id)
+    except StoreError as error:
+        row = int(np.argmax(index == at))
+        raise _of_row(row, InvalidTopic(str(error))) from error.__cause__
