@@ -10,27 +10,21 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidMessage, InvalidTopic, MessageTooLarge, StoreError, shown
+from ..errors import InvalidMessage, MessageTooLarge, shown
 from ..format.blobs import NONE, Blobs, Int64s
 from ..format.layout import NO_TIME
-from ..log.streams import check_name
 from .checks import too_large
 
 LATEST_MS = 1 << 62
 BYTE_FORMATS = ("B", "b", "c")
 
-Name = tuple[str, int]
-RowError = TypeVar("RowError", InvalidMessage, InvalidTopic, MessageTooLarge)
+RowError = TypeVar("RowError", InvalidMessage, MessageTooLarge)
 
 
 class CheckedColumns(NamedTuple):
-    """n messages whose columns are right, and copies; of the payload alone it is a view of the caller's buffer.
+    """n messages whose columns are right, and copies; of the payload alone it is a view of the caller's buffer."""
 
-    `streams` has only names that a message uses; `stream_index` (n,) points into it.
-    """
-
-    streams: list[Name]
-    stream_index: npt.NDArray[np.intp]
+    stream_index: Int64s
     lengths: Int64s
     payload: memoryview
     keys: Blobs | None
@@ -39,17 +33,19 @@ class CheckedColumns(NamedTuple):
 
 
 def check_columns(
-    streams: object, stream_index: object, lengths: object, payload: object, keys: object, properties: object,
+    table: int, stream_index: object, lengths: object, payload: object, keys: object, properties: object,
     deliver_at_ms: object, limit_bytes: int,
 ) -> CheckedColumns:  # fmt: skip
-    """The columns, checked. Raises InvalidMessage, InvalidTopic or MessageTooLarge; with `row` where a row is wrong."""
+    """The columns, checked, of messages of `table` streams.
+
+    Raises InvalidMessage or MessageTooLarge, with `row` where a row is wrong.
+    """
     sizes = _integers("lengths", lengths)
     count = len(sizes)
     _refuse_rows("a length is not negative, but {} is", sizes, sizes < 0)
     index = _integers("stream_index", stream_index, count)
-    table = _table(streams)
-    what = f"stream_index is from 0 to {len(table) - 1}, the number of streams less one, not {{}}"
-    _refuse_rows(what, index, (index < 0) | (index >= len(table)))
+    _refuse_rows(f"stream_index is from 0 to {table - 1}, as there are {table} streams, not {{}}", index,
+                 (index < 0) | (index >= table))  # fmt: skip
     key_column = None if keys is None else _blobs("keys", keys, count)
     property_column = None if properties is None else _blobs("properties", properties, count)
     whole = sizes
@@ -64,8 +60,7 @@ def check_columns(
         raise InvalidMessage(f"payload has {view.nbytes} bytes, and the sum of lengths is {int(sizes.sum())}")
     if property_column is not None:
         _check_properties(property_column)
-    names, used = _used_names(table, index)
-    return CheckedColumns(names, used, sizes, view, key_column, property_column, _times(deliver_at_ms, count))
+    return CheckedColumns(index, sizes, view, key_column, property_column, _times(deliver_at_ms, count))
 
 
 def _integers(name: str, given: object, count: int | None = None) -> Int64s:
@@ -152,37 +147,3 @@ def _times(given: object, count: int) -> Int64s | None:
     wrong = (times < NONE) | (times >= LATEST_MS)
     _refuse_rows("deliver_at_ms is ms since the epoch, or -1 for none, not {}", times, wrong)
     return np.where(times == NONE, NO_TIME, times)
-
-
-def _table(streams: object) -> Sequence[object]:
-    if isinstance(streams, str | bytes | Mapping) or not isinstance(streams, Sequence):
-        raise InvalidMessage(f"streams are (topic, queue id) pairs, not {shown(streams)}")
-    return streams
-
-
-def _used_names(table: Sequence[object], index: Int64s) -> tuple[list[Name], npt.NDArray[np.intp]]:
-    """The names that a message uses, checked, and each message's place among them."""
-    if len(table) == 1:
-        used = np.zeros(min(1, len(index)), np.intp)
-    else:
-        used = np.flatnonzero(np.bincount(index, minlength=len(table)))
-        if len(used) < len(table):
-            places = np.zeros(len(table), np.intp)
-            places[used] = np.arange(len(used))
-            return [_name(table, at, index) for at in used.tolist()], places[index]
-    return [_name(table, at, index) for at in used.tolist()], index
-
-
-def _name(table: Sequence[object], at: int, index: Int64s) -> Name:
-    given: Any = table[at]
-    try:
-        if type(given) is tuple and len(given) == 2:
-            return check_name(*given)
-        try:
-            topic, queue_id = given
-        except Exception as error:  # of anything that is no pair, whatever its type raises
-            raise InvalidTopic(f"a stream is a (topic, queue id) pair, not {shown(given)}") from error
-        return check_name(topic, queue_id)
-    except StoreError as error:
-        row = int(np.argmax(index == at))
-        raise _of_row(row, InvalidTopic(str(error))) from error.__cause__

@@ -12,15 +12,15 @@ import numpy.typing as npt
 from ..format.blobs import Int64s, gathered
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.column_group import ColumnGroup, ColumnRows
-from ..log.lane import Lane
 from ..log.listeners import Listeners
-from ..log.streams import NOT_DEFINED, Stream
+from ..log.streams import Stream
 from ..log.ticket import BatchTicket
 from .base import OpenStore
 from .batch_ticket import GroupsTicket
 from .batches import AsyncBatch, Part, offsets_of
 from .checks import Payload
 from .column_checks import check_columns
+from .stream_table import StreamTable, table_of
 
 Streams = Sequence[tuple[str, int]]
 BytesColumn = tuple[npt.ArrayLike, Payload]
@@ -28,6 +28,8 @@ BytesColumn = tuple[npt.ArrayLike, Payload]
 
 class ColumnAppends(OpenStore):
     """The calls that append columns."""
+
+    _stream_table = StreamTable(())  # of the newest call
 
     @abstractmethod
     def _stream(self, topic: object, queue_id: object) -> Stream:
@@ -48,7 +50,8 @@ class ColumnAppends(OpenStore):
         Messages of one queue keep the order of the rows. As `append_batch`, a call is not a transaction.
 
         Args:
-            streams: a table of (topic, queue id) pairs. One that no row names is not looked at.
+            streams: a table of (topic, queue id) pairs. One that no row names is not looked at. The store knows a tuple
+                again that the next call has as well, and does not look its names up.
             stream_index: integers (n), each message's index into `streams`.
             lengths: integers (n), bytes of each payload.
             payload: the payloads back to back: any contiguous buffer of bytes (bytes, bytearray, memoryview, numpy
@@ -126,16 +129,27 @@ class ColumnAppends(OpenStore):
     ) -> list[Part]:  # fmt: skip
         """Columns, checked, in groups; nothing is handed over yet."""
         limit = self.config.max_message_bytes
-        found = check_columns(streams, stream_index, lengths, payload, keys, properties, deliver_at_ms, limit)
+        table = self._stream_table
+        if not table.is_of(streams):
+            table = table_of(streams)
+        found = check_columns(
+            len(table.given), stream_index, lengths, payload, keys, properties, deliver_at_ms, limit
+        )
+        self._check_open()
         if not len(found.lengths):
-            self._check_open()
             return []
-        table = [self._streams.get(*name) or self._stream(*name) for name in found.streams]
+        resolved = table.resolve(found.stream_index, self._find_or_make)
+        self._stream_table = table
         rows = ColumnRows(
-            table, found.stream_index, found.lengths, [found.payload], found.payload.nbytes, found.times_ms, found.keys,
-            found.properties,
+            resolved.streams, resolved.stream_index, resolved.numbers, found.lengths, [found.payload],
+            found.payload.nbytes, found.times_ms, found.keys, found.properties,
         )  # fmt: skip
-        return _cut_by_lane(rows, found.payload, self._lanes, self.config.max_frame_bytes)
+        if resolved.lanes is None:
+            return [Part(None, _cut(rows, found.payload, self.config.max_frame_bytes))]
+        return _cut_by_lane(rows, found.payload, resolved.lanes, self.config.max_frame_bytes)
+
+    def _find_or_make(self, topic: str, queue_id: int) -> Stream:
+        return self._streams.get(topic, queue_id) or self._stream(topic, queue_id)
 
 
 def _put(parts: list[Part]) -> None:
@@ -144,22 +158,18 @@ def _put(parts: list[Part]) -> None:
             group.stream.queue.put(group)
 
 
-def _cut_by_lane(rows: ColumnRows, payload: memoryview, lanes: Sequence[Lane], limit_bytes: int) -> list[Part]:
-    """The messages in groups, of one lane each. Those of several lanes are copied to lie together."""
-    used = {stream.lane.index for stream in rows.streams}
-    if len(used) == 1:
-        return [Part(None, _cut(rows, payload, limit_bytes))]
-    assert rows.stream_index is not None
-    lane_of_row = np.array([stream.lane.index for stream in rows.streams])[rows.stream_index]
+def _cut_by_lane(rows: ColumnRows, payload: memoryview, lanes: Int64s, limit_bytes: int) -> list[Part]:
+    """The messages in groups, of one lane each: `lanes` (n,). Those of a lane are copied to lie together."""
     ends = rows.lengths.cumsum()
     parts = []
-    for lane in sorted(used):
-        picked = np.flatnonzero(lane_of_row == lane)
-        lengths = rows.lengths[picked]
+    for lane in sorted({stream.lane.index for stream in rows.streams}):
+        picked = np.flatnonzero(lanes == lane)
         data = memoryview(gathered(payload, ends - rows.lengths, rows.lengths, picked))
         mine = rows._replace(
-            stream_index=rows.stream_index[picked],
-            lengths=lengths,
+            streams=rows.streams if rows.numbers is None else [one for one in rows.streams if one.lane.index == lane],
+            stream_index=None if rows.stream_index is None else rows.stream_index[picked],
+            numbers=None if rows.numbers is None else rows.numbers[picked],
+            lengths=rows.lengths[picked],
             payloads=[data],
             payload_bytes=data.nbytes,
             times_ms=None if rows.times_ms is None else rows.times_ms[picked],
@@ -193,10 +203,10 @@ def _cut(rows: ColumnRows, payload: memoryview, limit_bytes: int) -> list[Column
 
 
 def _part(rows: ColumnRows, begin: int, end: int, payload: memoryview) -> ColumnRows:
-    assert rows.stream_index is not None
     part = ColumnRows(
         rows.streams,
-        rows.stream_index[begin:end],
+        None if rows.stream_index is None else rows.stream_index[begin:end],
+        None if rows.numbers is None else rows.numbers[begin:end],
         rows.lengths[begin:end],
         [payload],
         payload.nbytes,
@@ -204,13 +214,12 @@ def _part(rows: ColumnRows, begin: int, end: int, payload: memoryview) -> Column
         None if rows.keys is None else rows.keys.part(begin, end),
         None if rows.properties is None else rows.properties.part(begin, end),
     )
-    # A frame names no stream for the first time that it has no message of.
-    needs = len(rows.streams) > end - begin or any(stream.number == NOT_DEFINED for stream in rows.streams)
-    return _with_used_streams(part) if needs else part
+    return _with_used_streams(part)
 
 
 def _with_used_streams(rows: ColumnRows) -> ColumnRows:
-    """The same with a table of the streams that have a message."""
-    assert rows.stream_index is not None
+    """The same with a table of the streams that have a message: a frame must not name others for the first time."""
+    if rows.stream_index is None:
+        return rows
     used, index = np.unique(rows.stream_index, return_inverse=True)
     return rows._replace(streams=[rows.streams[at] for at in used.tolist()], stream_index=index)

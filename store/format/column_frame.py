@@ -29,6 +29,11 @@ WHOLE_CHECKSUM_BELOW_BYTES = 2048  # on average: such a frame has a checksum of 
 SMALL_BYTES = 1024  # messages below it are hashed as copies, which cost less than views of them
 
 
+def narrow(numbers: Int64s) -> Numbers:
+    """Stream numbers, of 16 bits if they all fit: these are sorted in a quarter of the time."""
+    return numbers.astype(np.uint16 if not len(numbers) or int(numbers.max()) <= NARROW else np.uint32)
+
+
 class FrameColumns:
     """The packed columns of n messages: all but the checksums, which follow when the payloads are in their place.
 
@@ -39,7 +44,7 @@ class FrameColumns:
 
     def __init__(
         self,
-        numbers: Numbers,
+        numbers: Numbers,  # as `narrow` makes them
         lengths: Int64s,
         offsets: Int64s,
         times_ms: Int64s | None,
@@ -48,11 +53,11 @@ class FrameColumns:
         defined: Sequence[Definition],
     ) -> None:
         self.flags = 0
-        wide_numbers = bool(len(numbers)) and int(numbers.max()) > NARROW
+        wide_numbers = numbers.dtype != np.uint16
         wide_lengths = bool(len(lengths)) and int(lengths.max()) > NARROW
         self.flags |= WIDE_NUMBERS * wide_numbers | WIDE_LENGTHS * wide_lengths
         self._before = [
-            numbers.astype("<u4" if wide_numbers else "<u2").tobytes(),
+            numbers.tobytes(),
             lengths.astype("<u4" if wide_lengths else "<u2").tobytes(),
             offsets.astype("<u2").tobytes(),  # the low bits
         ]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..format.blobs import Int64s
-from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, message_checksums
+from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, message_checksums, narrow
 from ..format.layout import FRAME_HEADER_BYTES, HAS_PAYLOAD_CHECKSUM, align_up, checksum64
 from ..segment.open_table import entry_columns
 from .batch import last_ends
-from .column_group import ColumnGroup, ColumnRows, rows_of
+from .column_group import ColumnGroup, ColumnRows, joined, parts_of
 from .request import Group, Request, cost_bytes
 from .write import Pending
 
@@ -26,14 +26,16 @@ def have_columns(requests: Sequence[Request]) -> bool:
 
 def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
     """`Lane.build` in arrays."""
-    rows = rows_of(requests)
-    fresh = rows.undefined()
-    lane._make_room(rows.column_bytes_bound(fresh) + rows.payload_bytes)
-    defined = lane.define(rows.streams) if fresh else []
-    numbers = rows.numbers()
+    parts = parts_of(requests)
+    fresh = sum([part.undefined() for part in parts])
+    lane._make_room(sum([part.bytes_bound() for part in parts]))
+    defined = lane.define([stream for part in parts for stream in part.streams]) if fresh else []
+    rows = joined(parts)
+    numbers = narrow(rows.known_numbers())
     offsets = lane.offsets.give_column(numbers)
     first_entry = lane.table.entries
-    ends = _put_columns(lane, rows.encode(numbers, offsets, defined), rows)
+    columns = FrameColumns(numbers, rows.lengths, offsets, rows.times_ms, rows.keys, rows.properties, defined)
+    ends = _put_columns(lane, columns, rows)
     _hand_out(requests, offsets)
     lane.unissued.add(last_ends(requests, ends))
     cost = sum(map(cost_bytes, requests))

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from ..errors import StoreError
 from ..format.blobs import Blobs, Buffer, ExtraColumns, Int64s
-from ..format.column_frame import NARROW, FrameColumns, Numbers
-from ..format.frame import Definition
 from ..format.layout import FRAME_HEADER_BYTES, NO_TIME
 from .batch import columns_of, extras_of
 from .request import Group, Request
@@ -31,8 +29,9 @@ class ColumnRows(NamedTuple):
     """n messages as columns, with what a frame needs of them.
 
     Attributes:
-        streams: a table of streams; one a message if `stream_index` is None.
-        stream_index: (n,), each message's place in the table.
+        streams: a table of streams; one stream suffices if `numbers` are known.
+        stream_index: (n,), each message's place in the table; None if `numbers` are known.
+        numbers: (n,) stream numbers, or None as long as a stream has none.
         lengths: int64 (n), of the payloads.
         payloads: the payloads back to back, in one buffer or more. Nothing but the copy into the ring looks at them:
             a caller's buffer may change at any time.
@@ -42,6 +41,7 @@ class ColumnRows(NamedTuple):
 
     streams: Sequence[Stream]
     stream_index: Indexes | None
+    numbers: Int64s | None
     lengths: Int64s
     payloads: Sequence[Buffer]
     payload_bytes: int
@@ -56,24 +56,24 @@ class ColumnRows(NamedTuple):
 
     def undefined(self) -> int:
         """How many streams of the table have no number yet; one that is there twice counts twice."""
+        if self.numbers is not None:
+            return 0
         return [stream.number for stream in self.streams].count(NOT_DEFINED)
 
-    def column_bytes_bound(self, undefined: int) -> int:
-        """An upper bound of a frame's header and columns."""
-        return FRAME_HEADER_BYTES + MESSAGE_BYTES * len(self.lengths) + self.extra_bytes + DEFINITION_BYTES * undefined
+    def bytes_bound(self) -> int:
+        """An upper bound of a frame with these messages."""
+        columns = MESSAGE_BYTES * len(self.lengths) + self.extra_bytes + DEFINITION_BYTES * self.undefined()
+        return FRAME_HEADER_BYTES + columns + self.payload_bytes
 
-    def numbers(self) -> Numbers:
-        """(n,) stream numbers, of 16 bits if they all fit."""
-        wide = np.array([stream.number for stream in self.streams], np.uint32)
-        table: Numbers = wide if len(wide) and int(wide.max()) > NARROW else wide.astype(np.uint16)
-        return table if self.stream_index is None else table.take(self.stream_index)
-
-    def encode(self, numbers: Numbers, offsets: Int64s, defined: Sequence[Definition]) -> FrameColumns:
-        """The columns of a frame."""
-        return FrameColumns(numbers, self.lengths, offsets, self.times_ms, self.keys, self.properties, defined)
+    def known_numbers(self) -> Int64s:
+        """(n,) stream numbers; all streams have one by now."""
+        if self.numbers is not None:
+            return self.numbers
+        assert self.stream_index is not None
+        return np.array([stream.number for stream in self.streams], np.int64)[self.stream_index]
 
 
-_NO_ROWS = ColumnRows((), None, np.empty(0, np.int64), (), 0)
+_NO_ROWS = ColumnRows((), None, None, np.empty(0, np.int64), (), 0)
 
 
 class ColumnGroup(Group):
@@ -90,7 +90,7 @@ class ColumnGroup(Group):
         super().answer(error)
 
 
-def rows_of(requests: Sequence[Request]) -> ColumnRows:
+def parts_of(requests: Sequence[Request]) -> list[ColumnRows]:
     """The messages of some requests, in their order, as columns."""
     parts: list[ColumnRows] = []
     for are_columns, some in groupby(requests, key=lambda request: type(request) is ColumnGroup):
@@ -99,25 +99,24 @@ def rows_of(requests: Sequence[Request]) -> ColumnRows:
             parts += [request.rows for request in stretch if isinstance(request, ColumnGroup)]
         elif any(request.count for request in stretch):
             parts.append(_of_plain(stretch))
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    return parts
 
 
 def _of_plain(requests: Sequence[Request]) -> ColumnRows:
     streams, datas, sizes = columns_of(requests, plain=False)
-    rows = ColumnRows(streams, None, np.array(sizes, np.int64), datas, sum(sizes))
+    rows = ColumnRows(streams, np.arange(len(sizes)), None, np.array(sizes, np.int64), datas, sum(sizes))
     if all(request.extras is None for request in requests):
         return rows
     extras = ExtraColumns.of(extras_of(requests))
     return rows._replace(times_ms=extras.times_ms, keys=extras.keys, properties=extras.properties)
 
 
-def _joined(parts: Sequence[ColumnRows]) -> ColumnRows:
+def joined(parts: Sequence[ColumnRows]) -> ColumnRows:
+    """Columns behind each other; all of their streams have numbers."""
+    numbers = [part.known_numbers() for part in parts]
+    if len(parts) == 1:
+        return parts[0]._replace(numbers=numbers[0])
     counts = [len(part.lengths) for part in parts]
-    streams: list[Stream] = []
-    index: list[Indexes] = []
-    for part in parts:
-        index.append((np.arange(len(part.lengths)) if part.stream_index is None else part.stream_index) + len(streams))
-        streams += part.streams
     times = None
     if any(part.times_ms is not None for part in parts):
         times = np.concatenate([
@@ -125,8 +124,9 @@ def _joined(parts: Sequence[ColumnRows]) -> ColumnRows:
             for part, count in zip(parts, counts, strict=True)
         ])
     return ColumnRows(
-        streams,
-        np.concatenate(index),
+        parts[0].streams,
+        None,
+        np.concatenate(numbers),
         np.concatenate([part.lengths for part in parts]),
         [payload for part in parts for payload in part.payloads],
         sum([part.payload_bytes for part in parts]),

@@ -90,7 +90,7 @@ class _Part:
         self._reader = ChunkReader(self._file, self._file.size(), buffers)
         self._reader.begin()
 
-    def batches(self, names: list[tuple[str, int]]) -> Iterator[MessageBatch]:
+    def batches(self, names: tuple[tuple[str, int], ...]) -> Iterator[MessageBatch]:
         """A batch a frame. Raises StoreCorrupt."""
         source = self._source
         if isinstance(source, SealedSegment):
@@ -120,8 +120,8 @@ class _Part:
         self._file.close()
 
 
-def _names(lane: Lane) -> list[tuple[str, int]]:
-    return [(stream.topic, stream.queue_id) for stream in list(lane.streams)]
+def _names(lane: Lane) -> tuple[tuple[str, int], ...]:
+    return tuple([(stream.topic, stream.queue_id) for stream in list(lane.streams)])
 
 
 def checked_footer(sealed: SealedSegment) -> Footer:
@@ -178,7 +178,7 @@ def _batch(
     segment: Segment,
     frame: Frame,
     offsets: npt.NDArray[np.int64],
-    names: list[tuple[str, int]],
+    names: tuple[tuple[str, int], ...],
 ) -> MessageBatch:
     """The frame's messages that `offsets` covers, lost ones left out, each with its checksum verified."""
     header = frame.header
