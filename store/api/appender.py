@@ -199,7 +199,7 @@ class Appender(ColumnAppends):
         for part in parts:
             for group in part.groups:
                 group.stream.queue.put(group)
-        return offsets_of(parts) if parts else np.empty(0, np.int64)
+        return offsets_of(parts)
 
     def append_batch_async(
         self, messages: Iterable[tuple[str, int, Payload]]

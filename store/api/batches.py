@@ -60,6 +60,8 @@ def offsets_of(parts: list[Part]) -> Int64s:
         for group in part.groups:
             group.result()
     columns = [_joined(part.groups) for part in parts]
+    if not parts:
+        return np.empty(0, np.int64)
     if parts[0].rows is None:
         return columns[0]
     offsets = np.empty(sum(map(len, columns)), np.int64)

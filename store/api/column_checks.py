@@ -42,19 +42,21 @@ def check_columns(
     """
     sizes = _integers("lengths", lengths)
     count = len(sizes)
-    _refuse_rows("a length is not negative, but {} is", sizes, sizes < 0)
     index = _integers("stream_index", stream_index, count)
-    _refuse_rows(f"stream_index is from 0 to {table - 1}, as there are {table} streams, not {{}}", index,
-                 (index < 0) | (index >= table))  # fmt: skip
+    if not _all_below(index, table):
+        what = f"stream_index is from 0 to {table - 1}, as there are {table} streams, not {{}}"
+        _refuse_rows(what, index, (index < 0) | (index >= table))
+    if not _all_below(sizes, limit_bytes + 1):
+        _refuse_rows("a length is not negative, but {} is", sizes, sizes < 0)
+        _refuse_large(sizes, limit_bytes)
     key_column = None if keys is None else _blobs("keys", keys, count)
     property_column = None if properties is None else _blobs("properties", properties, count)
     whole = sizes
     for column in (key_column, property_column):
         if column is not None:
             whole = whole + np.maximum(column.lengths, 0)
-    if count and int(whole.max()) > limit_bytes:
-        row = int(np.argmax(whole > limit_bytes))
-        raise _of_row(row, too_large(int(whole[row]), limit_bytes))
+    if whole is not sizes and not _all_below(whole, limit_bytes + 1):
+        _refuse_large(whole, limit_bytes)
     view = _bytes_view("payload", payload)
     if int(sizes.sum()) != view.nbytes:
         raise InvalidMessage(f"payload has {view.nbytes} bytes, and the sum of lengths is {int(sizes.sum())}")
@@ -79,6 +81,16 @@ def _integers(name: str, given: object, count: int | None = None) -> Int64s:
     if found.dtype == np.uint64:
         _refuse_rows(f"{name} is below 2**63, but {{}} is not", own.view(np.uint64), own < 0)
     return own
+
+
+def _all_below(values: Int64s, limit: int) -> bool:
+    """Are all from 0 to limit - 1? One look at each: a negative one is large without its sign."""
+    return not len(values) or int(values.view(np.uint64).max()) < limit
+
+
+def _refuse_large(sizes: Int64s, limit_bytes: int) -> None:
+    row = int(np.argmax(sizes > limit_bytes))
+    raise _of_row(row, too_large(int(sizes[row]), limit_bytes))
 
 
 def _refuse_rows(what: str, values: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]) -> None:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from ..format.blobs import Int64s, gathered
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.column_group import ColumnGroup, ColumnRows
-from ..log.listeners import Listeners
 from ..log.streams import Stream
 from ..log.ticket import BatchTicket
 from .base import OpenStore
@@ -70,7 +69,7 @@ class ColumnAppends(OpenStore):
         """
         parts = self._column_parts(streams, stream_index, lengths, payload, keys, properties, deliver_at_ms)
         _put(parts)
-        return offsets_of(parts) if parts else np.empty(0, np.int64)
+        return offsets_of(parts)
 
     def submit_columns(
         self,
@@ -95,8 +94,7 @@ class ColumnAppends(OpenStore):
         """
         parts = self._column_parts(streams, stream_index, lengths, payload, keys, properties, deliver_at_ms)
         _put(parts)
-        listeners = self._queues[0].listeners if self._queues else Listeners()
-        return GroupsTicket(parts or [Part(None, [])], listeners)
+        return GroupsTicket(parts, self._queues[0].listeners)
 
     def append_columns_async(
         self,
