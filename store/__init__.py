@@ -3,6 +3,7 @@
 Begin with `MessageStore.open`.
 """
 
+from .api.arrow import arrow_column
 from .api.checks import Payload
 from .api.looking import look_into_folder
 from .api.store import MessageStore
@@ -58,6 +59,7 @@ __all__ = [
     "StoreUnusable",
     "Ticket",
     "VerifyReport",
+    "arrow_column",
     "inspect_folder",
     "look_into_folder",
     "verify_folder",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +18,15 @@ from ..log.ticket import BatchTicket
 from .base import OpenStore
 from .batch_ticket import GroupsTicket
 from .batches import AsyncBatch, Part, offsets_of
-from .checks import Payload
 from .column_checks import check_columns
 from .stream_table import StreamTable, table_of
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    BytesColumn = tuple[npt.ArrayLike, ReadableBuffer]
+
 Streams = Sequence[tuple[str, int]]
-BytesColumn = tuple[npt.ArrayLike, Payload]
 
 
 class ColumnAppends(OpenStore):
@@ -39,7 +43,7 @@ class ColumnAppends(OpenStore):
         streams: Streams,
         stream_index: npt.ArrayLike,
         lengths: npt.ArrayLike,
-        payload: Payload,
+        payload: ReadableBuffer,
         keys: BytesColumn | None = None,
         properties: BytesColumn | None = None,
         deliver_at_ms: npt.ArrayLike | None = None,
@@ -76,7 +80,7 @@ class ColumnAppends(OpenStore):
         streams: Streams,
         stream_index: npt.ArrayLike,
         lengths: npt.ArrayLike,
-        payload: Payload,
+        payload: ReadableBuffer,
         keys: BytesColumn | None = None,
         properties: BytesColumn | None = None,
         deliver_at_ms: npt.ArrayLike | None = None,
@@ -101,7 +105,7 @@ class ColumnAppends(OpenStore):
         streams: Streams,
         stream_index: npt.ArrayLike,
         lengths: npt.ArrayLike,
-        payload: Payload,
+        payload: ReadableBuffer,
         keys: BytesColumn | None = None,
         properties: BytesColumn | None = None,
         deliver_at_ms: npt.ArrayLike | None = None,

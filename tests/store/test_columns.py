@@ -25,9 +25,12 @@ from stratalog.store import (
     StoreClosed,
     StoreConfig,
     StoreError,
+    StoreFull,
     StorePoisoned,
     verify_folder,
 )
+from stratalog.store.api.batch_ticket import GroupsTicket
+from stratalog.store.device.ring import Ring
 
 from ..seeds import draw_seed
 from .disks import FailingDisk, GatedDisk
@@ -311,7 +314,8 @@ def test_order_of_a_thread_holds_in_any_mix(tmp_path: Path) -> None:
             (b"1", b"k", None, None), (b"2", None, None, 7), (b"3", None, None, None), (b"4", None, None, None),
             (b"5", b"K", None, None), (b"6", None, None, None),
         ]  # fmt: skip
-        assert [plain(message)[1:4] for message in opened.read("u", 0)] == [(b"x", None, None), (b"y", None, {"a": "b"})]
+        found = [plain(message)[1:4] for message in opened.read("u", 0)]
+        assert found == [(b"x", None, None), (b"y", None, {"a": "b"})]
     assert verify_folder(tmp_path).ok
 
 
@@ -320,7 +324,12 @@ def test_ticket_of_columns(store: MessageStore) -> None:
     assert isinstance(ticket, BatchTicket) and "BatchTicket of 2 messages" in repr(ticket)
     heard: list[list[int]] = []
     told = threading.Event()
-    ticket.add_done_callback(lambda done: (heard.append(done.result().tolist()), told.set()))
+
+    def hear(done: BatchTicket) -> None:
+        heard.append(done.result().tolist())
+        told.set()
+
+    ticket.add_done_callback(hear)
     assert ticket.result().tolist() == [0, 1] and ticket.exception() is None and ticket.done()
     assert told.wait(PATIENCE_S) and heard == [[0, 1]]
     with pytest.raises(InvalidMessage):
@@ -344,6 +353,24 @@ def test_ticket_waits_for_all_of_its_frames(tmp_path: Path) -> None:
         assert not ticket.done()
         disk.gate.set()
         assert ticket.result(PATIENCE_S).tolist() == list(range(20))
+
+
+def test_ticket_is_done_when_the_last_frame_is(store: MessageStore) -> None:
+    parts = store._column_parts([("t", 0)], np.zeros(20, int), np.full(20, 10_000), bytes(200_000), None, None, None)
+    first, *others = parts[0].groups
+    ticket = GroupsTicket(parts, store._queues[0].listeners)
+    told = threading.Event()
+    ticket.add_done_callback(lambda done: told.set())
+    first.answer()
+    assert others and not ticket.done() and not told.is_set()
+    with pytest.raises(TimeoutError):
+        ticket.exception(0)
+    others[0].answer(StoreFull("no space"))
+    for group in others[1:]:
+        group.answer()
+    assert told.wait(PATIENCE_S) and ticket.done() and isinstance(ticket.exception(), StoreFull)
+    with pytest.raises(StoreFull):
+        ticket.result()
 
 
 def test_failed_write_fails_the_ticket(tmp_path: Path) -> None:
@@ -419,6 +446,25 @@ def test_bytes_that_change_meanwhile_leave_a_sound_store(tmp_path: Path) -> None
     assert verify_folder(tmp_path).ok
 
 
+def test_bytes_that_change_behind_the_copy_are_not_those_that_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytearray(b"abb")
+    real = Ring.fill
+
+    def fill(ring: Ring, position: int, parts: Any, size: int) -> None:
+        real(ring, position, parts, size)
+        data[:] = b"xyz"
+
+    monkeypatch.setattr(Ring, "fill", fill)
+    with MessageStore.open(tmp_path, small()) as opened:
+        opened.append("first", 0, b"")
+        data[:] = b"abb"
+        opened.append_columns([("t", 0)], [0, 0], [1, 2], data)
+        assert [message.data for message in opened.read("t", 0)] == [b"a", b"bb"]
+    assert verify_folder(tmp_path).ok
+
+
 def test_columns_of_the_caller_may_change_after_the_call(tmp_path: Path) -> None:
     """All but the payload."""
     disk = GatedDisk()
@@ -476,8 +522,7 @@ def test_store_is_copied_filtered_and_resharded_by_columns(tmp_path: Path, lanes
         held = [message for queue in range(4) for message in resharded.read("shard", queue, 0, 10**6, 1 << 30)]
         every = [message for name in sorted(set(STREAMS)) for message in source.read(*name, 0, 10**6, 1 << 30)]
         assert sorted(plain(one)[1] for one in held) == sorted(plain(one)[1] for one in every)
-    for name in ("copy", "filtered", "resharded"):
-        assert verify_folder(tmp_path / name).ok
+    assert all(verify_folder(tmp_path / folder).ok for folder in ("copy", "filtered", "resharded"))
 
 
 def test_read_batch_gives_what_append_columns_takes(tmp_path: Path) -> None:
