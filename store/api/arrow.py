@@ -1,4 +1,4 @@
-"""Arrow's columns of byte strings as `append_columns` takes them. pyarrow is not imported: arrays know their buffers."""
+"""Arrow's columns of byte strings as `append_columns` takes them. pyarrow is not imported: arrays suffice."""
 
 from __future__ import annotations
 
