@@ -59,25 +59,23 @@ class StreamTable:
         different = int(lanes.min()) != int(lanes.max())
         if int(numbers.min()) >= 0:
             firsts = index[np.unique(lanes, return_index=True)[1]] if different else index[:1]
-            return Resolved(numbers, self._taken(firsts), None, lanes if different else None)
+            return Resolved(numbers, self._taken(firsts.tolist()), None, lanes if different else None)
         used, places = np.unique(index, return_inverse=True)
-        return Resolved(None, self._taken(used), places, lanes if different else None)
+        return Resolved(None, self._taken(used.tolist()), places, lanes if different else None)
 
-    def _taken(self, places: Int64s) -> list[Stream]:
-        return [stream for at in places.tolist() if (stream := self._streams[at]) is not None]
+    def _taken(self, places: list[int]) -> list[Stream]:
+        return [stream for at in places if (stream := self._streams[at]) is not None]
 
     def _look_up(self, index: Int64s, find_or_make: FindOrMake) -> None:
         used = np.flatnonzero(np.bincount(index, minlength=len(self.given)))
         wanted = used[self._numbers[used] < 0].tolist()
-        fresh = [at for at in wanted if self._streams[at] is None]
-        names = [self._name(at, index) for at in fresh]
-        for at, name in zip(fresh, names, strict=True):
-            self._streams[at] = stream = find_or_make(*name)
-            self._lanes[at] = stream.lane.index
-        for at in wanted:
-            found = self._streams[at]
-            if found is not None:
-                self._numbers[at] = found.number
+        unknown = [at for at in wanted if self._streams[at] is None]
+        names = [self._name(at, index) for at in unknown]
+        for at, name in zip(unknown, names, strict=True):
+            self._streams[at] = find_or_make(*name)
+        found = self._taken(wanted)
+        self._lanes[wanted] = [stream.lane.index for stream in found]
+        self._numbers[wanted] = [stream.number for stream in found]
 
     def _name(self, at: int, index: Int64s) -> tuple[str, int]:
         given: Any = self.given[at]
