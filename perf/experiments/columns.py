@@ -30,7 +30,8 @@ from .experiment import Experiment, medians, queues, repeats, setting
 
 KEY_BYTES = 16
 UNDER_WAY = 2
-CONTEST_CALL_BYTES = 1 << 20
+CONTEST_CALL_BYTES = 4 << 20  # several frames: the second is built while the first is with the device
+WRITE_BYTES = StoreConfig().max_frame_bytes
 PREWRITE_PART = 1.5
 SHOWN = {"way": "way", "msg/s": "messages_per_s", "MB/s": "mb_per_s", **COLUMNS}
 
@@ -199,7 +200,7 @@ class Columns(Experiment):
     def _device(self, base: Path) -> Figures:
         with sub_folder(base, "raw") as folder:
             folder.mkdir(parents=True, exist_ok=True)
-            rate = raw_device(folder, CONTEST_CALL_BYTES, UNDER_WAY, Seconds(self.device_s))
+            rate = raw_device(folder, WRITE_BYTES, UNDER_WAY, Seconds(self.device_s))
         return {"messages_per_s": None, "mb_per_s": rate.mb_per_s}
 
     def _rocksdb(self, base: Path, job: Job, run: Run) -> Figures:
@@ -224,7 +225,7 @@ class Columns(Experiment):
     def show(self, figures: Figures, console: Console) -> None:
         """A row a way."""
         config = figures["config"]
-        title = f"{config['message_bytes']} B, {config['batch_messages']:,} messages a call; contest sizes, 1 MiB"
+        title = f"{config['message_bytes']} B, {config['batch_messages']:,} messages a call; contest sizes, 4 MiB"
         rows = [{"way": name, **row} for name, row in figures["ways"].items()]
         console.print(report.table(title, report.chosen(rows, SHOWN)))
         ratios = {
