@@ -3,6 +3,7 @@
 Begin with `MessageStore.open`.
 """
 
+from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.looking import look_into_folder
@@ -26,12 +27,14 @@ from .errors import (
     StoreUnusable,
 )
 from .format.extras import Extras
-from .log.ticket import Ticket
+from .log.ticket import BatchTicket, Ticket
+from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
 from .verify.report import VerifyReport
 
 __all__ = [
+    "BatchTicket",
     "CacheConfig",
     "Extras",
     "InvalidConfig",
@@ -40,6 +43,7 @@ __all__ = [
     "Loss",
     "Message",
     "MessageBatch",
+    "MessageColumns",
     "MessageStore",
     "MessageTooLarge",
     "OffsetOutOfRange",
@@ -57,6 +61,7 @@ __all__ = [
     "StoreUnusable",
     "Ticket",
     "VerifyReport",
+    "arrow_column",
     "inspect_folder",
     "look_into_folder",
     "verify_folder",

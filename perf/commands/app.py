@@ -15,6 +15,7 @@ from ..experiments.alignment import Alignment
 from ..experiments.apis import Apis
 from ..experiments.batch import Batch
 from ..experiments.cache import Cache
+from ..experiments.columns import Columns
 from ..experiments.experiment import Experiment
 from ..experiments.hotcold import HotCold
 from ..experiments.lanes import Lanes
@@ -33,7 +34,7 @@ from .end import WRONG
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Reads, Memory, Cache, TailCatchup, Readers,
+    HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
 )  # fmt: skip
 
 app = typer.Typer(

@@ -29,8 +29,8 @@ class Appender:
     """What `AppendCalls` passes its calls on to.
 
     Invariant: the appends of one thread to one queue get their offsets in the order of the calls, in any mix of
-    `append`, `submit`, `append_batch` and the async calls. All coroutines of an event loop count as one thread. Appends
-    that fail are left out. `RequestQueue` keeps this.
+    `append`, `submit`, `append_batch`, the calls with columns and the async calls. All coroutines of an event loop
+    count as one thread. Appends that fail are left out. `RequestQueue` keeps this.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -144,7 +144,7 @@ class Appender:
         for part in parts:
             for group in part.groups:
                 group.stream.queue.put(group)
-        return offsets_of(parts) if parts else np.empty(0, np.int64)
+        return offsets_of(parts)
 
     def append_batch_async(
         self, messages: Iterable[tuple[str, int, Payload]]
@@ -246,6 +246,10 @@ class Appender:
         streams = [self._streams.get(*name) or self._stream(*name) for name in names]
         datas = [data for _, _, data in checked]
         return streams, datas, list(map(len, datas))
+
+    def find_or_make(self, topic: str, queue_id: int) -> Stream:
+        """The stream of a name that was checked."""
+        return self._streams.get(topic, queue_id) or self._stream(topic, queue_id)
 
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.lane import Lane
-from ..log.request import Group, call_in_loop
+from ..log.request import Group, RowGroup, call_in_loop
 from ..log.streams import Stream
 
 Int64s = npt.NDArray[np.int64]
@@ -20,20 +20,20 @@ Int64s = npt.NDArray[np.int64]
 class Part(NamedTuple):
     """The part of a batch for one lane: the numbers of its rows (None: all rows), and the rows in groups."""
 
-    rows: list[int] | None
-    groups: list[Group]
+    rows: list[int] | npt.NDArray[np.intp] | None
+    groups: Sequence[Group]
 
 
-def cut(streams: list[Stream], datas: list[bytes], sizes: list[int], limit_bytes: int) -> list[Group]:
+def cut(streams: list[Stream], datas: list[bytes], sizes: list[int], limit_bytes: int) -> list[RowGroup]:
     """The messages of one lane, in groups that fit into a frame."""
     total = sum(sizes)
     if total <= limit_bytes and len(streams) <= MAX_FRAME_MESSAGES:
-        return [Group(streams, datas, sizes, total)]
-    groups: list[Group] = []
+        return [RowGroup(streams, datas, sizes, total)]
+    groups: list[RowGroup] = []
     begin = size = 0
     for index, length in enumerate([*sizes, limit_bytes + 1]):
         if index > begin and (size + length > limit_bytes or index - begin >= MAX_FRAME_MESSAGES):
-            groups.append(Group(streams[begin:index], datas[begin:index], sizes[begin:index], size))
+            groups.append(RowGroup(streams[begin:index], datas[begin:index], sizes[begin:index], size))
             begin, size = index, 0
         size += length
     return groups
@@ -60,6 +60,8 @@ def offsets_of(parts: list[Part]) -> Int64s:
         for group in part.groups:
             group.result()
     columns = [_joined(part.groups) for part in parts]
+    if not parts:
+        return np.empty(0, np.int64)
     if parts[0].rows is None:
         return columns[0]
     offsets = np.empty(sum(map(len, columns)), np.int64)
@@ -68,7 +70,7 @@ def offsets_of(parts: list[Part]) -> Int64s:
     return offsets
 
 
-def _joined(groups: list[Group]) -> Int64s:
+def _joined(groups: Sequence[Group]) -> Int64s:
     return groups[0].offsets if len(groups) == 1 else np.concatenate([group.offsets for group in groups])
 
 

@@ -44,6 +44,8 @@ from ..read.reader import Reader
 from ..recovery.lane_recovery import Found, LaneRecovery, Loss
 from .append_calls import AppendCalls
 from .appender import Appender
+from .column_calls import ColumnCalls
+from .columns import ColumnAppender
 from .fetcher import Fetcher
 from .read_calls import ReadCalls
 from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config
@@ -58,15 +60,15 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(AppendCalls, ReadCalls, TrimCalls):
+class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
     `closed` and `stats` raise `StoreClosed`. After a failed write or force, appends raise `StorePoisoned`; reads go on.
     """
 
-    # It opens and closes. Its parts, `Appender`, `Fetcher` and `Trimming`, do the rest; they know nothing of the store.
-    # `AppendCalls`, `ReadCalls` and `TrimCalls` are the calls that are passed on to them.
+    # It opens and closes. Its parts, `Appender`, `ColumnAppender`, `Fetcher` and `Trimming`, do the rest; they know
+    # nothing of the store. The calls that are passed on to them are in its base classes.
 
     def __init__(
         self, path: Path, config: StoreConfig | None = None, disk: Disk | None = None, *,
@@ -83,6 +85,7 @@ class MessageStore(AppendCalls, ReadCalls, TrimCalls):
         self._shared = shared = Shared(path, config, clock)
         self._streams, self._lanes, self._queues = shared.streams, shared.lanes, shared.queues
         self._appender, self._fetcher = self._make_parts(shared)
+        self._columns = ColumnAppender(shared, self._appender.find_or_make)
         fetcher = self._fetcher
         self._waiting = fetcher.waiting
         self._feeder: Feeder | None = None

@@ -106,6 +106,12 @@ class Ring:
             return self._map[at:end]
         return self._map[at:] + self._map[: end - self.size_bytes]
 
+    def look(self, position: int, size: int) -> bytes | memoryview:
+        """The bytes as a view, to read only, or as a copy where they lie across the ring's end."""
+        at = position % self.size_bytes
+        end = at + size
+        return self.memory[at:end] if end <= self.size_bytes else self.copy(position, size)
+
     def copies(self, base: int, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """A copy of each range, `base` added to its start; intact under the same condition. Starts ascend."""
         at = (base + starts[0]) % self.size_bytes

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.extras import Extras
+from .blobs import Blobs, ExtraColumns
 from .layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
@@ -96,7 +97,7 @@ def encode_columns(
         flags |= _encode_extras(extras, parts)
     if defined:
         flags |= HAS_STREAMS
-        parts.append(_encode_definitions(defined))
+        parts.append(encode_definitions(defined))
     return Columns(flags, b"".join(parts), lengths, checksums)
 
 
@@ -117,7 +118,8 @@ def _encode_extras(extras: Sequence[Extras | None], parts: list[bytes]) -> int:
     return flags
 
 
-def _encode_definitions(defined: Sequence[Definition]) -> bytes:
+def encode_definitions(defined: Sequence[Definition]) -> bytes:
+    """The column of the streams that a frame names for the first time."""
     parts = [struct.pack("<I", len(defined))]
     for number, topic, queue_id in defined:
         name = topic.encode()
@@ -166,10 +168,9 @@ class Frame:
         ends = self.lengths.cumsum(dtype=np.int64)
         return np.asarray(ends - self.lengths + self.payload_start, np.int64)
 
-    def extras(self) -> list[Extras]:
+    def extras(self) -> ExtraColumns:
         """The optional columns, one element a message."""
-        columns = self.optional()
-        return [columns.row(at) for at in range(self.header.count)]
+        return _Optional(self.head, self.extras_at).extra_columns()
 
     def optional(self) -> OptionalColumns:
         """The optional columns, to be decoded message by message."""
@@ -233,7 +234,7 @@ def optional_at(raw: bytes) -> OptionalColumns | None:
     return found if columns.at <= len(head.columns) else None
 
 
-class _Blobs(NamedTuple):
+class _Places(NamedTuple):
     """A column of blobs: where its lengths begin, and where each blob does, with the end of the last (count + 1,)."""
 
     lengths_at: int
@@ -245,7 +246,7 @@ class OptionalColumns:
 
     __slots__ = ("_bytes", "_due", "_keys", "_properties")
 
-    def __init__(self, columns: bytes, due: int | None, keys: _Blobs | None, properties: _Blobs | None) -> None:
+    def __init__(self, columns: bytes, due: int | None, keys: _Places | None, properties: _Places | None) -> None:
         self._bytes = columns
         self._due = due
         self._keys = keys
@@ -264,7 +265,7 @@ class OptionalColumns:
             due = None if due == NO_TIME else due
         return Extras(due, self._blob(self._keys, at), self._blob(self._properties, at))
 
-    def _blob(self, column: _Blobs | None, at: int) -> bytes | None:
+    def _blob(self, column: _Places | None, at: int) -> bytes | None:
         if column is None:
             return None
         begin, end = column.begins[at], column.begins[at + 1]
@@ -307,16 +308,30 @@ class _Optional:
         due = 0 if self.flags & HAS_DUE else None
         if due is not None:
             self.at += 8 * self.count
-        keys = self._blobs(begin) if self.flags & HAS_KEYS else None
-        properties = self._blobs(begin) if self.flags & HAS_PROPERTIES else None
+        keys = self._places(begin) if self.flags & HAS_KEYS else None
+        properties = self._places(begin) if self.flags & HAS_PROPERTIES else None
         return OptionalColumns(self.columns[begin : self.at], due, keys, properties)
+
+    def extra_columns(self) -> ExtraColumns:
+        times = None
+        if self.flags & HAS_DUE:
+            times = np.frombuffer(self.columns, "<i8", self.count, self.at)
+            self.at += 8 * self.count
+        keys = self._column() if self.flags & HAS_KEYS else None
+        properties = self._column() if self.flags & HAS_PROPERTIES else None
+        return ExtraColumns(self.count, times, keys, properties)
+
+    def _column(self) -> Blobs:
+        lengths = self._blob_lengths().view(np.int32).astype(np.int64)  # NO_BYTES becomes -1
+        begin, self.at = self.at, self.at + int(lengths.sum(where=lengths > 0))
+        return Blobs(lengths, memoryview(self.columns)[begin : self.at])
 
     def _blob_lengths(self) -> Uint32s:
         lengths: Uint32s = np.frombuffer(self.columns, "<u4", self.count, self.at)
         self.at += 4 * self.count
         return lengths
 
-    def _blobs(self, begin: int) -> _Blobs:
+    def _places(self, begin: int) -> _Places:
         """A column of blobs; places are counted from `begin`."""
         lengths_at, count = self.at - begin, self.count
         if count <= FEW_BLOBS:
@@ -324,14 +339,14 @@ class _Optional:
             few = struct.unpack_from(f"<{count}I", self.columns, begin + lengths_at)
             ends = array("I", accumulate(map(_SIZE_OF, few, few), initial=self.at - begin))
             self.at = begin + ends[-1]
-            return _Blobs(lengths_at, memoryview(ends))
+            return _Places(lengths_at, memoryview(ends))
         lengths = self._blob_lengths()
         begins = np.zeros(count + 1, np.uint32)
         np.multiply(lengths, lengths != NO_BYTES, out=begins[1:])
         begins[0] = self.at - begin
         begins = begins.cumsum(dtype=np.uint32)
         self.at = begin + int(begins[-1])
-        return _Blobs(lengths_at, memoryview(begins.data))
+        return _Places(lengths_at, memoryview(begins.data))
 
     def definitions(self) -> list[Definition]:
         self._pass_extras()

@@ -10,7 +10,7 @@ from itertools import accumulate
 import numpy as np
 
 from ..format.extras import Extras
-from .request import AsyncRequest, BlockingRequest, Group, Request
+from .request import AsyncRequest, BlockingRequest, Group, Request, RowGroup
 from .streams import Stream
 from .ticket import SubmitRequest
 
@@ -26,13 +26,13 @@ def columns_of(requests: Sequence[Request], plain: bool) -> tuple[list[Stream], 
             [request.size_bytes for request in requests],
         )
     first = requests[0]
-    if len(requests) == 1 and isinstance(first, Group):
+    if len(requests) == 1 and isinstance(first, RowGroup):
         return first.streams, first.datas, first.sizes
     streams: list[Stream] = []
     datas: list[bytes] = []
     sizes: list[int] = []
     for request in requests:
-        if isinstance(request, Group):
+        if isinstance(request, RowGroup):
             streams += request.streams
             datas += request.datas
             sizes += request.sizes

@@ -22,6 +22,7 @@ from ..config import StoreConfig
 from ..device.disk import Disk
 from ..device.ring import Ring
 from ..errors import StoreFull, StorePoisoned
+from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES
 from ..format.frame import Columns, Definition, column_bytes_bound, due_range, encode_columns
 from ..format.layout import (
     DATA_START,
@@ -37,10 +38,11 @@ from ..format.layout import (
     checksum64,
 )
 from ..segment.held import HeldMemory
-from ..segment.open_table import OpenTable, entry_rows
+from ..segment.open_table import EntryRows, OpenTable, entry_rows
 from ..segment.segment import Segment
 from .alignment import Unissued, should_pad
 from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
+from .column_build import build_columns, have_columns
 from .in_flight import UnderWay
 from .offsets import NextOffsets
 from .request import Mark, Request, answer_all
@@ -51,7 +53,6 @@ from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Writ
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
 
-WHOLE_CHECKSUM_BELOW_BYTES = 2048
 PROGRESS_BYTES = 4 << 20
 
 
@@ -106,7 +107,7 @@ class Lane:
         self.messages_before = 0  # of the log, before the first segment that this opening begins
         self.marked = (0, 0)  # the mark of the newest frame: what it vouches for (see `UnderWay.forced_mark`)
         self._planned: list[Write] = []
-        self._unissued = Unissued()
+        self.unissued = Unissued()
         self.under_way = UnderWay(self.counters)
 
     # -- building -------------------------------------------------------------------------------------
@@ -118,6 +119,8 @@ class Lane:
         Raises StoreFull when no segment could be had; then nothing has changed.
         """
         plain = PLAIN.issuperset(map(type, requests))
+        if not plain and have_columns(requests):
+            return build_columns(self, requests)
         streams, datas, sizes = columns_of(requests, plain)
         if not streams:
             return self._add_barriers(requests)
@@ -130,29 +133,37 @@ class Lane:
 
         defined: list[Definition] = []
         if fresh:
-            defined = self._define(streams)
+            defined = self.define(streams)
             numbers = [stream.number for stream in streams]
         first_entry = self.table.entries
         offsets = self.offsets.give(numbers)
         columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
         payload, *ends = self._put_frame(columns, datas, sizes, payload_bytes)
         hand_out(requests, offsets, plain)
-        self._unissued.add(ends if plain else last_ends(requests, ends))
+        self.unissued.add(ends if plain else last_ends(requests, ends))
         cost = payload_bytes + sum([extra.size_bytes for extra in given])
         simple = payload if plain and not given else None
         self.under_way.add_frame(Pending(requests, ends, self.tail, first_entry, self.table, cost, simple))
-        records = 0 if plain else self.trims.note(requests)
-        self.counters.records += records
-        self.counters.messages += len(streams) - records
+        if plain:
+            self.counters.messages += len(streams)
+        else:
+            self.count_messages(len(streams), requests)
         self.counters.payload_bytes += payload_bytes
         return 0
+
+    def count_messages(self, messages: int, requests: Sequence[Request]) -> None:
+        """A frame of these requests was built: its records count in the log from here on."""
+        records = self.trims.note(requests)
+        self.counters.records += records
+        self.counters.messages += messages - records
 
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""
         self._make_room(FRAME_HEADER_BYTES)
         self._put_frame(encode_columns([], [], [], array("q"), None, []), [], [], 0)
 
-    def _define(self, streams: Sequence[Stream]) -> list[Definition]:
+    def define(self, streams: Sequence[Stream]) -> list[Definition]:
+        """Give numbers to the streams that have none."""
         defined = []
         for stream in streams:
             if stream.number == NOT_DEFINED:
@@ -166,8 +177,7 @@ class Lane:
         self, columns: Columns, datas: Sequence[bytes], sizes: Sequence[int], payload_bytes: int
     ) -> list[int]:
         """Copy the frame into the ring and its columns into the table; where the payloads begin, and each ends."""
-        assert self.segment is not None and self.segment.base is not None
-        base, start, count = self.segment.base, self.tail, len(datas)
+        start, count = self.tail, len(datas)
         payload = start + FRAME_HEADER_BYTES + len(columns.packed)
         end = payload + payload_bytes
         self._reserve(align_up(end))
@@ -176,25 +186,38 @@ class Lane:
             datas = [b"".join(datas)]  # a copy more, and a call less for each message
             flags |= HAS_PAYLOAD_CHECKSUM
             whole = checksum64(datas[0])
-        header = FrameHeader(
-            flags, self.index, payload - start, count, payload_bytes, self.table.entries,
-            self.segment.sequence, start - base, self._clock_ms(), *self.under_way.forced_mark, self.chain, whole,
-        )  # fmt: skip
-        head, self.chain = header.seal(columns.packed)
+        header, head = self.sealed_head(flags, columns.packed, count, payload_bytes, whole)
         self.ring.fill(start, [head, *datas], end - start)
-        self.marked = self.under_way.forced_mark
-        starts = accumulate(sizes[:-1], initial=payload - base) if count else ()
-        rows = entry_rows(starts, columns.lengths, columns.checksums)
-        numbers = columns.packed[: (4 if flags & WIDE_NUMBERS else 2) * count]
-        self.table.add_frame(start - base, header.time_ms, flags, numbers, rows)
+        starts = accumulate(sizes[:-1], initial=payload - start + header.position) if count else ()
+        self.note_frame(header, columns.packed, entry_rows(starts, columns.lengths, columns.checksums), end)
+        return list(accumulate(sizes, initial=payload))
+
+    def sealed_head(
+        self, flags: int, packed: bytes, count: int, payload_bytes: int, whole: int
+    ) -> tuple[FrameHeader, bytes]:
+        """Header and columns of the frame at the tail; the chain goes on from it."""
+        assert self.segment is not None and self.segment.base is not None
+        mark = self.under_way.forced_mark
+        header = FrameHeader(
+            flags, self.index, FRAME_HEADER_BYTES + len(packed), count, payload_bytes, self.table.entries,
+            self.segment.sequence, self.tail - self.segment.base, self._clock_ms(), *mark, self.chain, whole,
+        )  # fmt: skip
+        head, self.chain = header.seal(packed)
+        self.marked = mark
+        return header, head
+
+    def note_frame(self, header: FrameHeader, packed: bytes, rows: EntryRows, end: int) -> None:
+        """The frame is in the ring up to the lane position `end`: the table has it now."""
+        flags, count = header.flags, header.count
+        numbers = packed[: (4 if flags & WIDE_NUMBERS else 2) * count]
+        self.table.add_frame(header.position, header.time_ms, flags, numbers, rows)
         if flags & HAS_DUE:
-            self.table.dues = self.table.dues.joined(due_range(flags, count, columns.packed))
+            self.table.dues = self.table.dues.joined(due_range(flags, count, packed))
         self.tail = end
         self.counters.frames += 1
         if end > self._report_at:
             self._report_at = end + PROGRESS_BYTES
             self._on_progress()
-        return list(accumulate(sizes, initial=payload))
 
     def _reserve(self, end: int) -> None:
         """Make room in the ring up to a lane position. Raises RuntimeError where bytes in flight would be lost."""
@@ -329,7 +352,7 @@ class Lane:
         """The writes that are due now, to be performed in order; none if everything is held back."""
         if self.segment is not None and self.tail > self.issued:
             pad = barrier or should_pad(
-                self.config.alignment, self._unissued.tail(self.tail, self.issued, follows=follows, active=active)
+                self.config.alignment, self.unissued.tail(self.tail, self.issued, follows=follows, active=active)
             )
             high = align_up(self.tail) if pad else align_down(self.tail)
             if high > self.issued:
@@ -355,7 +378,7 @@ class Lane:
         self.counters.writes += 1
         self.counters.forces += force
         self.issued = high
-        self._unissued.issue(high)
+        self.unissued.issue(high)
         return write
 
     # -- completing -----------------------------------------------------------------------------------

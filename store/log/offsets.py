@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 FIRST_STREAMS = 64
+FEW_MESSAGES = 256  # up to here a loop is quicker than fifteen calls of numpy
 
 
 class NextOffsets:
@@ -45,6 +46,26 @@ class NextOffsets:
             items[number] = offset + 1
             given.append(offset)
         return array("q", given)
+
+    def give_column(self, numbers: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.int64]:
+        """The same as int64 (n), of a column of numbers: the running count of each stream, without a loop."""
+        column, count = self._column, len(numbers)
+        first = int(numbers[0])
+        if count <= FEW_MESSAGES:
+            return np.frombuffer(self.give(numbers.tolist()), np.int64)
+        if int(numbers.min()) == int(numbers.max()):
+            begin = int(column[first])
+            column[first] += count
+            return np.arange(begin, begin + count)
+        order = numbers.argsort(kind="stable")  # by stream, and in a stream by row; 16 bits are sorted by their digits
+        by_stream = numbers[order]
+        begins = np.concatenate([[0], np.flatnonzero(by_stream[1:] != by_stream[:-1]) + 1])
+        counts = np.diff(begins, append=count)
+        streams = by_stream[begins]
+        given = np.empty(count, np.int64)
+        given[order] = np.arange(count) + np.repeat(column[streams] - begins, counts)
+        column[streams] += counts
+        return given
 
     def __getitem__(self, number: int) -> int:
         return self._items[number] if number < self.streams else 0

@@ -1,8 +1,8 @@
 """Requests: what producers hand to a lane, and how their answers reach them (R1).
 
-Four kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (submit; see
-`ticket`), `BlockingRequest` (append), `AsyncRequest` (append_async) and `Group` (append_batch and its awaited twin,
-many messages in one request).
+Five kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (submit; see
+`ticket`), `BlockingRequest` (append), `AsyncRequest` (append_async) and two with many messages in one request,
+`RowGroup` (append_batch and its awaited twin) and `ColumnGroup` (append_columns and its twins; see `column_group`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Request:
         return None if self._error is None else again(self._error)
 
     def _wait(self, timeout: float | None) -> None:
-        patience_s = -1.0 if timeout is None else _seconds(timeout)
+        patience_s = -1.0 if timeout is None else seconds_of(timeout)
         lock = threading.Lock()
         lock.acquire()
         waiters = self._listed(lock)
@@ -212,20 +212,29 @@ class AsyncRequest(Request):
 
 
 class Group(Request):
-    """Many messages of one `append_batch` call, cut to a frame's size, answered together.
+    """Many messages of one call, cut to a frame's size, answered together.
 
     `offsets` is int64, one a message, valid once answered.
     """
 
-    __slots__ = ("count", "datas", "offsets", "sizes", "streams")
+    __slots__ = ("count", "offsets")
+
+    def __init__(self, stream: Stream, count: int, size_bytes: int) -> None:
+        super().__init__(stream, b"", size_bytes)
+        self.count = count  # a slot here, a class constant for single messages
+        self.offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+
+class RowGroup(Group):
+    """Messages of `append_batch`: an object a message."""
+
+    __slots__ = ("datas", "sizes", "streams")
 
     def __init__(self, streams: list[Stream], datas: list[bytes], sizes: list[int], size_bytes: int) -> None:
-        super().__init__(streams[0], b"", size_bytes)
-        self.count = len(streams)  # a slot here, a class constant for single messages
+        super().__init__(streams[0], len(streams), size_bytes)
         self.streams = streams
         self.datas = datas
         self.sizes = sizes
-        self.offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     def answer(self, error: StoreError | None = None) -> None:
         self.datas, self.streams, self.sizes = [], [], []  # the ring has it all now
@@ -248,7 +257,7 @@ class Mark(Barrier):
     __slots__ = ()
 
 
-def _seconds(timeout: float) -> float:
+def seconds_of(timeout: float) -> float:
     """A time-out as a lock takes it. Raises InvalidMessage."""
     if isinstance(timeout, numbers.Real):
         seconds = float(min(max(timeout, 0.0), threading.TIMEOUT_MAX))

@@ -1,19 +1,24 @@
-"""The ticket that `submit` returns, and the request that implements it."""
+"""Tickets: what `submit` and `submit_columns` return, and the request that is the ticket of one message."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import StoreError, again
 from .listeners import report
 from .request import Request, call_in_loop
 
+OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
 
-class Ticket(ABC):
-    """The promise of a submitted message's offset. Only `submit` makes tickets.
+
+class Promise(ABC, Generic[OutcomeT_co]):
+    """What a call promised that did not wait. The store alone makes these.
 
     It has the methods of a `concurrent.futures.Future`, except that it cannot be cancelled. It can be awaited in any
     event loop, more than once.
@@ -23,11 +28,11 @@ class Ticket(ABC):
 
     @abstractmethod
     def done(self) -> bool:
-        """True once the message is durable or has failed."""
+        """True once each message is durable or has failed."""
 
     @abstractmethod
-    def result(self, timeout: float | None = None) -> int:
-        """Wait until the message is durable; return its offset.
+    def result(self, timeout: float | None = None) -> OutcomeT_co:
+        """Wait until all is durable; return the offset, or the offsets.
 
         Args:
             timeout: seconds to wait. None waits without a limit; 0 or less does not wait.
@@ -40,7 +45,7 @@ class Ticket(ABC):
 
     @abstractmethod
     def exception(self, timeout: float | None = None) -> StoreError | None:
-        """Wait as `result` does; return the error that `result` would raise, or None if the message is durable.
+        """Wait as `result` does; return the error that `result` would raise, or None if all is durable.
 
         Args: as for `result`.
 
@@ -49,8 +54,8 @@ class Ticket(ABC):
         """
 
     @abstractmethod
-    def add_done_callback(self, callback: Callable[[Ticket], Any]) -> None:
-        """Call `callback(ticket)` once, when the message is durable or has failed.
+    def add_done_callback(self, callback: Callable[[Self], Any]) -> None:
+        """Call `callback(ticket)` once, when each message is durable or has failed.
 
         The store calls callbacks one after the other, in a thread of their own. So a callback may be slow, or append
         and wait: it delays other callbacks and nothing else. If the ticket is done already, the caller's thread calls
@@ -59,8 +64,23 @@ class Ticket(ABC):
         """
 
     @abstractmethod
-    def __await__(self) -> Generator[Any, None, int]:
-        """`await ticket` gives the offset, or raises the error that `result` raises. It needs no thread."""
+    def __await__(self) -> Generator[Any, None, OutcomeT_co]:
+        """`await ticket` gives the result, or raises the error that `result` raises. It needs no thread."""
+
+
+class Ticket(Promise[int]):
+    """The promise of a submitted message's offset. Only `submit` makes tickets."""
+
+    __slots__ = ()
+
+
+class BatchTicket(Promise[npt.NDArray[np.int64]]):
+    """The promise of the offsets of many messages, int64 (n). Only `submit_columns` makes them.
+
+    It is done when each of the messages is durable or has failed; `result` raises the first error.
+    """
+
+    __slots__ = ()
 
 
 class SubmitRequest(Request, Ticket):
@@ -68,7 +88,7 @@ class SubmitRequest(Request, Ticket):
 
     __slots__ = ()
 
-    def add_done_callback(self, callback: Callable[[Ticket], Any]) -> None:
+    def add_done_callback(self, callback: Callable[[Self], Any]) -> None:
         if self._done:
             try:
                 callback(self)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import StoreCorrupt, StoreError
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.records import NOTHING_TRIMMED, RECORD_BYTES, Low, Record, Trimmed, TrimmedColumns
-from .request import Group, Request
+from .request import Request, RowGroup
 from .streams import NOT_DEFINED, Stream
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _Columns:
         return lows
 
 
-class TrimRequest(Group):
+class TrimRequest(RowGroup):
     """Records on their way, of one lane. Readers see what they say before the caller has its answer."""
 
     __slots__ = ("_trims", "changes")

@@ -113,7 +113,7 @@ class Pending(NamedTuple):
     """
 
     requests: Sequence[Request]
-    ends: list[int]
+    ends: Sequence[int]
     end: int
     first_entry: int
     table: OpenTable

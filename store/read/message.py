@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..errors import StoreError
 from ..format.extras import Extras
+from .columns import MessageColumns, columns_of_batch
 
 _PROPERTIES = json.JSONDecoder()  # of text: `json.loads` would look first how the bytes are encoded
 
@@ -69,7 +70,7 @@ class MessageBatch:
         stream_names: (topic, queue id) pairs; some may have no message here. `topics` and `queue_ids` have one value
             per message.
         extras: an `Extras` per message (delivery time in ms, key, properties as JSON bytes), or None if no message has
-            any of these.
+            any of these. `columns` gives them without an object a message.
     """
 
     __slots__ = (
@@ -133,6 +134,12 @@ class MessageBatch:
     def queue_id(self, index: int) -> int:
         """The queue id of message `index`."""
         return self.stream_names[int(self.stream_index[index])][1]
+
+    def columns(self) -> MessageColumns:
+        """The messages as `append_columns` takes them: `store.append_columns(*batch.columns())` appends them again."""
+        return columns_of_batch(
+            self.stream_names, self.stream_index, self.positions, self.lengths, self.buffer, self.extras
+        )
 
     def message(self, index: int) -> Message:
         """Message `index` as an object, with its own copy of the data. Raises StoreError for undecodable properties."""

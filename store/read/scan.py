@@ -112,7 +112,7 @@ class _Part:
         self._reader = ChunkReader(self._file, self._file.size(), buffers)
         self._reader.begin()
 
-    def batches(self, names: list[tuple[str, int]]) -> Iterator[MessageBatch]:
+    def batches(self, names: tuple[tuple[str, int], ...]) -> Iterator[MessageBatch]:
         """A batch a frame. Raises StoreCorrupt."""
         source = self._source
         if isinstance(source, SealedSegment):
@@ -146,8 +146,8 @@ class _Part:
         self._file.close()
 
 
-def _names(lane: Lane) -> list[tuple[str, int]]:
-    return [(stream.topic, stream.queue_id) for stream in list(lane.streams)]
+def _names(lane: Lane) -> tuple[tuple[str, int], ...]:
+    return tuple([(stream.topic, stream.queue_id) for stream in list(lane.streams)])
 
 
 def checked_footer(sealed: SealedSegment) -> Footer:
@@ -218,7 +218,7 @@ def _batch(
     segment: Segment,
     frame: Frame,
     offsets: npt.NDArray[np.int64],
-    names: list[tuple[str, int]],
+    names: tuple[tuple[str, int], ...],
 ) -> MessageBatch:
     """The frame's messages that `offsets` covers, lost ones left out, each with its checksum verified."""
     header = frame.header
@@ -242,9 +242,10 @@ def _batch(
     numbers = frame.numbers[:count]
     if int(numbers.max()) >= len(names):
         raise StoreCorrupt("a frame's stream was never defined", segment.path, header.position)
-    extras = frame.extras()[:count] if header.flags & HAS_EXTRAS else None
+    extras = frame.extras() if header.flags & HAS_EXTRAS else None
     if not kept.all():
         positions, lengths, offsets = positions[kept], lengths[kept], offsets[kept]
         times, numbers = times[kept], numbers[kept]
-        extras = [extra for extra, keep in zip(extras, kept, strict=True) if keep] if extras else None
+    if extras is not None and len(positions) < len(extras):
+        extras = extras.take(np.flatnonzero(kept))
     return MessageBatch(payload, positions, lengths, offsets, times, numbers, names, extras)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
 Uint32s = npt.NDArray[np.uint32]
 # Positions in the segment, lengths and checksums of some messages: lists, for who takes them one by one.
 Places = tuple[list[int], list[int], list[int]]
+EntryRows: TypeAlias = "array[int] | Uint32s"  # `array` takes no index before Python 3.12
 
 
 class OpenTable:
@@ -56,7 +57,7 @@ class OpenTable:
         self._columns: Uint32s = np.zeros((1024, 3), np.uint32)
         self.flat = self._columns.reshape(-1).data
 
-    def add_frame(self, position: int, time_ms: int, flags: int, numbers: bytes, rows: array[int]) -> None:
+    def add_frame(self, position: int, time_ms: int, flags: int, numbers: bytes, rows: EntryRows) -> None:
         """Add a frame at `position` of the segment: its stream numbers as packed in it, and its `entry_rows`."""
         first = self.entries
         end = first + len(rows) // 3
@@ -70,7 +71,7 @@ class OpenTable:
             grown[:first] = self._columns[:first]
             self._columns = grown  # readers keep the old one, in which what they may see is the same
             self.flat = grown.reshape(-1).data
-        self.flat[3 * first : 3 * end] = rows
+        self.flat[3 * first : 3 * end] = rows  # type: ignore[assignment]  # any buffer of 32 bits
         self.entries = end
 
     def find(self, number: int, offset: int, limit: int) -> array[int]:
@@ -184,4 +185,18 @@ def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]
     return rows
 
 
-__all__ = ["CHECKSUM", "LENGTH", "POSITION", "OpenTable", "Places", "Row", "Uint32s", "entry_rows"]
+def entry_columns(
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], checksums: Uint32s
+) -> Uint32s:
+    """The same of columns."""
+    rows = np.empty((len(lengths), 3), np.uint32)
+    rows[:, POSITION] = starts
+    rows[:, LENGTH] = lengths
+    rows[:, CHECKSUM] = checksums
+    return rows.reshape(-1)
+
+
+__all__ = [
+    "CHECKSUM", "LENGTH", "POSITION", "EntryRows", "OpenTable", "Places", "Row", "Uint32s", "entry_columns",
+    "entry_rows",
+]  # fmt: skip

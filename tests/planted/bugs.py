@@ -127,6 +127,34 @@ RECOVERY: dict[str, Bug] = {
 }  # fmt: skip
 
 APPENDING: dict[str, Bug] = {
+    "columns: a queue that is in a call twice has offsets that jump": Bug(
+        "store/log/offsets.py", "np.repeat(column[streams] - begins, counts)", "np.repeat(column[streams], counts)",
+        ("tests/store/test_offsets.py", "tests/store/test_columns.py::test_columns_are_stored_as_messages"),
+    ),
+    "columns: the offsets of a queue are not in the order of its rows": Bug(
+        "store/log/offsets.py", 'order = numbers.argsort(kind="stable")', "order = numbers.argsort()[::-1]",
+        ("tests/store/test_offsets.py", "tests/store/test_columns.py::test_columns_are_stored_as_messages"),
+    ),
+    "columns: each message has the checksum of the one before": Bug(
+        "store/log/column_build.py", "    packed = columns.packed(checksums)\n",
+        "    checksums = checksums[[-1, *range(count - 1)]]\n    packed = columns.packed(checksums)\n",
+        ("tests/store/test_columns.py::test_columns_are_stored_as_messages",),
+    ),
+    "columns: keys are taken for those of the frame before": Bug(
+        "store/format/blobs.py", "        first = int(np.maximum(self.lengths[:begin], 0).sum())\n",
+        "        first = int(np.maximum(self.lengths[: begin // 2], 0).sum())\n",
+        ("tests/store/test_columns.py::test_columns_are_stored_as_messages",),
+    ),
+    "columns: checksums are made of what the caller has, not of what is stored": Bug(
+        "store/log/column_build.py", "stored, flags, whole = lane.ring.look(payload, payload_bytes), columns.flags, 0",
+        "stored, flags, whole = b''.join(rows.payloads), columns.flags, 0",
+        ("tests/store/test_columns.py::test_bytes_that_change_behind_the_copy_are_not_those_that_are_checked",),
+    ),
+    "columns: one of two frames makes the ticket done": Bug(
+        "store/api/batch_ticket.py", "return all(group.done() for group in self._groups)",
+        "return any(group.done() for group in self._groups)",
+        ("tests/store/test_columns.py::test_ticket_is_done_when_the_last_frame_is",), hangs=True,
+    ),
     "back-pressure: what waits is not counted": Bug(
         "store/log/queue.py", "        self.used_bytes += cost\n", "", ("tests/store/test_publish_buffer.py",),
     ),

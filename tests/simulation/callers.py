@@ -74,6 +74,8 @@ class Callers:
                 self._trim(store)
             elif draw < 0.2:
                 self._produce_batch(store, settings)
+            elif draw < 0.3:
+                self._produce_columns(store, settings)
             else:
                 for _ in range(chance.choice((1, 1, 2, 5))):
                     queue, data = self._message(settings)
@@ -118,6 +120,27 @@ class Callers:
             datas = list(request.datas)
             request.stream.queue.put(request)
             self._ledger.hand_trims(request, datas)
+
+    def _produce_columns(self, store: MessageStore, settings: Settings) -> None:
+        """A call of append_columns: a queue may be in its table twice, and in its rows many times."""
+        chance = self._chance
+        rows = [self._message(settings) for _ in range(chance.randrange(1, 20))]
+        table = [queue for queue, _ in rows]
+        index = [chance.choice([at for at, other in enumerate(table) if other == queue]) for queue, _ in rows]
+        keys = ([chance.choice((-1, 0, 1)) for _ in rows], b"") if chance.random() < 0.5 else None
+        if keys is not None:
+            keys = keys[0], b"k" * sum(length == 1 for length in keys[0])
+        payload = b"".join([data for _, data in rows])
+        parts = store._columns.parts(table, index, [len(data) for _, data in rows], payload, keys, None, None)
+        for part in parts:
+            picked = list(range(len(rows))) if part.rows is None else list(map(int, part.rows))
+            at = 0
+            for group in part.groups:
+                group.stream.queue.put(group)
+                mine = [rows[i] for i in picked[at : at + group.count]]
+                at += group.count
+                lane = group.stream.lane.index
+                self._ledger.hand(lane, group, [queue for queue, _ in mine], [data for _, data in mine])
 
     def consume(self, store: MessageStore, settings: Settings, disk: SimulatedDisk) -> None:
         """Read some messages; what was read may not be lost. Now and then a reader keeps what it looks at."""

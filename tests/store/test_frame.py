@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stratalog.store.format.blobs import ExtraColumns
+from stratalog.store.format.column_frame import FrameColumns, message_checksums, narrow
 from stratalog.store.format.extras import Extras
 from stratalog.store.format.frame import (
     FEW_BLOBS,
@@ -104,6 +106,27 @@ def test_frame_without_messages_is_a_mark() -> None:
     assert frame is not None
     assert len(frame.numbers) == 0
     assert whole_messages(frame, memoryview(b"")) == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(rows, min_size=1, max_size=20), st.booleans(), st.sampled_from([0, 70_000]))
+def test_columns_become_the_bytes_that_rows_become(
+    batch: list[tuple[int, bytes, int, Extras | None]], with_definitions: bool, more_bytes: int
+) -> None:
+    numbers, datas, offsets, extras = (list(column) for column in zip(*batch, strict=True))
+    datas[-1] += bytes(more_bytes)
+    defined = [Definition(number, f"t{number}", number) for number in numbers] if with_definitions else []
+    sizes = [len(data) for data in datas]
+    expected = encode_columns(numbers, datas, sizes, array("q", offsets), extras, defined)
+    optional, lengths = ExtraColumns.of(extras), np.array(sizes, np.int64)
+    columns = FrameColumns(
+        narrow(np.array(numbers, np.int64)), lengths, np.array(offsets, np.int64), optional.times_ms, optional.keys,
+        optional.properties, defined,
+    )  # fmt: skip
+    checksums = message_checksums(b"".join(datas), lengths)
+    assert checksums.tolist() == expected.checksums.tolist()
+    assert columns.packed(checksums) == expected.packed
+    assert (columns.flags, columns.size_bytes) == (expected.flags, len(expected.packed))
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,6 +7,7 @@ the store says from which offset on it still is; that offset never falls, and wh
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -123,6 +124,36 @@ class StoreMachine(RuleBasedStateMachine):
         for (name, data), offset in zip(rows, offsets.tolist(), strict=True):
             assert offset == len(self.model[name])
             self.model[name].append((data, None, None, None))
+
+    @rule(
+        rows=st.lists(st.tuples(queues, small_data, keys, properties, times), max_size=30),
+        optional=st.sampled_from([True, False]), submitted=st.booleans(),
+    )  # fmt: skip
+    def append_columns(self, rows: list[tuple[Any, ...]], optional: bool, submitted: bool) -> None:
+        self.settle()
+        given = rows if optional else [(name, data, None, None, None) for name, data, *_ in rows]
+        columns = columns_of(given) if optional else columns_of(given)[:4]
+        offsets = (
+            self.store.submit_columns(*columns).result(PATIENCE_S) if submitted else self.store.append_columns(*columns)
+        )
+        for (name, *row), offset in zip(given, offsets.tolist(), strict=True):
+            assert offset == len(self.model[name])
+            self.model[name].append(tuple(row))
+
+    @rule(name=queues, where=st.floats(0, 1), to=queues)
+    def copy_by_columns(self, name: Queue, where: float, to: Queue) -> None:
+        self.settle()
+        first, end = self.bounds(name)
+        begin = first + int(where * (end - first))
+        try:
+            columns = self.store.read_batch(*name, begin, 50).columns()
+        except OffsetOutOfRange:
+            assert begin < self.bounds(name)[0]  # retention came in between
+            return
+        copied = self.model[name][begin : begin + 50]
+        offsets = self.store.append_columns(*columns._replace(streams=[to]))
+        assert offsets.tolist() == list(range(len(self.model[to]), len(self.model[to]) + len(copied)))
+        self.model[to] += copied
 
     @rule(name=queues, count=st.integers(100, 700))
     def append_many(self, name: Queue, count: int) -> None:
@@ -408,6 +439,21 @@ def of_all_lanes(settings_: dict[str, Any], lanes: int) -> dict[str, Any]:
     """The settings of a life, with what is kept a lane as what is kept in all."""
     kept = settings_["retention_bytes"]
     return {**settings_, "retention_bytes": None if kept is None else kept * lanes}
+
+
+def columns_of(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """(queue, data, key, properties, delivery time) rows as the arguments of append_columns."""
+    names, datas, given_keys, given_properties, dues = zip(*rows, strict=True) if rows else ((),) * 5
+    texts = [None if one is None else json.dumps(one).encode() for one in given_properties]
+    return (
+        QUEUES, [QUEUES.index(name) for name in names], list(map(len, datas)), b"".join(datas),
+        blobs_of(given_keys), blobs_of(texts), [-1 if due is None else due for due in dues],
+    )  # fmt: skip
+
+
+def blobs_of(values: Iterable[bytes | None]) -> tuple[list[int], bytes]:
+    given = list(values)
+    return [-1 if value is None else len(value) for value in given], b"".join(value for value in given if value)
 
 
 def row_of(message: Message) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stratalog.store import InvalidMessage, MessageStore, StoreClosed, StorePoisoned, Ticket
-from stratalog.store.log.ticket import SubmitRequest
+from stratalog.store.log.ticket import Promise, SubmitRequest
 
 from .disks import FailingDisk, GatedDisk
 from .helpers import PATIENCE_S, run_child, start, tiny, until
@@ -39,7 +39,7 @@ def test_ticket_shows_what_is_documented_and_no_more(store: MessageStore) -> Non
     ticket = store.submit("t", 0, b"x")
     assert isinstance(ticket, Ticket)
     assert [name for name in dir(ticket) if not name.startswith("_")] == DOCUMENTED
-    assert [name for name in vars(Ticket) if not name.startswith("_")] == [
+    assert [name for name in vars(Promise) if not name.startswith("_")] == [
         "done", "result", "exception", "add_done_callback"
     ]  # fmt: skip
     assert all(getattr(Ticket, name).__doc__ for name in DOCUMENTED)

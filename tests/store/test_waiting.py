@@ -201,7 +201,7 @@ def test_failed_write_wakes_every_reader_and_reads_go_on(tmp_path: Path) -> None
     disk.fail = "write"
     with pytest.raises(StorePoisoned):
         store.append("t", 2, b"lost")
-    until(lambda: reader.looks == 2)
+    until(lambda: reader.looks >= 2)  # more, where both flushers tell of it
     assert store.read("t", 0, wait_ms=AN_HOUR_MS)[0].data == b"first"
     store.close()
     with pytest.raises(StoreClosed):

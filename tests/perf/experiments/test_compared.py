@@ -12,7 +12,7 @@ from stratalog.perf.workload.checker import WrongResult
 from stratalog.store import Message, MessageBatch, MessageStore
 from tests.perf.short import error_of, figures_of
 
-COMMANDS = ["alignment", "prewrite", "lanes", "recovery", "batch", "reads", "memory", "tail_catchup"]
+COMMANDS = ["alignment", "prewrite", "lanes", "recovery", "batch", "columns", "reads", "memory", "tail_catchup"]
 SECTIONS = ["appends", "hits", "admission", "remainder", "ablation"]
 ALL = [*([name] for name in COMMANDS), *(["cache", "--section", name] for name in SECTIONS)]
 
@@ -51,7 +51,9 @@ def test_wrong_byte_ends_the_measurement(tmp_path: Path, arguments: list[str]) -
 
 
 @pytest.mark.parametrize(
-    "arguments", [["alignment"], ["prewrite"], ["batch"], ["memory"], ["cache", "--section", "appends"]], ids=" ".join
+    "arguments",
+    [["alignment"], ["prewrite"], ["batch"], ["columns"], ["memory"], ["cache", "--section", "appends"]],
+    ids=" ".join,
 )
 def test_lost_message_ends_the_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]

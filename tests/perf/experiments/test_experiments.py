@@ -144,6 +144,18 @@ def test_batch_is_beside_rocksdb(tmp_path: Path) -> None:
     assert figures["checked_messages"] == 3 * 5000
 
 
+def test_columns_are_beside_rocksdb_and_the_device(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "columns")
+    ways = figures["ways"]
+    rate, peer = figures["append_columns_messages_per_s"], figures["rocksdb_messages_per_s"]
+    assert figures["rocksdb_ratio"] == pytest.approx(rate / peer)
+    assert figures["time_with_keys_ratio"] == pytest.approx(rate / ways["with keys"]["messages_per_s"])
+    mb_per_s = ways["contest, two under way"]["mb_per_s"]
+    assert figures["raw_device_ratio"] == pytest.approx(mb_per_s / ways["raw device"]["mb_per_s"])
+    contest = round((3 << 20) / ((100 + (17 << 10)) / 2))
+    assert figures["checked_messages"] == 5 * 10_000 + contest
+
+
 def test_reads_are_beside_lmdb_and_the_device(tmp_path: Path) -> None:
     figures = figures_of(tmp_path, "reads", "--size", "1MiB")
     for part, name in (("tail", "tail_over_lmdb"), ("small", "small_over_lmdb"), ("warm", "warm_over_lmdb")):

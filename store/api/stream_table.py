@@ -1,0 +1,99 @@
+"""A caller's table of streams: names looked up once, then numbers by one step for all messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InvalidMessage, InvalidTopic, StoreError, shown
+from ..format.blobs import Int64s
+from ..log.streams import NOT_DEFINED, Stream, check_name
+
+FindOrMake = Callable[[str, int], Stream]
+
+
+class Resolved(NamedTuple):
+    """The streams of n messages.
+
+    Attributes:
+        numbers: (n,) if all streams have one, else None.
+        streams: a table of streams; with `numbers` it has one stream a lane, of the lowest lane first.
+        stream_index: (n,) each message's place in the table; None with `numbers`.
+        lanes: (n,) the lane of each message; None if all have the same one.
+    """
+
+    numbers: Int64s | None
+    streams: list[Stream]
+    stream_index: Int64s | None
+    lanes: Int64s | None
+
+
+class StreamTable:
+    """The streams of a table, as far as messages have used them.
+
+    Invariant: a number that is noted is the stream's for ever; so any thread may note it.
+    """
+
+    def __init__(self, given: Sequence[object]) -> None:
+        self.given = given
+        self._streams: list[Stream | None] = [None] * len(given)
+        self._numbers = np.full(len(given), NOT_DEFINED, np.int64)
+        self._lanes = np.zeros(len(given), np.int64)
+
+    def is_of(self, streams: object) -> bool:
+        """Is it made of this very tuple? Of a list nobody knows whether it has changed."""
+        return streams is self.given and type(streams) is tuple
+
+    def resolve(self, index: Int64s, find_or_make: FindOrMake) -> Resolved:
+        """The streams of the messages, the numbers in the table of which are `index`.
+
+        Raises InvalidTopic, which names the first row of a wrong name; then no stream is made.
+        """
+        numbers = self._numbers[index]
+        if int(numbers.min()) < 0:
+            self._look_up(index, find_or_make)
+            numbers = self._numbers[index]
+        lanes = self._lanes[index]
+        different = int(lanes.min()) != int(lanes.max())
+        if int(numbers.min()) >= 0:
+            firsts = index[np.unique(lanes, return_index=True)[1]] if different else index[:1]
+            return Resolved(numbers, self._taken(firsts.tolist()), None, lanes if different else None)
+        used, places = np.unique(index, return_inverse=True)
+        return Resolved(None, self._taken(used.tolist()), places, lanes if different else None)
+
+    def _taken(self, places: list[int]) -> list[Stream]:
+        return [stream for at in places if (stream := self._streams[at]) is not None]
+
+    def _look_up(self, index: Int64s, find_or_make: FindOrMake) -> None:
+        used = np.flatnonzero(np.bincount(index, minlength=len(self.given)))
+        wanted = used[self._numbers[used] < 0].tolist()
+        unknown = [at for at in wanted if self._streams[at] is None]
+        names = [self._name(at, index) for at in unknown]
+        for at, name in zip(unknown, names, strict=True):
+            self._streams[at] = find_or_make(*name)
+        found = self._taken(wanted)
+        self._lanes[wanted] = [stream.lane.index for stream in found]
+        self._numbers[wanted] = [stream.number for stream in found]
+
+    def _name(self, at: int, index: Int64s) -> tuple[str, int]:
+        given: Any = self.given[at]
+        try:
+            try:
+                topic, queue_id = given
+            except Exception as error:  # of anything that is no pair, whatever its type raises
+                raise InvalidTopic(f"a stream is a (topic, queue id) pair, not {shown(given)}") from error
+            return check_name(topic, queue_id)
+        except StoreError as error:
+            row = int(np.argmax(index == at))
+            told = InvalidTopic(f"row {row}: {error}")
+            told.row = row
+            raise told from error.__cause__
+
+
+def table_of(streams: object) -> StreamTable:
+    """The table, of a copy where it may change. Raises InvalidMessage if it is none."""
+    if isinstance(streams, str | bytes | bytearray | memoryview | Mapping) or not isinstance(streams, Sequence):
+        raise InvalidMessage(f"streams are (topic, queue id) pairs, not {shown(streams)}")
+    return StreamTable(streams if type(streams) is tuple else list(streams))

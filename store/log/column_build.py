@@ -1,0 +1,82 @@
+"""A frame built of arrays: for requests of which at least one has columns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..format.blobs import Int64s
+from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, message_checksums, narrow
+from ..format.layout import FRAME_HEADER_BYTES, HAS_PAYLOAD_CHECKSUM, align_up, checksum64
+from ..segment.open_table import entry_columns
+from .batch import last_ends
+from .column_group import ColumnGroup, ColumnRows, joined, parts_of
+from .request import Group, Request, cost_bytes
+from .write import Pending
+
+if TYPE_CHECKING:
+    from .lane import Lane
+
+
+def have_columns(requests: Sequence[Request]) -> bool:
+    """Is one of them to be built of arrays?"""
+    return ColumnGroup in set(map(type, requests))
+
+
+def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
+    """`Lane.build` in arrays."""
+    parts = parts_of(requests)
+    fresh = sum([part.undefined() for part in parts])
+    lane._make_room(sum([part.bytes_bound() for part in parts]))
+    defined = lane.define([stream for part in parts for stream in part.streams]) if fresh else []
+    rows = joined(parts)
+    numbers = narrow(rows.known_numbers())
+    offsets = lane.offsets.give_column(numbers)
+    first_entry = lane.table.entries
+    columns = FrameColumns(numbers, rows.lengths, offsets, rows.times_ms, rows.keys, rows.properties, defined)
+    ends = _put_columns(lane, columns, rows)
+    _hand_out(requests, offsets)
+    lane.unissued.add(last_ends(requests, ends))
+    cost = sum(map(cost_bytes, requests))
+    lane.under_way.add_frame(Pending(requests, ends, lane.tail, first_entry, lane.table, cost, None))
+    lane.count_messages(len(ends), requests)
+    lane.counters.payload_bytes += rows.payload_bytes
+    return 0
+
+
+def _put_columns(lane: Lane, columns: FrameColumns, rows: ColumnRows) -> array[int]:
+    """Copy the frame into the ring and its columns into the table; where each payload ends.
+
+    The payloads come first, and the checksums are made of what is in the ring: a caller's buffer may change at any
+    moment, and what is stored is sound all the same.
+    """
+    start, count, payload_bytes = lane.tail, len(rows.lengths), rows.payload_bytes
+    payload = start + FRAME_HEADER_BYTES + columns.size_bytes
+    end = payload + payload_bytes
+    lane._reserve(align_up(end))
+    lane.ring.fill(payload, rows.payloads, payload_bytes)
+    stored, flags, whole = lane.ring.look(payload, payload_bytes), columns.flags, 0
+    if payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
+        flags |= HAS_PAYLOAD_CHECKSUM
+        stored = bytes(stored)  # its messages are quicker taken from bytes than from a view
+        whole = checksum64(stored)
+    checksums = message_checksums(stored, rows.lengths)
+    packed = columns.packed(checksums)
+    header, head = lane.sealed_head(flags, packed, count, payload_bytes, whole)
+    lane.ring.fill(start, [head], len(head))
+    ends = rows.lengths.cumsum()
+    starts = ends - rows.lengths + (header.position + header.header_bytes)
+    lane.note_frame(header, packed, entry_columns(starts, rows.lengths, checksums), end)
+    return array("q", (ends + payload).tobytes())
+
+
+def _hand_out(requests: Sequence[Request], offsets: Int64s) -> None:
+    """Tell each request its offset, or its offsets."""
+    at = 0
+    for request in requests:
+        if isinstance(request, Group):
+            request.offsets = offsets[at : at + request.count]
+        elif request.count:
+            request.offset = int(offsets[at])
+        at += request.count
