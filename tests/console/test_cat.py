@@ -229,7 +229,11 @@ def test_cat_follows_a_program(folder: Path, queue: list[object]) -> None:
 
 
 def test_cat_that_follows_nothing_ends_by_an_interrupt(folder: Path) -> None:
-    shown = subprocess.Popen(process("cat", folder, "-f"), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    command = (  # whatever started us may have it ignore interrupts
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        f"sys.argv = ['stratalog', 'cat', {str(folder)!r}, '-f']; from stratalog.console.app import main; main()"
+    )
+    shown = subprocess.Popen([sys.executable, "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert shown.stdout is not None
     for _ in range(7):
         assert shown.stdout.readline()

@@ -245,6 +245,7 @@ class World:
             raise BrokenPromise("a closed store is locked")
         if self.ledger.unanswered():
             raise BrokenPromise(f"a closed store leaves {self.ledger.unanswered()} requests without an answer")
+        Machine.starts += 1
         left = self.disk.crash(self.chance, None if poisoned else "none")
         self._end(lambda store: None)
         self._recovered(self.checker.check(left.copy(), power_cut=poisoned))
