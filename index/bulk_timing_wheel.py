@@ -1,11 +1,11 @@
 """The hierarchical timing wheel in columns: timers are added, cancelled and expired as arrays.
 
 The geometry and the contract are those of `TimingWheel`. A timer is a row of a bucket, a deadline and an id, and four
-bytes in a table that says whether it is pending. To cancel clears that entry; the row stays until its bucket is emptied, or
-until dead rows are a fifth of all. So a timer takes 20 to 24 bytes once there are many.
+bytes in a table that says whether it is pending. To cancel clears that entry; the row stays until its bucket is
+emptied, or until dead rows are a fifth of all. So a timer takes 20 to 24 bytes once there are many.
 
-New rows wait in an inbox until it is full or its first deadline comes. So the sorting into buckets costs small calls no more
-than large ones. All rows go through it in order; what is in a bucket is older than what is in the inbox.
+New rows wait in an inbox until it is full or its first deadline comes. So the sorting into buckets costs small calls
+no more than large ones. All rows go through it in order; what is in a bucket is older than what is in the inbox.
 """
 
 from __future__ import annotations
@@ -94,8 +94,9 @@ class BulkTimingWheel:
         deadlines = as_int64(deadlines_ms, "deadlines")
         if not len(deadlines):
             return deadlines
+        tell = self.on_earlier
         with self.lock:
-            before = self._next_tick() if self.on_earlier is not None else NEVER
+            before = self._next_tick() if tell is not None else NEVER
             ids = self._ids.give(len(deadlines))
             self._rows += len(ids)
             if self._inbox.rows + len(ids) > BLOCK_ROWS:
@@ -108,9 +109,9 @@ class BulkTimingWheel:
                 self._inbox.append(np.stack((deadlines, ids)))
                 first_tick = -(-int(deadlines.min()) // self.tick_ms)
                 self._inbox_tick = min(self._inbox_tick, max(first_tick, self._levels.tick))
-            is_earlier = self.on_earlier is not None and self._next_tick() < before
-        if is_earlier and self.on_earlier is not None:
-            self.on_earlier()
+            is_earlier = tell is not None and self._next_tick() < before
+        if is_earlier and tell is not None:
+            tell()
         return ids
 
     def cancel(self, ids: npt.ArrayLike) -> int:
@@ -147,10 +148,10 @@ class BulkTimingWheel:
             if later.any():
                 self._place(rows.take(np.flatnonzero(later), axis=1))
                 rows = rows.take(np.flatnonzero(~later), axis=1)
-        elif self.tick_ms == 1 and bucket is not self._overdue:
-            return rows[1].copy()  # all of one deadline; a copy, or a few ids could keep a large array alive
-        order = stable_order(rows[0])
-        return rows[1].copy() if order is None else rows[1][order]
+        has_one_deadline = bucket.width == self.tick_ms == 1 and bucket is not self._overdue
+        order = None if has_one_deadline else stable_order(rows[0])
+        ids: Int64s = rows[1].copy() if order is None else rows[1].take(order)
+        return ids  # a copy in any case: a few ids could keep a large array alive
 
     def _take(self, bucket: Rows) -> Int64s:
         """The bucket's rows but for those of cancelled timers."""

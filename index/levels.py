@@ -8,14 +8,14 @@ ticks and begins at a multiple of that. The next wheel's buckets are as wide as 
               wheel 2    16 ticks a bucket      turn  0 .. 63
 
 A tick belongs to the lowest wheel whose *current* turn has it. At tick 9, tick 11 is in wheel 0; 13 in wheel 1, in the
-bucket 12 .. 15; 40 in wheel 2, in the bucket 32 .. 47. When the time comes to a bucket's first tick, the bucket is emptied
-and its timers move to lower wheels.
+bucket 12 .. 15; 40 in wheel 2, in the bucket 32 .. 47. When the time comes to a bucket's first tick, the bucket is
+emptied and its timers move to lower wheels.
 
 Invariants, of which the rest of the folder makes use:
-    * All pending timers of one tick are in one bucket, since wheel and bucket follow from the tick and the time alone. So
-      timers of one deadline keep the order in which they were added, through all moves.
-    * The buckets that hold timers cover ranges of ticks that do not overlap. So no two of them begin with the same tick,
-      and emptying them by their first tick gives the timers in the order of their ticks.
+    * All pending timers of one tick are in one bucket, since wheel and bucket follow from the tick and the time alone.
+      So timers of one deadline keep the order in which they were added, through all moves.
+    * The buckets that hold timers cover ranges of ticks that do not overlap. So no two of them begin with the same
+      tick, and emptying them by their first tick gives the timers in the order of their ticks.
     * A bucket begins after the present tick, or is due.
 """
 

@@ -1,8 +1,8 @@
 """The ids of the bulk wheel's timers: which of them are pending, at four bytes each.
 
-An id is a lap and a slot: `lap << 32 | slot`. Slots are given out in ascending order by a hand that goes round the table
-and skips those in use; with each round the lap counts up. So ids ascend, an id names one timer, and a slot that is used
-again has another lap. After 2**31 laps, of at least 512 timers each, the laps begin again.
+An id is a lap and a slot: `lap << 32 | slot`. Slots are given out in ascending order by a hand that goes round the
+table and skips those in use; with each round the lap counts up. So ids ascend, an id names one timer, and a slot that
+is used again has another lap. After 2**31 laps, of at least 512 timers each, the laps begin again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The hierarchical timing wheel (R36, R37): timers one by one, each with its payload.
 
 Source: G. Varghese, A. Lauck, "Hashed and Hierarchical Timing Wheels", IEEE/ACM Transactions on Networking 5 (6), 1997.
-A bucket is an array, and a timer knows its place in it: to cancel is to move the array's last timer into the gap. That is
-as constant in time as the paper's linked cells, at half of their memory.
+A bucket is an array, and a timer knows its place in it: to cancel is to move the array's last timer into the gap. That
+is as constant in time as the paper's linked cells, at half of their memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Timer:
         return self._bucket is not None
 
     def cancel(self) -> bool:
-        """Take it out of its wheel; True if it was pending, so that it never fires. In constant time; from any thread."""
+        """Take it out of its wheel; True if it was pending, and so never fires. In constant time; from any thread."""
         wheel = self._wheel
         with wheel.lock:
             bucket = self._bucket
@@ -70,8 +70,8 @@ class _Bucket:
 class TimingWheel:
     """Timers in a hierarchy of wheels. To add or to cancel one takes constant time, however many are pending.
 
-    The wheel has no clock: time is what `advance` is given. A timer fires at the first tick at or after its deadline, so
-    never early, and with `tick_ms=1` exactly at it. All methods may be called from any thread.
+    The wheel has no clock: time is what `advance` is given. A timer fires at the first tick at or after its deadline,
+    so never early, and with `tick_ms=1` exactly at it. All methods may be called from any thread.
 
     Attributes:
         tick_ms: the resolution.
@@ -124,8 +124,8 @@ class TimingWheel:
             self._added += 1
             is_first = self._place(timer)
             self.pending += 1
-        if is_first and self.on_earlier is not None:
-            self.on_earlier()
+        if is_first and (tell := self.on_earlier) is not None:
+            tell()
         return timer
 
     def add_after(self, delay_ms: int, payload: Any) -> Timer:
