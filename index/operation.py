@@ -35,11 +35,12 @@ class DelayedOperation:
           looks again. So no thread waits for another, and no change of the condition is missed.
     """
 
-    __slots__ = ("_again", "_completed", "_purgatory", "_timer", "_trying", "timeout_ms")
+    __slots__ = ("_again", "_purgatory", "_timer", "_trying", "is_completed", "timeout_ms")
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
-        self._completed = self._again = False
+        self.is_completed = False  # True from the moment at which a thread has begun to complete it
+        self._again = False
         self._trying = 0  # the thread that runs `try_complete`
         self._timer: Timer | None = None
         self._purgatory: Purgatory | None = None
@@ -54,17 +55,12 @@ class DelayedOperation:
     def on_expiration(self) -> None:
         """What is to be done after `on_complete` if the time-out has brought the end. An error is logged."""
 
-    @property
-    def is_completed(self) -> bool:
-        """True from the moment at which a thread has begun to complete it."""
-        return self._completed
-
     def force_complete(self) -> bool:
         """Complete it now, whether its condition holds or not; True if this call did. From any thread."""
         with _state:
-            if self._completed:
+            if self.is_completed:
                 return False
-            self._completed = True
+            self.is_completed = True
             timer, purgatory = self._timer, self._purgatory
             self._timer = self._purgatory = None
         if timer is not None:
@@ -91,7 +87,7 @@ class DelayedOperation:
         """Complete it if its condition holds; True if this call did. Passes on what `try_complete` raises."""
         me = threading.get_ident()
         with _state:
-            if self._completed or self._trying:
+            if self.is_completed or self._trying:
                 self._again = self._trying != me  # a look that calls for another look would have no end
                 return False
             self._trying = me
@@ -111,33 +107,36 @@ class DelayedOperation:
             raise error
         return False
 
-    def bind(self, purgatory: Purgatory) -> bool:
-        """Have the purgatory told of the end; False if that is over already."""
-        with _state:
-            if not self._completed:
-                self._purgatory = purgatory
-            return not self._completed
+    def enter(self) -> bool:
+        """Begin a look of this thread, at whose end `settle` or `leave` stands; False if it is completed.
 
-    def keep_timer(self, timer: Timer) -> None:
-        """Cancel this timer at the end, or now if that is over."""
+        Raises ValueError if the operation was given to a purgatory already.
+        """
         with _state:
-            is_over = self._completed
-            if not is_over:
-                self._timer = timer
-        if is_over:
+            if self.is_completed:
+                return False
+            if self._trying or self._purgatory is not None:
+                raise ValueError("the operation waits already; make a new one")
+            self._trying = threading.get_ident()
+            return True
+
+    def settle(self, purgatory: Purgatory, timer: Timer | None) -> tuple[bool, bool]:
+        """End the look: (whether it waits now, whether somebody has asked for another look meanwhile).
+
+        While it waits its end cancels the timer and is told to the purgatory.
+        """
+        with _state:
+            self._trying = 0
+            again, self._again = self._again, False
+            waits = not self.is_completed
+            if waits:
+                self._purgatory, self._timer = purgatory, timer
+        if timer is not None and not waits:
             timer.cancel()
+        return waits, again
 
-    def abandon(self, purgatory: Purgatory) -> None:
-        """The purgatory could not take it in: nobody completes it."""
+    def leave(self) -> None:
+        """End the look, and the operation: if it is not completed, none of its methods is called."""
         with _state:
-            is_over, self._completed = self._completed, True
-            timer, self._timer, self._purgatory = self._timer, None, None
-        if timer is not None:
-            timer.cancel()
-        if not is_over:
-            purgatory.one_completed()
-
-    @property
-    def is_waiting(self) -> bool:
-        """True while a purgatory has it."""
-        return self._purgatory is not None
+            self._trying = 0
+            self.is_completed = True

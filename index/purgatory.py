@@ -74,27 +74,35 @@ class Purgatory:
         """Complete the operation if its condition holds, else watch it under these keys, until its time-out.
 
         True if it is completed when this returns. An operation is given to one purgatory, once. Raises ValueError
-        without a key, TimersClosed after `close`, and what `try_complete` raises; the operation is not watched then.
+        without a key, TimersClosed after `close`, and what `try_complete` raises; the operation is over then, and none
+        of its methods is called.
         """
         keys = tuple(keys)
         if not keys:
             raise ValueError("an operation is watched under at least one key, or nothing but time completes it")
-        if operation.is_waiting:
-            raise ValueError("the operation waits already; make a new one")
-        if operation.is_completed or (operation.try_complete() and operation.force_complete()):
+        if not operation.enter():
             return True
-        self._watch(operation, keys)
+        is_watched = False
         try:
+            if operation.try_complete():
+                operation.force_complete()
+                return True
+            self._watch(operation, keys)
+            is_watched = True
             # Once more: nobody has told it of what happened between the first look and the watch.
-            if operation.bind(self):
-                operation.attempt()
-            else:
-                self.one_completed()  # by a thread that did not know us yet
-            if not operation.is_completed:
-                operation.keep_timer(self.timer.add_after(operation.timeout_ms, operation))
+            if operation.try_complete():
+                operation.force_complete()
+            timer = None if operation.is_completed else self.timer.add_after(operation.timeout_ms, operation)
+            waits, again = operation.settle(self, timer)
         except BaseException:
-            operation.abandon(self)
+            operation.leave()
+            if is_watched:
+                self.one_completed()
             raise
+        if not waits:
+            self.one_completed()  # by a thread that did not know of the purgatory
+        elif again:
+            operation.attempt()
         return operation.is_completed
 
     def _watch(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
@@ -103,11 +111,10 @@ class Purgatory:
             if self._why_closed:
                 raise TimersClosed(self._why_closed)
             for key in keys:
-                watched = lists.get(key)
-                if watched is None:
+                try:
+                    lists[key].append(operation)
+                except KeyError:
                     lists[key] = [operation]
-                else:
-                    watched.append(operation)
             self._estimate += 1
             self._pending += 1
 

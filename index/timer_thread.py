@@ -141,16 +141,22 @@ class TimerThread(Generic[Due]):
         return whole_ms(self.clock)
 
     def add(self, deadline_ms: int, payload: Callable[[], object]) -> Timer:
-        """Call the payload at this time, by `now_ms`."""
+        """Call the payload at this time, by `now_ms`. For a `TimingWheel`: timers are added to a bulk wheel itself."""
         if self._engine.why_closed:
             raise TimersClosed(self._engine.why_closed)
-        if not isinstance(self.wheel, TimingWheel):
-            raise TypeError("timers are added to a bulk wheel itself")
-        return self.wheel.add(deadline_ms, payload)
+        return self._wheel.add(deadline_ms, payload)
 
     def add_after(self, delay_ms: int, payload: Callable[[], object]) -> Timer:
         """Call the payload after so many milliseconds, never earlier."""
-        return self.add(deadline_after(self.clock, delay_ms), payload)
+        if self._engine.why_closed:
+            raise TimersClosed(self._engine.why_closed)
+        return self._wheel.add(deadline_after(self.clock, delay_ms), payload)
+
+    @property
+    def _wheel(self) -> TimingWheel:
+        if not isinstance(self.wheel, TimingWheel):
+            raise TypeError("timers are added to a bulk wheel itself, and need no thread for that")
+        return self.wheel
 
     def wake(self) -> None:
         """Look at the clock now."""

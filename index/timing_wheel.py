@@ -29,7 +29,8 @@ class Timer:
         self.payload = payload  # None once the timer has fired or was cancelled
         self._wheel = wheel
         self._bucket: _Bucket | None = None
-        self._index = self._sequence = 0
+        self._index: int
+        self._sequence: int
 
     @property
     def is_pending(self) -> bool:
@@ -164,7 +165,7 @@ class TimingWheel:
 
     def _place(self, timer: Timer) -> bool:
         """Put a timer into its bucket; True if that bucket has become the next one."""
-        tick = -(-timer.deadline_ms // self.tick_ms)
+        tick = timer.deadline_ms if self.tick_ms == 1 else -(-timer.deadline_ms // self.tick_ms)
         levels = self._levels
         if tick <= levels.tick:
             bucket, first_tick = self._overdue, levels.tick
@@ -176,7 +177,8 @@ class TimingWheel:
                 wheel = levels.wheels[levels.level_of(tick)]
             number = tick // wheel.width
             bucket, first_tick = wheel.buckets[number % len(wheel.buckets)], number * wheel.width
+        timers = bucket.timers
         timer._bucket = bucket
-        timer._index = len(bucket.timers)
-        bucket.timers.append(timer)
+        timer._index = len(timers)
+        timers.append(timer)
         return not bucket.queued and self._queue.push(first_tick, bucket)
