@@ -28,8 +28,3 @@ SYSTEM_CLOCK: Final = SystemClock()
 def whole_ms(clock: Clock) -> int:
     """The milliseconds that are over: a timer of this deadline is due."""
     return math.floor(clock.monotonic_s() * 1000)
-
-
-def deadline_after(clock: Clock, delay_ms: float) -> int:
-    """The first whole millisecond that is at least `delay_ms` from now."""
-    return math.ceil(clock.monotonic_s() * 1000 + delay_ms)

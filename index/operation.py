@@ -112,13 +112,12 @@ class DelayedOperation:
 
         Raises ValueError if the operation was given to a purgatory already.
         """
-        with _state:
-            if self.is_completed:
-                return False
-            if self._trying or self._purgatory is not None:
-                raise ValueError("the operation waits already; make a new one")
-            self._trying = threading.get_ident()
-            return True
+        if self.is_completed:
+            return False
+        if self._trying or self._purgatory is not None:
+            raise ValueError("the operation waits already; make a new one")
+        self._trying = threading.get_ident()  # without the lock: no other thread looks before it is watched
+        return True
 
     def settle(self, purgatory: Purgatory, timer: Timer | None) -> tuple[bool, bool]:
         """End the look: (whether it waits now, whether somebody has asked for another look meanwhile).

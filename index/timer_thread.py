@@ -6,10 +6,11 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import ceil
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from .clock import SYSTEM_CLOCK, Clock, deadline_after, whole_ms
+from .clock import SYSTEM_CLOCK, Clock, whole_ms
 from .errors import TimersClosed, report
 from .forks import tell_after_fork
 from .timing_wheel import Timer, TimingWheel
@@ -43,6 +44,10 @@ def call_each(payloads: Sequence[Callable[[], object]]) -> None:
             payload()
         except BaseException as error:  # also SystemExit: it would end the thread
             report("a timer has raised", error)
+
+
+def _refuse(deadline_ms: int, payload: object) -> Timer:
+    raise TypeError("timers are added to a bulk wheel itself, in arrays")
 
 
 class _Engine(Generic[Due]):
@@ -124,6 +129,8 @@ class TimerThread(Generic[Due]):
             raise ValueError("the timers of this wheel have no payloads that could be called: on_due is needed")
         self.wheel = wheel
         self.clock = clock
+        self._monotonic_s = clock.monotonic_s
+        self._add = wheel.add if isinstance(wheel, TimingWheel) else _refuse
         called: Any = call_each if on_due is None else on_due
         self._engine = engine = _Engine(wheel, clock, called)
         wheel.on_earlier = engine.ring
@@ -144,19 +151,13 @@ class TimerThread(Generic[Due]):
         """Call the payload at this time, by `now_ms`. For a `TimingWheel`: timers are added to a bulk wheel itself."""
         if self._engine.why_closed:
             raise TimersClosed(self._engine.why_closed)
-        return self._wheel.add(deadline_ms, payload)
+        return self._add(deadline_ms, payload)
 
     def add_after(self, delay_ms: int, payload: Callable[[], object]) -> Timer:
         """Call the payload after so many milliseconds, never earlier."""
         if self._engine.why_closed:
             raise TimersClosed(self._engine.why_closed)
-        return self._wheel.add(deadline_after(self.clock, delay_ms), payload)
-
-    @property
-    def _wheel(self) -> TimingWheel:
-        if not isinstance(self.wheel, TimingWheel):
-            raise TypeError("timers are added to a bulk wheel itself, and need no thread for that")
-        return self.wheel
+        return self._add(ceil(self._monotonic_s() * 1000 + delay_ms), payload)
 
     def wake(self) -> None:
         """Look at the clock now."""

@@ -119,7 +119,9 @@ class TimingWheel:
 
     def add(self, deadline_ms: int, payload: Any) -> Timer:
         """A new timer. One whose deadline is over fires at the next `advance`."""
-        timer = Timer(self, index(deadline_ms), payload)
+        if type(deadline_ms) is not int:
+            deadline_ms = index(deadline_ms)
+        timer = Timer(self, deadline_ms, payload)
         with self.lock:
             timer._sequence = self._added
             self._added += 1

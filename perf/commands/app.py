@@ -20,6 +20,7 @@ from ..experiments.hotcold import HotCold
 from ..experiments.lanes import Lanes
 from ..experiments.memory import Memory
 from ..experiments.prewrite import Prewrite
+from ..experiments.purgatory import Purgatory
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
 from ..experiments.tail_catchup import TailCatchup
@@ -32,7 +33,7 @@ from .end import WRONG
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Reads, Memory, Cache, TailCatchup,
+    HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Reads, Memory, Cache, TailCatchup, Purgatory,
 )  # fmt: skip
 
 app = typer.Typer(

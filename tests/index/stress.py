@@ -68,7 +68,7 @@ class Stress:
 
     def run(self) -> None:
         """Raises AssertionError if an operation has ended more or less than once, or something is left."""
-        with TimerThread(TimingWheel()) as timers, switching_often():
+        with TimerThread(wheel := TimingWheel()) as timers, switching_often():
             purgatory = Purgatory(timers, 100)
             workers = [
                 threading.Thread(target=self._work, args=(number, purgatory), daemon=True)
@@ -82,7 +82,7 @@ class Stress:
             limit = time.monotonic() + ENDS_WITHIN_S
             while purgatory.pending and time.monotonic() < limit:
                 time.sleep(0.01)
-            left = (purgatory.pending, purgatory.watched, purgatory.estimate, len(timers.wheel))  # type: ignore[arg-type]
+            left = (purgatory.pending, purgatory.watched, purgatory.estimate, len(wheel))
         assert not self.wrong, self.wrong[:3]
         assert left == (0, 0, 0, 0), left
 
@@ -125,7 +125,7 @@ class Stress:
             purgatory.check_and_complete(operation.key)
 
     def _count(self, ended: list[Stressed], made: int = 0) -> None:
-        """Look at operations that have ended. Another thread may be in the midst of the end of one: it gets some time."""
+        """Look at operations that have ended. Another thread may be in the midst of one's end: it gets some time."""
         with self._counting:
             for one in ended:
                 limit = time.monotonic() + ENDS_WITHIN_S

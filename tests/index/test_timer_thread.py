@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -63,10 +64,14 @@ def settle(clock: HandClock) -> None:
 def test_payloads_are_called_when_they_are_due_and_never_early() -> None:
     clock, waits = SystemClock(), Waits()
     lateness: list[float] = []
+
+    def note(due_s: float) -> None:
+        lateness.append(clock.monotonic_s() - due_s)
+
     with TimerThread(TimingWheel(), clock) as timers:
         for number in range(200):
             due_s = clock.monotonic_s() + number % 30 / 1000
-            timers.add_after(number % 30, lambda due_s=due_s: lateness.append(clock.monotonic_s() - due_s))
+            timers.add_after(number % 30, partial(note, due_s))
             timers.add_after(number % 30, waits.call("x"))
         waits.until(200)
     assert len(lateness) == 200
@@ -207,7 +212,12 @@ def test_close_waits_for_the_thread_and_refuses_what_comes_later() -> None:
 def test_payload_may_close_its_own_thread() -> None:
     timers, closed = TimerThread(TimingWheel()), threading.Event()
     thread = timers._engine.thread
-    timers.add_after(0, lambda: (timers.close(), closed.set()))
+
+    def close() -> None:
+        timers.close()
+        closed.set()
+
+    timers.add_after(0, close)
     assert closed.wait(PATIENCE_S)
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
