@@ -24,6 +24,7 @@ from ..experiments.purgatory import Purgatory
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
 from ..experiments.tail_catchup import TailCatchup
+from ..experiments.timers import TimerRates
 from ..machine.folders import run_folder
 from ..machine.usage import describe
 from ..references.device import write_call
@@ -33,7 +34,8 @@ from .end import WRONG
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Reads, Memory, Cache, TailCatchup, Purgatory,
+    HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Reads, Memory, Cache, TailCatchup,
+    Purgatory, TimerRates,
 )  # fmt: skip
 
 app = typer.Typer(
