@@ -38,9 +38,7 @@ def test_highest_rate_is_the_last_one_that_was_kept_up_with() -> None:
     assert bar({**rows[2], "achieved_per_s": 20.0}).count("#") == 20
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
-def test_latencies_have_the_percentiles_of_their_profile(profile: object) -> None:
-    assert profile in PROFILES
+def test_latencies_have_the_percentiles_of_their_profile() -> None:
     for one in PROFILES:
         drawn = one.draw_ms(200_000, np.random.default_rng(draw_seed()))
         assert np.percentile(drawn, (50, 75)) == pytest.approx((one.p50_ms, one.p75_ms), rel=0.05)
@@ -80,7 +78,8 @@ def test_timers_has_a_row_a_way_and_the_lateness(tmp_path: Path) -> None:
         assert min(row["fill_m_per_s"], row["expire_m_per_s"], row["insert_ns"], row["cancel_ns"]) > 0
     assert rows["BulkTimingWheel"]["bytes_per_timer"] > 0
     assert figures["lateness"]["early"] == 0
-    assert figures["lateness"]["late_p50_ms"] <= figures["lateness"]["late_p99_ms"] <= figures["lateness"]["late_max_ms"]
+    p50, p99, most = (figures["lateness"][f"late_{name}_ms"] for name in ("p50", "p99", "max"))
+    assert p50 <= p99 <= most
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.NAME)
