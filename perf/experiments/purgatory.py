@@ -17,6 +17,7 @@ from ..report import figures as report
 from ..report.figures import Figures, median_of
 from ..report.progress import Run
 from ..workload.requests import PROFILES, Drive, Profile
+from . import purgatory_virtual
 from .experiment import Experiment, repeats, setting
 
 DESIGNS = ("old", "new")
@@ -30,6 +31,10 @@ SHOWN = {
     "behind at the end ms": "behind_ms", "CPU us/request": "cpu_us_per_request", "CPUs used": "cpus",
     "timed out": "timed_out", "late p99 ms": "late_p99_ms", "late > 5 ms": "late_expiries",
     "early": "early_expiries", "pending at most": "most_pending", "memory MB": "grown_mb",
+}  # fmt: skip
+SHOWN_VIRTUAL = {
+    "latencies": "profile", "design": "design", "target/s": "target_per_s", "interpreters": "interpreters",
+    "CPU us/request": "cpu_us_per_request", "timed out": "timed_out", "pending": "pending",
 }  # fmt: skip
 
 
@@ -49,6 +54,7 @@ class Purgatory(Experiment):
     timeout_ms: int = setting(200, "time-out of a request", least=1)
     message_bytes: int = setting(100, "bytes of a request", least=0, option="size")
     purge_interval: int = setting(1_000, "completed requests in the lists before a purge, for both designs", least=1)
+    virtual: bool = setting(False, "on a virtual clock in one thread: its cost, whatever else the machine does")
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
@@ -69,16 +75,26 @@ class Purgatory(Experiment):
             given_up: set[str] = set()
             for rate in self._rates:
                 rounds: dict[str, list[Figures]] = {design: [] for design in DESIGNS if design not in given_up}
+                once = self._once_virtual if self.virtual else self._once
                 for _ in range(self.repeat):
                     for design in DESIGNS:
                         if design in rounds:
-                            rounds[design].append(self._once(profile, design, rate))
+                            rounds[design].append(once(profile, design, rate))
                         run.one_done()
                 for design, found in rounds.items():
                     rows.append(median_of(found))
-                    if rows[-1]["achieved_per_s"] < GIVEN_UP * rate:
+                    if not self.virtual and rows[-1]["achieved_per_s"] < GIVEN_UP * rate:
                         given_up.add(design)
         return {"rows": rows, "sustained_per_s": sustained(rows)}
+
+    def _once_virtual(self, profile: Profile, design: str, rate: int) -> Figures:
+        requests = max(1, min(self.requests, int(rate * self.seconds)))
+        gc.collect()
+        figures = purgatory_virtual.run(
+            design, profile, rate, requests, self.timeout_ms, self.message_bytes, self.purge_interval, self.seed
+        )
+        return {"profile": profile.name, "design": design, "target_per_s": rate, "early_expiries": 0,
+                "achieved_per_s": rate / max(figures["interpreters"], 1.0), **figures}  # fmt: skip
 
     def _once(self, profile: Profile, design: str, rate: int) -> Figures:
         requests = max(1, min(self.requests, int(rate * self.seconds)))
@@ -105,9 +121,11 @@ class Purgatory(Experiment):
         """The rows, the curve, and the highest rate that each design sustains."""
         config = figures["config"]
         title = f"requests of {config['message_bytes']} B, time-out {config['timeout_ms']} ms"
-        console.print(report.table(title, report.chosen(figures["rows"], SHOWN), labels=3))
+        shown = SHOWN_VIRTUAL if self.virtual else SHOWN
+        console.print(report.table(title, report.chosen(figures["rows"], shown), labels=3))
         for profile in PROFILES:
-            console.print(f"achieved over target rate, {profile.name} "
+            what = "what one interpreter achieves of the rate" if self.virtual else "achieved over target rate"
+            console.print(f"{what}, {profile.name} "
                           f"(p75 {profile.p75_ms:g} ms, p50 {profile.p50_ms:g} ms)", style="italic")  # fmt: skip
             for row in figures["rows"]:
                 if row["profile"] == profile.name:

@@ -12,7 +12,7 @@ import itertools
 import threading
 from collections.abc import Hashable, Sequence
 
-from ...index import SYSTEM_CLOCK, DelayedOperation
+from ...index import SYSTEM_CLOCK, Clock, DelayedOperation
 
 LONGEST_POLL_S = 0.2
 
@@ -20,8 +20,10 @@ LONGEST_POLL_S = 0.2
 class OldPurgatory:
     """A heap of timers, lists by key, and a reaper thread."""
 
-    def __init__(self, purge_interval: int) -> None:
+    def __init__(self, purge_interval: int, clock: Clock = SYSTEM_CLOCK, *, has_thread: bool = True) -> None:
+        """Without a thread its caller makes the `step` of the reaper, on a clock of its own."""
         self.purge_interval = purge_interval
+        self._clock = clock
         self._heap: list[tuple[float, int, DelayedOperation]] = []
         self._lists: dict[Hashable, list[DelayedOperation]] = {}
         self._watched = 0
@@ -31,13 +33,14 @@ class OldPurgatory:
         self._news.acquire()
         self._over = False
         self._thread = threading.Thread(target=self._reap, daemon=True)
-        self._thread.start()
+        if has_thread:
+            self._thread.start()
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
         """As the new design's."""
         if operation.try_complete() and operation.force_complete():
             return True
-        deadline_s = SYSTEM_CLOCK.monotonic_s() + operation.timeout_ms / 1000
+        deadline_s = self._clock.monotonic_s() + operation.timeout_ms / 1000
         with self._lock:
             for key in keys:
                 self._lists.setdefault(key, []).append(operation)
@@ -57,17 +60,21 @@ class OldPurgatory:
 
     def _reap(self) -> None:
         while not self._over:
-            self._news.acquire(timeout=self._expire())
-            if self._watched >= self.purge_interval:
-                self._purge_lists()
-            if len(self._heap) >= self.purge_interval:
-                self._purge_heap()
+            self._news.acquire(timeout=self.step())
+
+    def step(self) -> float:
+        """What the reaper does each time it wakes; how long to sleep then."""
+        if self._watched >= self.purge_interval:
+            self._purge_lists()
+        if len(self._heap) >= self.purge_interval:
+            self._purge_heap()
+        return self._expire()
 
     def _expire(self) -> float:
         """End what is due; how long to sleep then."""
         due = []
         with self._lock:
-            now_s = SYSTEM_CLOCK.monotonic_s()
+            now_s = self._clock.monotonic_s()
             while self._heap and self._heap[0][0] <= now_s:
                 due.append(heapq.heappop(self._heap)[2])
             wait_s = self._heap[0][0] - now_s if self._heap else LONGEST_POLL_S

@@ -43,8 +43,8 @@ class Profile(NamedTuple):
 PROFILES = (Profile("few time out", 60, 20), Profile("half time out", 400, 200))
 
 
-class Purgatory(Protocol):
-    """Either design."""
+class Taker(Protocol):
+    """A purgatory of either design."""
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[str]) -> bool:
         """Take in a request."""
@@ -98,7 +98,7 @@ class Drive:
         self.most_pending = 0
         self.grown_bytes = 0
 
-    def run(self, purgatory: Purgatory) -> dict[str, float | int]:
+    def run(self, purgatory: Taker) -> dict[str, float | int]:
         """The figures. Raises WrongResult unless each request has ended once."""
         with TimerThread(self._wheel, on_due=self._complete) as completions:
             cpu_s, began_s = cpu_seconds(), time.monotonic()
@@ -124,7 +124,7 @@ class Drive:
             "grown_mb": self.grown_bytes / 1e6,
         }
 
-    def _make(self, purgatory: Purgatory, began_s: float, completions: TimerThread[IdArray]) -> None:
+    def _make(self, purgatory: Taker, began_s: float, completions: TimerThread[IdArray]) -> None:
         at, sample_s, before = 0, 0.0, resident_bytes()
         is_completed = (self.latencies_ms < self.timeout_ms).tolist()
         take = purgatory.try_complete_else_watch

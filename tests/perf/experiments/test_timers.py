@@ -29,6 +29,15 @@ def test_purgatory_has_a_row_a_profile_and_design(tmp_path: Path) -> None:
     assert {row["latencies"] for row in figures["sustained_per_s"]} == {profile.name for profile in PROFILES}
 
 
+def test_purgatory_on_a_virtual_clock_has_the_same_ends_by_both_designs(tmp_path: Path) -> None:
+    rows = figures_of(tmp_path, "purgatory", "--virtual")["rows"]
+    for old, new in zip(rows[::2], rows[1::2], strict=True):
+        assert (old["design"], new["design"]) == ("old", "new")
+        assert old["pending"] == pytest.approx(new["pending"], abs=50)
+        assert old["timed_out"] == pytest.approx(new["timed_out"], rel=0.1)
+        assert old["interpreters"] > 0 and new["interpreters"] > 0
+
+
 def test_highest_rate_is_the_last_one_that_was_kept_up_with() -> None:
     rows = [
         {"profile": "p", "design": "old", "target_per_s": target, "achieved_per_s": target * part}
