@@ -123,6 +123,8 @@ class Purgatory:
 
         In the order in which they came. An operation whose `try_complete` raises stays watched; the error is logged.
         """
+        if key not in self._lists:  # one that is watched from now on looks at its condition after this
+            return 0
         with self._lock:
             watched = list(self._lists.get(key, ()))
         completed, gone = 0, False
