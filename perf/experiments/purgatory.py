@@ -45,7 +45,7 @@ class Purgatory(Experiment):
 
     NAME: ClassVar[str] = "purgatory"
     METHOD: ClassVar[str] = (
-        "three threads, with --virtual one: requests are made as they arrive (exponential), completed after their latency "
+        "three threads, with --virtual one: requests arrive (exponential), are completed after their latency "
         "(log-normal) or expired; three watched keys each"
     )
 
