@@ -17,12 +17,12 @@ LEAST_SETUPTOOLS = (70, 1)  # makes wheels by itself
 USE = """
 import sys
 from pathlib import Path
-import cache, store  # the user's own
+import cache, index, store  # the user's own
 from stratalog import MessageStore, StoreConfig
-import stratalog.cache, stratalog.perf, stratalog.store
-for module in (stratalog, stratalog.cache, stratalog.perf, stratalog.store):
+import stratalog.cache, stratalog.index, stratalog.perf, stratalog.store
+for module in (stratalog, stratalog.cache, stratalog.index, stratalog.perf, stratalog.store):
     assert Path(module.__file__).is_relative_to({target!r}), module.__file__
-assert (cache.MINE, store.MINE) == (1, 2)
+assert (cache.MINE, store.MINE, index.MINE) == (1, 2, 3)
 with MessageStore.open("data", StoreConfig(segment_bytes=1 << 20)) as opened:
     assert [opened.append("orders", 0, b"%d" % number) for number in range(3)] == [0, 1, 2]
 with MessageStore.open("data") as opened:
@@ -52,7 +52,7 @@ def test_wheel_has_one_package_with_its_types_and_nothing_else(wheel: Path) -> N
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"stratalog"}
     assert "stratalog/py.typed" in names
-    for part in ("store", "cache", "perf"):
+    for part in ("store", "cache", "index", "perf"):
         sources = {name for name in names if name.startswith(f"stratalog/{part}/") and name.endswith(".py")}
         root = Path(__file__).resolve().parents[1]
         assert sources == {f"stratalog/{path.relative_to(root)}" for path in (root / part).rglob("*.py")}
@@ -62,6 +62,7 @@ def test_installed_wheel_works_beside_modules_of_the_same_names_as_its_parts(whe
     target, home = tmp_path / "installed", tmp_path / "home"
     home.mkdir()
     (home / "cache.py").write_text("MINE = 1\n")
+    (home / "index.py").write_text("MINE = 3\n")
     (home / "store").mkdir()
     (home / "store" / "__init__.py").write_text("MINE = 2\n")
     pip("install", "--no-index", "--no-deps", "--target", str(target), str(wheel))

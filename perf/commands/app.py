@@ -21,10 +21,12 @@ from ..experiments.hotcold import HotCold
 from ..experiments.lanes import Lanes
 from ..experiments.memory import Memory
 from ..experiments.prewrite import Prewrite
+from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
 from ..experiments.tail_catchup import TailCatchup
+from ..experiments.timers import TimerRates
 from ..machine.folders import run_folder
 from ..machine.usage import describe
 from ..references.device import write_call
@@ -35,6 +37,7 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
+    Purgatory, TimerRates,
 )  # fmt: skip
 
 app = typer.Typer(

@@ -1,1 +1,1 @@
-"""A mutation run: small changes of store/ and cache/ that some test has to notice."""
+"""A mutation run: small changes of store/, cache/ and index/ that some test has to notice."""

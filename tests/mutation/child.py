@@ -24,7 +24,7 @@ import psutil
 import pytest
 import xxhash
 
-TESTS = ("tests/cache", "tests/store", "tests/faults", "tests/simulation")
+TESTS = ("tests/cache", "tests/index", "tests/store", "tests/faults", "tests/simulation")
 MEMORY = Path("/dev/shm")
 LONGEST_COLLECTION_S = 90.0
 WARM = (hypothesis.stateful, np, psutil, xxhash)

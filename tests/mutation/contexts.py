@@ -62,7 +62,7 @@ class Contexts(NamedTuple):
 def sources_hash(root: Path = ROOT) -> str:
     """Changes with every source and test: contexts and results belong to one state of the code."""
     digest = hashlib.sha256()
-    for package in ("store", "cache", *TESTS):
+    for package in ("store", "cache", "index", *TESTS):
         for path in sorted((root / package).rglob("*.py")):
             digest.update(str(path.relative_to(root)).encode())
             digest.update(path.read_bytes())

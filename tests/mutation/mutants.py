@@ -1,4 +1,4 @@
-"""The mutants: mutmut's operators over store/ and cache/, and a random sample of them, weighted by lines.
+"""The mutants: mutmut's operators over store/, cache/ and index/, and a random sample of them, weighted by lines.
 
 Left out, because no test can or should see them: texts for people (strings with a space), and what stands outside of
 functions apart from numbers, truths and operators (without an assignment there the import fails, which proves nothing).
@@ -41,7 +41,7 @@ class Mutant(NamedTuple):
 
 def files_under_test(root: Path) -> list[Path]:
     """All sources that are mutated."""
-    found = [path for package in ("store", "cache") for path in sorted((root / package).rglob("*.py"))]
+    found = [path for package in ("store", "cache", "index") for path in sorted((root / package).rglob("*.py"))]
     return [path for path in found if not str(path.relative_to(root)).startswith(LEFT_OUT)]
 
 

@@ -239,4 +239,61 @@ BESIDE: dict[str, Bug] = {
     ),
 }  # fmt: skip
 
-BUGS: dict[str, Bug] = {**CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE}
+TIMERS: dict[str, Bug] = {
+    "timers: one is lost when it moves down a level": Bug(
+        "index/timing_wheel.py", "            else:\n                self._place(timer)\n", "",
+        ("tests/index/test_wheels.py",),
+    ),
+    "timers: a deadline between two ticks is rounded down": Bug(
+        "index/timing_wheel.py", "-(-timer.deadline_ms // self.tick_ms)", "timer.deadline_ms // self.tick_ms",
+        ("tests/index/test_wheels.py",), hangs=True,
+    ),
+    "timers: the one that fills the gap of a cancelled one does not know its new place": Bug(
+        "index/timing_wheel.py", "                last._index = self._index\n", "", ("tests/index/test_wheels.py",),
+    ),
+    "timers in bulk: those that move down a level are lost": Bug(
+        "index/bulk_timing_wheel.py", "                self._place(rows.take(np.flatnonzero(later), axis=1))\n", "",
+        ("tests/index/test_wheels.py",),
+    ),
+    "timers in bulk: a row whose timer was cancelled fires": Bug(
+        "index/bulk_timing_wheel.py", "        if self._rows == self._ids.live:\n", "        if True:\n",
+        ("tests/index/test_bulk_timing_wheel.py",),
+    ),
+    "timers in bulk: the inbox waits beyond its first deadline": Bug(
+        "index/bulk_timing_wheel.py", "self._inbox_tick <= tick:", "self._inbox_tick < tick:",
+        ("tests/index/test_wheels.py",),
+    ),
+    "timers: a sleeping thread is not woken for a sooner one": Bug(
+        "index/timer_thread.py", "        wheel.on_earlier = engine.ring\n", "        wheel.on_earlier = int\n",
+        ("tests/index/test_timer_thread.py::test_sooner_timer_wakes_the_thread",), hangs=True,
+    ),
+    "waiting operations: two threads complete the same one": Bug(
+        "index/operation.py", "                return False\n            self.is_completed = True\n",
+        "                pass\n            self.is_completed = True\n",
+        ("tests/index/test_purgatory.py",),
+    ),
+    "waiting operations: the estimate is never reset": Bug(
+        "index/purgatory.py", "            self._estimate = self._pending  # first", "            # first",
+        ("tests/index/test_purgatory.py",),
+    ),
+    "waiting operations: a change during another thread's look is missed": Bug(
+        "index/operation.py", "    again, self._again = self._again, False\n                if not",
+        "    again, self._again = False, False\n                if not",
+        ("tests/index/test_purgatory.py",),
+    ),
+    "waiting operations: a change between the first look and the watch is missed": Bug(
+        "index/purgatory.py",
+        "            if operation.try_complete():\n                operation.force_complete()\n            timer = ",
+        "            timer = ",
+        ("tests/index/test_purgatory.py",),
+    ),
+    "waiting operations: a completed one keeps its timer": Bug(
+        "index/operation.py", "            self._timer = self._purgatory = None\n        if timer is not None:\n",
+        "            self._timer = self._purgatory = None\n        if timer is None:\n            assert timer\n",
+        ("tests/index/test_purgatory.py",),
+    ),
+}  # fmt: skip
+
+BUGS: dict[str, Bug] = {
+    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS
+}  # fmt: skip

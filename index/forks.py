@@ -1,0 +1,31 @@
+"""What a fork does to objects with locks and threads: the child has the locks as they were, and none of the threads."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+
+class Forked(Protocol):
+    """Something that has to be told, in the child, that a fork has happened."""
+
+    def after_fork(self) -> None:
+        """Lay down fresh locks and refuse further use."""
+
+
+_KNOWN: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def tell_after_fork(one: Forked) -> None:
+    """Call its `after_fork` in each child of this process, as long as it lives."""
+    _KNOWN.add(one)
+
+
+def _in_the_child() -> None:
+    for one in list(_KNOWN):
+        one.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_the_child)

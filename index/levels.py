@@ -1,0 +1,84 @@
+"""The geometry of hierarchical timing wheels: which bucket of which wheel a tick belongs to.
+
+Ticks are numbered 0, 1, 2 ... A wheel has `size` buckets of `width` ticks each; one *turn* of it spans `size * width`
+ticks and begins at a multiple of that. The next wheel's buckets are as wide as a whole turn of this one:
+
+    size 4    wheel 0    one tick a bucket      turn  8 .. 11
+              wheel 1    4 ticks a bucket       turn  0 .. 15
+              wheel 2    16 ticks a bucket      turn  0 .. 63
+
+A tick belongs to the lowest wheel whose *current* turn has it. At tick 9, tick 11 is in wheel 0; 13 in wheel 1, in the
+bucket 12 .. 15; 40 in wheel 2, in the bucket 32 .. 47. When the time comes to a bucket's first tick, the bucket is
+emptied and its timers move to lower wheels.
+
+Invariants, of which the rest of the folder makes use:
+    * All pending timers of one tick are in one bucket, since wheel and bucket follow from the tick and the time alone.
+      So timers of one deadline keep the order in which they were added, through all moves.
+    * The buckets that hold timers cover ranges of ticks that do not overlap. So no two of them begin with the same
+      tick, and emptying them by their first tick gives the timers in the order of their ticks.
+    * A bucket begins after the present tick, or is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Bucket = TypeVar("Bucket")
+
+
+class Wheel(Generic[Bucket]):
+    """One wheel of the hierarchy. `turn` is the number of its current turn."""
+
+    __slots__ = ("buckets", "span", "turn", "width")
+
+    def __init__(self, width: int, buckets: list[Bucket], tick: int) -> None:
+        self.width = width
+        self.span = width * len(buckets)
+        self.buckets = buckets
+        self.turn = tick // self.span
+
+
+class Levels(Generic[Bucket]):
+    """The wheels, the finest first. Coarser ones are made on demand."""
+
+    def __init__(self, size: int, tick: int, make_bucket: Callable[[int], Bucket]) -> None:
+        self.tick = tick
+        self._size = size
+        self._make_bucket = make_bucket  # of a width
+        self.wheels: list[Wheel[Bucket]] = []
+        self._make_wheel(1)
+
+    def _make_wheel(self, width: int) -> Wheel[Bucket]:
+        wheel = Wheel(width, [self._make_bucket(width) for _ in range(self._size)], self.tick)
+        self.wheels.append(wheel)
+        return wheel
+
+    def level_of(self, tick: int) -> int:
+        """The number of the wheel that a later tick belongs to, which is made if it is not there."""
+        for level, wheel in enumerate(self.wheels):
+            if tick // wheel.span == wheel.turn:
+                return level
+        while True:
+            wheel = self._make_wheel(self.wheels[-1].span)
+            if tick // wheel.span == wheel.turn:
+                return len(self.wheels) - 1
+
+    def move_to(self, tick: int) -> None:
+        """The present tick is a later one. Whoever calls this empties the buckets that have become due."""
+        self.tick = tick
+        for wheel in self.wheels:
+            wheel.turn = tick // wheel.span
+
+
+def check_geometry(tick_ms: int, wheel_size: int, start_ms: int, most_buckets: int) -> None:
+    """Raises TypeError or ValueError for settings that make no wheel."""
+    for name, value in (("tick_ms", tick_ms), ("wheel_size", wheel_size), ("start_ms", start_ms)):
+        if type(value) is not int:
+            raise TypeError(f"{name} is an int, not {type(value).__name__}")
+    if tick_ms < 1:
+        raise ValueError(f"a tick has at least one millisecond, not {tick_ms}")
+    if not 2 <= wheel_size <= most_buckets:
+        raise ValueError(f"a wheel has 2 to {most_buckets:,} buckets, not {wheel_size:,}")
+    if start_ms < 0:
+        raise ValueError(f"the time of a wheel begins at 0 or later, not at {start_ms}")

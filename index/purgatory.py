@@ -1,0 +1,192 @@
+"""Operations that wait, watched by keys (R38), and lists of them that are purged by an estimate (R39).
+
+Source: Apache Kafka's request purgatory. A completed operation leaves the timer at once, but stays in the lists of its
+keys until one of them is looked through. Their number is estimated as
+
+    operations that were watched since the last purge, and those that were pending then   -   those pending now
+
+and the lists are purged once that is more than `purge_interval` and more than what is pending. So a purge costs each
+operation a constant, and a list that is long because much is waiting is not searched in vain.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterable
+from typing import Protocol
+
+from .errors import TimersClosed, report
+from .forks import tell_after_fork
+from .operation import DelayedOperation
+from .timing_wheel import Timer
+
+PURGE_INTERVAL = 1000
+
+
+class Timers(Protocol):
+    """Where time-outs come from: a `TimerThread`; or a bare `TimingWheel`, whose caller calls what `advance` gives."""
+
+    def add_after(self, delay_ms: int, payload: DelayedOperation) -> Timer:
+        """Call the payload after so many milliseconds, unless the timer is cancelled."""
+
+
+class Purgatory:
+    """Holds operations until they are completed by `check_and_complete`, by `force_complete` or by their time-out.
+
+    All methods may be called from any thread, and from an operation's own methods. The lock guards the lists and counts
+    alone; nothing of an operation runs under it.
+
+    Attributes:
+        timer: of the time-outs; it is the caller's, who closes it.
+        purge_interval: completed operations that may stay in the lists, while fewer than this are pending.
+        purges: how often the lists were purged.
+    """
+
+    def __init__(self, timer: Timers, purge_interval: int = PURGE_INTERVAL) -> None:
+        self.timer = timer
+        self.purge_interval = purge_interval
+        self.purges = 0
+        self._lock = threading.Lock()
+        self._lists: dict[Hashable, list[DelayedOperation]] = {}
+        self._pending = 0
+        self._estimate = 0  # of the operations in the lists, pending and completed
+        self._purging = False
+        self._why_closed = ""
+        tell_after_fork(self)
+
+    @property
+    def pending(self) -> int:
+        """Operations that are not completed."""
+        return self._pending
+
+    @property
+    def watched(self) -> int:
+        """Entries in the lists of all keys, with those of completed operations that were not purged yet."""
+        with self._lock:
+            return sum(map(len, self._lists.values()))
+
+    @property
+    def estimate(self) -> int:
+        """How many operations the lists hold, by the estimate: at least as many as are pending."""
+        return self._estimate
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
+        """Complete the operation if its condition holds, else watch it under these keys, until its time-out.
+
+        True if it is completed when this returns. An operation is given to one purgatory, once. Raises ValueError
+        without a key, TimersClosed after `close`, and what `try_complete` raises; the operation is over then, and none
+        of its methods is called.
+        """
+        keys = tuple(keys)
+        if not keys:
+            raise ValueError("an operation is watched under at least one key, or nothing but time completes it")
+        if not operation.enter():
+            return True
+        is_watched = False
+        try:
+            if operation.try_complete():
+                operation.force_complete()
+                return True
+            self._watch(operation, keys)
+            is_watched = True
+            # Once more: nobody has told it of what happened between the first look and the watch.
+            if operation.try_complete():
+                operation.force_complete()
+            timer = None if operation.is_completed else self.timer.add_after(operation.timeout_ms, operation)
+            waits, again = operation.settle(self, timer)
+        except BaseException:
+            operation.leave()
+            if is_watched:
+                self.one_completed()
+            raise
+        if not waits:
+            self.one_completed()  # by a thread that did not know of the purgatory
+        elif again:
+            operation.attempt()
+        return operation.is_completed
+
+    def _watch(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
+        lists = self._lists
+        with self._lock:
+            if self._why_closed:
+                raise TimersClosed(self._why_closed)
+            for key in keys:
+                try:
+                    lists[key].append(operation)
+                except KeyError:
+                    lists[key] = [operation]
+            self._estimate += 1
+            self._pending += 1
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Something of this key has changed: complete its operations whose condition holds. How many this call did.
+
+        In the order in which they came. An operation whose `try_complete` raises stays watched; the error is logged.
+        """
+        if key not in self._lists:  # one that is watched from now on looks at its condition after this
+            return 0
+        with self._lock:
+            watched = list(self._lists.get(key, ()))
+        completed, gone = 0, False
+        for operation in watched:
+            try:
+                completed += not operation.is_completed and operation.attempt()
+            except Exception as error:
+                report(f"try_complete of {type(operation).__name__} has raised", error)
+            gone |= operation.is_completed
+        if gone:
+            self._purge_list(key)
+        return completed
+
+    def _purge_list(self, key: Hashable) -> None:
+        """Take completed operations out of one list."""
+        with self._lock:
+            watched = self._lists.get(key)
+            if watched is not None:
+                kept = [operation for operation in watched if not operation.is_completed]
+                if kept:
+                    self._lists[key] = kept
+                else:
+                    del self._lists[key]
+        del watched  # outside of the lock: the end of an operation may run code of the program's
+
+    def one_completed(self) -> None:
+        """An operation that was watched here is completed: called by the operation, once."""
+        with self._lock:
+            self._pending = pending = self._pending - 1
+            completed = self._estimate - pending
+            is_due = completed > self.purge_interval and completed > pending
+            if self._purging or not (is_due or (not pending and self._estimate)):
+                return
+            self._purging = True
+        try:
+            self.purge()
+        finally:
+            self._purging = False
+
+    def purge(self) -> None:
+        """Take completed operations out of all lists: called when the estimate says so, and as the last one ends."""
+        with self._lock:
+            self.purges += 1
+            self._estimate = self._pending  # first: what is watched from here on counts up again
+            keys = list(self._lists)
+        for key in keys:
+            self._purge_list(key)
+
+    def close(self) -> int:
+        """Take nothing any more, and expire what is pending, so that nobody waits for ever; how many. Again is fine."""
+        with self._lock:
+            self._why_closed = self._why_closed or "the purgatory was closed"
+            waiting = {id(one): one for watched in self._lists.values() for one in watched}
+        ended = 0
+        for operation in waiting.values():
+            ended += not operation.is_completed
+            operation()
+        self.purge()
+        return ended
+
+    def after_fork(self) -> None:
+        """In a child process: the operations are the parent's."""
+        self._lock = threading.Lock()
+        self._why_closed = "the purgatory was made before a fork; make one in the process that uses it"
+        self._lists, self._pending, self._estimate, self._purging = {}, 0, 0, False

@@ -1,0 +1,177 @@
+"""A thread that drives a wheel with a clock. It sleeps until the next bucket is due; with an empty wheel, for good."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import ceil
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from .clock import SYSTEM_CLOCK, Clock, whole_ms
+from .errors import TimersClosed, report
+from .forks import tell_after_fork
+from .timing_wheel import Timer, TimingWheel
+
+AFTER_ERROR_S = 0.1
+LONGEST_SLEEP_S = 1e6  # a lock takes no time-out of more than some hundred years
+AT_EXIT_S = 1.0
+
+Due = TypeVar("Due")
+Due_co = TypeVar("Due_co", covariant=True)
+
+
+class Driven(Protocol[Due_co]):
+    """A wheel, as its thread knows it: `TimingWheel` or `BulkTimingWheel`."""
+
+    on_earlier: Callable[[], object] | None
+    lock: threading.Lock
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When there is something to do."""
+
+    def advance(self, now_ms: int) -> Due_co:
+        """What is due."""
+
+
+def call_each(payloads: Sequence[Callable[[], object]]) -> None:
+    """Call the payloads in turn. What one raises is logged, and the others are called."""
+    for payload in payloads:
+        try:
+            payload()
+        except BaseException as error:  # also SystemExit: it would end the thread
+            report("a timer has raised", error)
+
+
+def _refuse(deadline_ms: int, payload: object) -> Timer:
+    raise TypeError("timers are added to a bulk wheel itself, in arrays")
+
+
+class _Engine(Generic[Due]):
+    """What the thread knows. It never references its `TimerThread`: so one that is dropped is noticed, and ends."""
+
+    def __init__(self, wheel: Driven[Due], clock: Clock, on_due: Callable[[Due], object]) -> None:
+        self.wheel = wheel
+        self.clock = clock
+        self.on_due = on_due
+        self.why_closed = ""
+        self.bell = threading.Lock()  # held while there is no news
+        self.bell.acquire()
+        self.thread = threading.Thread(target=self.run, name="stratalog-timers", daemon=True)
+
+    def run(self) -> None:
+        while not self.why_closed:
+            patience_s = AFTER_ERROR_S
+            try:
+                patience_s = self.step()
+            except BaseException as error:
+                report("the clock or the wheel of a timer thread has raised", error)
+            if patience_s > 0:
+                self.bell.acquire(timeout=patience_s)
+
+    def step(self) -> float:
+        """Hand on what is due; how long there is nothing to do then."""
+        due: Any = self.wheel.advance(whole_ms(self.clock))
+        if len(due):
+            self._hand_on(due)
+        del due  # or the last ones would be kept alive through the sleep
+        deadline_ms = self.wheel.next_deadline_ms
+        if deadline_ms is None:
+            return LONGEST_SLEEP_S
+        return min(deadline_ms / 1000 - self.clock.monotonic_s(), LONGEST_SLEEP_S)
+
+    def _hand_on(self, due: Due) -> None:
+        try:
+            self.on_due(due)
+        except BaseException as error:  # also SystemExit: it would end the thread
+            report("timers that were due could not be handed on", error)
+
+    def ring(self) -> None:
+        """There is news: wake the thread, or keep it from falling asleep. Twice is fine."""
+        with suppress(RuntimeError):  # it was rung, and the thread has not come to it yet
+            self.bell.release()
+
+    def close(self, why: str, within_s: float | None = None) -> None:
+        self.why_closed = self.why_closed or why
+        self.wheel.on_earlier = None
+        self.ring()
+        if self.thread.ident not in (None, threading.get_ident()):
+            self.thread.join(within_s)
+
+    def after_fork(self) -> None:
+        """In a child process: the thread stayed with the parent."""
+        self.why_closed = "the timers were made before a fork; make new ones in the process that uses them"
+        self.wheel.lock = threading.Lock()  # a lost thread may hold the other one
+        self.wheel.on_earlier = None
+        self.bell = threading.Lock()
+
+
+class TimerThread(Generic[Due]):
+    """Drives a wheel: calls the payloads of timers that are due, or `on_due` with what `wheel.advance` gives.
+
+    All of it runs in one thread. What blocks there makes later timers late, so hand long work on. The time is the
+    clock's monotonic one: the time of day may jump. Use it as a context manager, or call `close`; without, its thread
+    ends with the last reference to it, or with the program.
+
+    With the machine's own clock the thread sleeps exactly as long as it may. Another clock has to run at the same
+    speed, or its owner calls `wake` when it has jumped.
+    """
+
+    def __init__(
+        self, wheel: Driven[Due], clock: Clock = SYSTEM_CLOCK, on_due: Callable[[Due], object] | None = None
+    ) -> None:
+        if wheel.on_earlier is not None:
+            raise ValueError("the wheel has a thread already; each takes its own wheel")
+        if on_due is None and not isinstance(wheel, TimingWheel):
+            raise ValueError("the timers of this wheel have no payloads that could be called: on_due is needed")
+        self.wheel = wheel
+        self.clock = clock
+        self._monotonic_s = clock.monotonic_s
+        self._add = wheel.add if isinstance(wheel, TimingWheel) else _refuse
+        called: Any = call_each if on_due is None else on_due
+        self._engine = engine = _Engine(wheel, clock, called)
+        wheel.on_earlier = engine.ring
+        self._finalizer = weakref.finalize(self, engine.close, "the timers were closed", AT_EXIT_S)
+        tell_after_fork(engine)
+        try:
+            engine.thread.start()
+        except BaseException:  # there can be no more threads
+            self.close()
+            raise
+
+    @property
+    def now_ms(self) -> int:
+        """The time by which deadlines go."""
+        return whole_ms(self.clock)
+
+    def add(self, deadline_ms: int, payload: Callable[[], object]) -> Timer:
+        """Call the payload at this time, by `now_ms`. For a `TimingWheel`: timers are added to a bulk wheel itself."""
+        if self._engine.why_closed:
+            raise TimersClosed(self._engine.why_closed)
+        return self._add(deadline_ms, payload)
+
+    def add_after(self, delay_ms: int, payload: Callable[[], object]) -> Timer:
+        """Call the payload after so many milliseconds, never earlier."""
+        if self._engine.why_closed:
+            raise TimersClosed(self._engine.why_closed)
+        return self._add(ceil(self._monotonic_s() * 1000 + delay_ms), payload)
+
+    def wake(self) -> None:
+        """Look at the clock now."""
+        self._engine.ring()
+
+    def close(self) -> None:
+        """End the thread and wait for it, unless this is the thread itself. Timers that are pending never fire."""
+        self._finalizer.detach()
+        self._engine.close("the timers were closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,125 @@
+"""Both wheels behind one interface, for the tests that every wheel has to pass; and the model: a sorted list."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from stratalog.index import BulkTimingWheel, Timer, TimingWheel
+
+
+class AnyWheel(ABC):
+    """A wheel whose timers are numbered 0, 1, 2 ... in the order in which they were added."""
+
+    wheel: TimingWheel | BulkTimingWheel
+
+    @abstractmethod
+    def add(self, deadlines_ms: Sequence[int]) -> list[int]:
+        """The numbers of the new timers."""
+
+    @abstractmethod
+    def cancel(self, numbers: Sequence[int]) -> int:
+        """How many were pending."""
+
+    @abstractmethod
+    def advance(self, now_ms: int) -> list[int]:
+        """The numbers of those that are due."""
+
+    def __len__(self) -> int:
+        return len(self.wheel)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """As the wheel says it."""
+        return self.wheel.next_deadline_ms
+
+    def run_out(self) -> list[tuple[int, int]]:
+        """(time, number) of all that fires, the time going from one `next_deadline_ms` to the next one."""
+        fired: list[tuple[int, int]] = []
+        while (now_ms := self.next_deadline_ms) is not None:
+            fired += [(now_ms, number) for number in self.advance(now_ms)]
+        return fired
+
+
+class OneByOne(AnyWheel):
+    """A `TimingWheel`."""
+
+    def __init__(self, tick_ms: int = 1, wheel_size: int = 20, start_ms: int = 0) -> None:
+        self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms)
+        self.timers: list[Timer] = []
+
+    def add(self, deadlines_ms: Sequence[int]) -> list[int]:
+        """One call a timer."""
+        first = len(self.timers)
+        for number, deadline_ms in enumerate(deadlines_ms, first):
+            self.timers.append(self.wheel.add(deadline_ms, number))
+        return list(range(first, len(self.timers)))
+
+    def cancel(self, numbers: Sequence[int]) -> int:
+        """One call a timer."""
+        return sum(self.timers[number].cancel() for number in numbers)
+
+    def advance(self, now_ms: int) -> list[int]:
+        """The payloads."""
+        return self.wheel.advance(now_ms)
+
+
+class InBulk(AnyWheel):
+    """A `BulkTimingWheel`."""
+
+    def __init__(self, tick_ms: int = 1, wheel_size: int = 256, start_ms: int = 0) -> None:
+        self.wheel: BulkTimingWheel = BulkTimingWheel(tick_ms, wheel_size, start_ms)
+        self.ids: list[int] = []
+        self.numbers: dict[int, int] = {}
+
+    def add(self, deadlines_ms: Sequence[int]) -> list[int]:
+        """One call."""
+        ids = self.wheel.add(np.array(deadlines_ms, np.int64)).tolist()
+        first = len(self.ids)
+        assert not self.numbers.keys() & set(ids), "an id was given twice"
+        assert ids == sorted(ids) and (not ids or not self.ids or ids[0] > self.ids[-1])
+        self.ids += ids
+        self.numbers.update((one, number) for number, one in enumerate(ids, first))
+        return list(range(first, len(self.ids)))
+
+    def cancel(self, numbers: Sequence[int]) -> int:
+        """One call."""
+        return self.wheel.cancel(np.array([self.ids[number] for number in numbers], np.int64))
+
+    def advance(self, now_ms: int) -> list[int]:
+        """The numbers behind the ids."""
+        return [self.numbers[one] for one in self.wheel.advance(now_ms).tolist()]
+
+
+KINDS: dict[str, Callable[..., AnyWheel]] = {"one by one": OneByOne, "in bulk": InBulk}
+
+
+class Model:
+    """What a wheel has to do, as a list that is sorted at each look."""
+
+    def __init__(self, tick_ms: int) -> None:
+        self.tick_ms = tick_ms
+        self.pending: dict[int, int] = {}
+        self.now_ms = 0
+
+    def cancel(self, numbers: Sequence[int]) -> int:
+        """How many of these are pending; they are not any more."""
+        return sum(self.pending.pop(number, None) is not None for number in numbers)
+
+    def advance(self, now_ms: int) -> list[int]:
+        """The numbers whose deadline is over at the last tick, by (deadline, number)."""
+        self.now_ms = max(self.now_ms, now_ms)
+        tick = self.now_ms // self.tick_ms * self.tick_ms
+        due = sorted((deadline, number) for number, deadline in self.pending.items() if deadline <= tick)
+        for _, number in due:
+            del self.pending[number]
+        return [number for _, number in due]
+
+    def check_next(self, next_ms: int | None) -> None:
+        """A wheel's next deadline is there exactly if something is pending, and not after the first one's tick."""
+        assert (next_ms is None) == (not self.pending)
+        if next_ms is not None:
+            first_tick_ms = -(-min(self.pending.values()) // self.tick_ms) * self.tick_ms
+            assert next_ms <= max(first_tick_ms, self.now_ms)
