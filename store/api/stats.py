@@ -1,4 +1,4 @@
-"""The figures of lanes and segments, for `stats()`."""
+"""The figures of lanes, caches and queues, for `stats()`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..log.lane import Lane
+from ..log.queue import RequestQueue
 from ..log.upkeep import Upkeep
+from ..read.caches import Caches
+from ..read.feeder import Feeder
 
 
 def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
@@ -36,4 +39,17 @@ def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
             "sealed_messages": sum(segment.record.entries for segment in sealed),
         },
         "recent_bytes": sum(lane.ring.size_bytes for lane in lanes),
+    }
+
+
+def cache_figures(caches: Caches, feeder: Feeder | None) -> dict[str, Any]:
+    """What the caches hold and did, and how many messages came too fast for them."""
+    return {**caches.stats(), "missed_messages": 0 if feeder is None else feeder.missed_messages}
+
+
+def queue_figures(queues: Sequence[RequestQueue]) -> dict[str, Any]:
+    """How full the publish buffer is, in bytes."""
+    return {
+        "used_bytes": sum(queue.used_bytes for queue in queues),
+        "cap_bytes": sum(queue.cap_bytes for queue in queues),
     }

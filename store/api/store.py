@@ -27,15 +27,13 @@ from ..device.forks import forget, watch
 from ..device.ring import Ring
 from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up, lane_name
-from ..format.records import NOT_TRIMMED, RECORDS_TOPIC
 from ..format.store_files import StoreHeader
 from ..live.publisher import Publisher
 from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
 from ..log.queue import RequestQueue, Sizer
-from ..log.streams import Stream
-from ..log.trims import Trims
+from ..log.trims import adopt_streams
 from ..log.upkeep import Upkeep
 from ..read.cached import cached_reader
 from ..read.caches import Caches
@@ -51,7 +49,7 @@ from .read_calls import ReadCalls
 from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config
 from .running import Running, end_dropped
 from .shared import Shared
-from .stats import lane_figures
+from .stats import cache_figures, lane_figures, queue_figures
 from .trim_calls import TrimCalls
 from .trimming import Trimming
 
@@ -254,17 +252,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
         sizer = Sizer(OVERLAP_BYTES)
         queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads, self._clock)
         queue.listeners = running.listeners
-        records = Stream(RECORDS_TOPIC, index, lane, queue)
-        for number, (topic, queue_id) in enumerate(found.streams):
-            if topic == RECORDS_TOPIC:
-                stream = records
-                stream.number = number
-            else:
-                stream = Stream(topic, queue_id, lane, queue, number)
-                self._streams.add(stream)
-            stream.low, stream.hidden = found.trimmed.get(number, NOT_TRIMMED)
-            lane.streams.append(stream)
-        lane.trims = Trims(records, found.trimmed)
+        adopt_streams(lane, queue, found.streams, found.trimmed, self._streams)
         lane.offsets = NextOffsets(found.next_offsets)
         for sequence, capacity in found.segments:
             upkeep.found_segment(index, sequence, capacity)
@@ -375,14 +363,8 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
             "streams": len(self._streams),
             **lane_figures(self._lanes, self._upkeep),
             "reads": dict(vars(self._reader.counters)),
-            "cache": {
-                **self._caches.stats(),
-                "missed_messages": 0 if self._feeder is None else self._feeder.missed_messages,
-            },
-            "publish_buffer": {
-                "used_bytes": sum(queue.used_bytes for queue in self._queues),
-                "cap_bytes": sum(queue.cap_bytes for queue in self._queues),
-            },
+            "cache": cache_figures(self._caches, self._feeder),
+            "publish_buffer": queue_figures(self._queues),
             "recovery": {
                 "open_ms": round(self._open_ms, 3),
                 "scan_ms": round(self._scan_ms, 3),

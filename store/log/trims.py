@@ -11,13 +11,23 @@ import numpy.typing as npt
 
 from ..errors import StoreCorrupt, StoreError
 from ..format.layout import MAX_FRAME_MESSAGES
-from ..format.records import NOTHING_TRIMMED, RECORD_BYTES, Low, Record, Trimmed, TrimmedColumns
+from ..format.records import (
+    NOT_TRIMMED,
+    NOTHING_TRIMMED,
+    RECORD_BYTES,
+    RECORDS_TOPIC,
+    Low,
+    Record,
+    Trimmed,
+    TrimmedColumns,
+)
 from .request import Request, RowGroup
-from .streams import NOT_DEFINED, Stream
+from .streams import NOT_DEFINED, Stream, StreamMap
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
     from .lane import Lane
+    from .queue import RequestQueue
 
 Change = tuple[Stream, Low]
 
@@ -73,6 +83,23 @@ class Trims:
         if self.records.number < len(lows):  # else none of them can be seen
             lows[self.records.number] = np.iinfo(np.int64).max
         return lows
+
+
+def adopt_streams(
+    lane: Lane, queue: RequestQueue, names: Sequence[tuple[str, int]], trimmed: Trimmed, streams: StreamMap
+) -> None:
+    """Give a lane the streams that recovery has found, by number, and its trims; users' streams go into `streams`."""
+    records = Stream(RECORDS_TOPIC, lane.index, lane, queue)
+    for number, (topic, queue_id) in enumerate(names):
+        if topic == RECORDS_TOPIC:
+            stream = records
+            stream.number = number
+        else:
+            stream = Stream(topic, queue_id, lane, queue, number)
+            streams.add(stream)
+        stream.low, stream.hidden = trimmed.get(number, NOT_TRIMMED)
+        lane.streams.append(stream)
+    lane.trims = Trims(records, trimmed)
 
 
 class _Columns:
