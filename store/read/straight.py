@@ -41,7 +41,8 @@ class Straight:
         """{index: data} of all messages that there are, up to `limit`. Raises no error for what the log has wrong."""
         if stream.number < 0 or not 0 < limit <= MOST_MESSAGES:
             return None
-        ring, found = stream.lane.ring, dict[int, bytes]()
+        ring = stream.lane.ring
+        found: dict[int, bytes] = {}
         try:
             parts = _find(stream.lane, stream.number, offset, limit)
             if parts is None or not self._fetch(ring, _asked(ring, parts), found):
@@ -80,6 +81,13 @@ class Straight:
         self, segment: Segment, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
     ) -> bool:
         """The same of a part that the device has."""
+        if len(entries) == 1:  # as in a queue that is spread over the log
+            at = 3 * entries[0]
+            length = flat[at + 1]
+            data = segment.read_one(flat[at], length)
+            self._counters.count_device((length,), length, length, 1)
+            found[len(found)] = data
+            return checksum64(data) & LOW_32 == flat[at + 2]
         places = [3 * entry for entry in entries]
         lengths = [flat[at + 1] for at in places]
         datas: list[bytes] = []

@@ -123,6 +123,10 @@ class Segment:
         """Have the kernel asked for some ranges before the first of them is read. A hint."""
         self.windows.prepare(self._data or self.data, starts, lengths, written=self._log is not None)
 
+    def read_one(self, start: int, length: int) -> bytes:
+        """The bytes of one range. Raises OSError."""
+        return (self._data or self.data).read(start, length)
+
     def read_on(self, found: list[bytes], starts: Sequence[int], lengths: Sequence[int]) -> tuple[int, int]:
         """Add the bytes of the ranges to `found`: how many were read, and with how many calls. Raises OSError."""
         read, end = (self._data or self.data).read, len(starts)
