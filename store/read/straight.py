@@ -39,8 +39,8 @@ class Straight:
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
         """{index: data} of all messages that there are, up to `limit`. Raises no error for what the log has wrong."""
-        if stream.number < 0 or not 0 < limit <= MOST_MESSAGES:
-            return None
+        if stream.number < 0 or not 0 < limit <= MOST_MESSAGES or offset < getattr(stream, "low", 0):
+            return None  # below `low` all is trimmed, in a store that trims
         ring = stream.lane.ring
         found: dict[int, bytes] = {}
         try:

@@ -10,8 +10,7 @@ import pytest
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt
 from stratalog.store.segment.held import HeldMemory
-from tests.store.damage import flip_bit
-from tests.store.helpers import KIB, segment_path, small, until
+from tests.store.helpers import KIB, flip_bit, segment_path, small, until
 
 from ..seeds import draw_seed
 
@@ -36,7 +35,8 @@ def straight(store: MessageStore) -> Any:
     """The way itself: (topic, queue, offset, limit) -> what it answers."""
     reader = store._fetcher.reader
     assert reader._straight is not None
-    return lambda topic, queue, *rest: reader._straight.get_range(store._streams.get(topic, queue), *rest)
+    way: Any = reader._straight
+    return lambda topic, queue, *rest: way.get_range(store._streams.get(topic, queue), *rest)
 
 
 def check(store: MessageStore, rows: list[list[bytes]], rng: random.Random) -> None:
