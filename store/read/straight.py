@@ -17,6 +17,7 @@ from ..format.layout import checksum64
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import View
+from ..segment.open_table import CHECKSUM, LENGTH, POSITION
 from ..segment.segment import Segment
 from .sources import LOW_32, ReadCounters
 
@@ -67,10 +68,9 @@ class Straight:
             if flat[last] + flat[last + 1] + shift <= ring.size_bytes:
                 size = _copied(ring.recent, shift, flat, entries, found)
             else:  # the end of the ring lies between them
-                places = [3 * entry for entry in entries]
-                lengths = [flat[at + 1] for at in places]
-                datas = ring.copies(base, [flat[at] for at in places], lengths)
-                size = sum(lengths) if _taken(datas, flat, places, found) else -1
+                lengths = _column(flat, entries, LENGTH)
+                datas = ring.copies(base, _column(flat, entries, POSITION), lengths)
+                size = sum(lengths) if _taken(datas, flat, entries, found) else -1
             if size < 0 or base + oldest < ring.low:  # overtaken while it was copied
                 return False
             self._counters.recent_messages += len(entries)
@@ -88,12 +88,11 @@ class Straight:
             self._counters.count_device((length,), length, length, 1)
             found[len(found)] = data
             return checksum64(data) & LOW_32 == flat[at + 2]
-        places = [3 * entry for entry in entries]
-        lengths = [flat[at + 1] for at in places]
+        lengths = _column(flat, entries, LENGTH)
         datas: list[bytes] = []
-        size, calls = segment.read_on(datas, [flat[at] for at in places], lengths)
+        size, calls = segment.read_on(datas, _column(flat, entries, POSITION), lengths)
         self._counters.count_device(lengths, min(lengths), size, calls)
-        return _taken(datas, flat, places, found)
+        return _taken(datas, flat, entries, found)
 
 
 def _copied(
@@ -112,12 +111,18 @@ def _copied(
     return size
 
 
-def _taken(datas: Sequence[bytes], flat: Sequence[int], places: Sequence[int], found: dict[int, bytes]) -> bool:
-    """Add the bytes of messages; False if one has a wrong checksum. `places`: of the messages in the flat table."""
-    for index, (at, data) in enumerate(zip(places, datas, strict=True), len(found)):
-        if checksum64(data) & LOW_32 != flat[at + 2]:
-            return False
-        found[index] = data
+def _column(flat: Sequence[int], entries: Sequence[int], column: int) -> list[int]:
+    """One column of some entries of a flat table."""
+    if isinstance(entries, range):  # of a table that was made for this call: a list
+        return list(flat[3 * entries.start + column : 3 * entries.stop : 3])
+    return [flat[3 * entry + column] for entry in entries]
+
+
+def _taken(datas: Sequence[bytes], flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> bool:
+    """Add the bytes of messages; False if one has a wrong checksum."""
+    if [whole & LOW_32 for whole in map(checksum64, datas)] != _column(flat, entries, CHECKSUM):
+        return False
+    found.update(enumerate(datas, len(found)))
     return True
 
 
@@ -133,7 +138,7 @@ def _asked(ring: Ring, parts: list[Part]) -> list[Part]:
                 newer = entries[len(older) :]
                 parts = [*parts[:index], (segment, flat, older), (segment, flat, newer), *parts[index + 1 :]]
         if segment.wants_asking:
-            segment.ask([flat[3 * entry] for entry in older], [flat[3 * entry + 1] for entry in older])
+            segment.ask(_column(flat, older, POSITION), _column(flat, older, LENGTH))
         if older is not entries:
             break
     return parts
