@@ -40,7 +40,7 @@ def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
     lane.unissued.add(last_ends(requests, ends))
     cost = sum(map(cost_bytes, requests))
     lane.under_way.add_frame(Pending(requests, ends, lane.tail, first_entry, lane.table, cost, None))
-    lane.count_messages(len(ends), requests)
+    lane.counters.count(len(ends), lane.trims.note(requests))
     lane.counters.payload_bytes += rows.payload_bytes
     return 0
 

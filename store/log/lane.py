@@ -144,18 +144,10 @@ class Lane:
         cost = payload_bytes + sum([extra.size_bytes for extra in given])
         simple = payload if plain and not given else None
         self.under_way.add_frame(Pending(requests, ends, self.tail, first_entry, self.table, cost, simple))
-        if plain:
-            self.counters.messages += len(streams)
-        else:
-            self.count_messages(len(streams), requests)
+        records = 0 if plain else self.trims.note(requests)
+        self.counters.count(len(streams), records)
         self.counters.payload_bytes += payload_bytes
         return 0
-
-    def count_messages(self, messages: int, requests: Sequence[Request]) -> None:
-        """A frame of these requests was built: its records count in the log from here on."""
-        records = self.trims.note(requests)
-        self.counters.records += records
-        self.counters.messages += messages - records
 
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""

@@ -58,6 +58,11 @@ class Counters:
         self.padding_bytes = 0
         self.held_requests = 0
 
+    def count(self, messages: int, records: int) -> None:
+        """A frame was built with so many messages, of which some are records."""
+        self.records += records
+        self.messages += messages - records
+
 
 class Write:
     """One write of whole blocks, and one force. `low` and `high` are lane positions.

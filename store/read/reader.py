@@ -19,6 +19,7 @@ from .details import Times, details_of
 from .finder import RUN_MESSAGES
 from .message import Message, MessageBatch, make_message
 from .sources import LOW_32, Sources
+from .straight import Straight
 
 POOLED_BYTES = 128 << 10  # smaller buffers are reused by malloc as well
 CHUNK_MESSAGES = 256  # copied, checked and copied to their place while the caches still have them
@@ -50,6 +51,7 @@ class Reader:
         self.counters = sources.counters
         self.buffers = BufferPool()
         self._first = first
+        self._straight = Straight(sources.counters) if sources.are_log else None
 
     def bounds(self, stream: Stream) -> tuple[int, int]:
         """(first, next): the offsets that can be read are first .. next - 1. Never raises for damage."""
@@ -70,6 +72,10 @@ class Reader:
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         if self._first is not None:
             found = self._first.get_range(stream, offset, limit)
+            if found is not None:
+                return found
+        elif self._straight is not None:
+            found = self._straight.get_range(stream, offset, limit)
             if found is not None:
                 return found
         found = {}

@@ -33,6 +33,15 @@ class ReadCounters:
         self.device_bytes = 0  # with the gaps between those that were read together
         self.device_reads = 0
 
+    def count_device(self, lengths: Sequence[int], least: int, size: int, calls: int) -> None:
+        """Of messages, of which the shortest has `least` bytes, these lengths were read: `size` in all, in `calls`."""
+        self.device_messages += len(lengths)
+        self.device_payload_bytes += sum(lengths)
+        if self.device_least_bytes is None or least < self.device_least_bytes:
+            self.device_least_bytes = least
+        self.device_bytes += size
+        self.device_reads += calls
+
 
 class Source(ABC):
     """A place that may have the bytes of messages that were found in the log. Any number of threads may use it.
@@ -90,13 +99,7 @@ class DeviceSource(Source):
         """All of the run. `sizes` are the messages', where the run's places are only parts of them. Raises OSError."""
         starts, lengths, _ = run.places
         found, size, calls = run.segment.read_places(starts, lengths)
-        counters, least = self._counters, min(sizes or lengths)
-        counters.device_messages += len(found)
-        counters.device_payload_bytes += sum(lengths)
-        if counters.device_least_bytes is None or least < counters.device_least_bytes:
-            counters.device_least_bytes = least
-        counters.device_bytes += size
-        counters.device_reads += calls
+        self._counters.count_device(lengths, min(sizes or lengths), size, calls)
         return found
 
 
@@ -112,6 +115,11 @@ class Sources:
         self.each = tuple(sources)
         self.finder = finder
         self.counters = counters
+
+    @property
+    def are_log(self) -> bool:
+        """True if no cache is asked."""
+        return all(source.is_log for source in self.each)
 
     @classmethod
     def of_the_log(cls) -> Sources:

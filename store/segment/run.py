@@ -11,7 +11,8 @@ from .open_table import OpenTable, Places, Uint32s
 from .segment import Segment
 
 if TYPE_CHECKING:
-    from .sealed import Head, SealedSegment
+    from .head import Head
+    from .sealed import SealedSegment
 
 
 class Run:

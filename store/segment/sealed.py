@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,8 +15,10 @@ from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.footer import Footer, FooterData
 from ..format.frame import Frame, decode_head
-from ..format.layout import HAS_EXTRAS, LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
+from ..format.layout import LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
+from .head import ROW, ROW_BYTES, ROW_COLUMNS, Head
 from .held import HeldMemory, Item
+from .kept import KeptPlaces
 from .open_table import Places
 from .remade import Remade, neighbours
 from .run import Run
@@ -29,30 +30,10 @@ if TYPE_CHECKING:
     from ..log.lane import Lane
 
 
-ROW_COLUMNS = ("stream number", "low bits of the offset", "position in the segment", "length", "checksum")
-ROW = struct.Struct(f"<{len(ROW_COLUMNS)}I")
-ROW_BYTES = ROW.size
 _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
 HEAD_GUESS_BYTES = 4096
-
-
-class Head(Item):
-    """The columns of a frame as a reader wants them: `ROW.unpack_from(rows, at * ROW.size)` is all of a message."""
-
-    __slots__ = ("end_entry", "extras", "first_entry", "flags", "index", "rows", "time_ms")
-
-    def __init__(self, frame: Frame, index: int) -> None:
-        header = frame.header
-        self.index = index  # in the footer
-        self.first_entry = header.first_entry
-        self.end_entry = header.first_entry + header.count
-        self.flags = header.flags
-        self.time_ms = header.time_ms
-        columns = (frame.numbers, frame.lows, frame.starts(), frame.lengths, frame.checksums)
-        self.rows = np.array(columns, np.uint32).T.tobytes()
-        self.extras = frame.optional() if header.flags & HAS_EXTRAS else None
-        super().__init__(len(self.rows) + (self.extras.size_bytes if self.extras is not None else 0))
+KEPT_PART = 4  # of the memory for sealed segments: a larger table would drive out too much else
 
 
 class Index(NamedTuple):
@@ -95,8 +76,8 @@ class SealedSegment:
         * `_index`, the mapped footer and all that is looked up in it: one attribute, so it comes and goes as a whole.
           A look-up takes it once, and the mapping lasts as long as that. Two threads may map it at the same time;
           one of the mappings is dropped then;
-        * `_heads` and `_made`, what the store's `_memory` holds of this segment; what is in it never changes. An index
-          made of the frames has heads of its own: its frames may have other numbers;
+        * `_heads`, `_kept` and `_made`, what the store's `_memory` holds of this segment; what is in it never changes.
+          An index made of the frames has heads of its own: its frames may have other numbers;
         * `_damage`, set for good once the footer was found damaged.
     """
 
@@ -110,12 +91,21 @@ class SealedSegment:
         self._lane: Lane | None = None
         self._memory = HeldMemory(0)
         self._heads: dict[int, Head] = {}  # of the footer in the file, also when it is mapped again
+        self._kept: dict[int, KeptPlaces] = {}  # what the open table knew, if it is held
+        self._new: KeptPlaces | None = None  # until it is
         self._made: dict[int, _RemadeIndex] = {}  # the index that was made of the frames, if it is held
 
     def join(self, lane: Lane) -> None:
         """Belong to a lane, which has the neighbours that a damaged footer is made again of, and the memory."""
         self._lane = lane
         self._memory = lane.held
+        kept, self._new = self._new, None
+        if kept is not None and kept.size_bytes <= self._memory.limit_bytes // KEPT_PART:
+            self._memory.frames.keep(self._kept, 0, kept)
+
+    def keep(self, kept: KeptPlaces) -> None:
+        """Hold these places once the memory for it is known."""
+        self._new = kept
 
     @property
     def footer(self) -> Footer:
@@ -218,6 +208,60 @@ class SealedSegment:
                 raise self.damaged() from error
             self.distrust(str(error))
         return self.run(ring, number, offset, limit)  # by the index made of the frames
+
+    def places(self, ring: Ring, number: int, offset: int, end: int) -> tuple[Sequence[int], Sequence[int]] | None:
+        """A stream's messages offset .. end - 1, as far as they are here: a flat table of places, and their numbers.
+
+        The position, length and checksum of number n are at 3 n, 3 n + 1 and 3 n + 2 of the table. None where anything
+        is not as usual: `run` says what. Raises StoreCorrupt as that does.
+        """
+        kept = self._kept.get(0)
+        if kept is not None:
+            kept.used = True
+            streams, firsts, begins, all_entries = kept.streams, kept.first, kept.start, kept.entries
+        else:
+            index = self._index or self.index
+            streams, firsts, begins, all_entries, _, _, _, _ = index
+        if number >= streams:
+            return (), ()
+        row, limit, first = begins[number], begins[number + 1], firsts[number]
+        if row == limit:
+            return (), ()
+        if offset < first:
+            return None  # a gap that a repair left
+        row -= first
+        entries = all_entries[row + offset : min(row + end, limit)].tolist()
+        if kept is not None:
+            return kept.flat, entries
+        found = self._rows(index, ring, number, offset, entries)
+        return None if found is None else (found, range(len(entries)))
+
+    def _rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int] | None:
+        """The places from the heads of the entries' frames; None where one of them is not this stream's."""
+        found: list[int] = []
+        first_entry = end_entry = 0  # of the head at hand
+        frame_entry, held, rows = index[4], index[7], b""
+        for entry in entries:
+            if not first_entry <= entry < end_entry:
+                if entry == LOST_ENTRY:
+                    return None
+                frame = bisect_right(frame_entry, entry) - 1
+                head = held.get(frame)
+                if head is None:
+                    try:
+                        head = self.head(index, ring, frame)
+                    except _WrongFooter:
+                        return None
+                head.used = True
+                first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
+                if not first_entry <= entry < end_entry:
+                    return None
+            named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
+            if named != number or low != offset & 0xFFFF:
+                return None
+            offset += 1
+            found += start, length, checksum
+        return found
 
     def _check_lost(self, index: Index) -> None:
         """A repair has given messages up: the footer must say so with its right checksum, not damaged bytes."""

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..format.footer import Footer, FooterData, by_stream, pack_names
 from ..format.records import NOTHING_TRIMMED, Trimmed
+from .kept import KeptPlaces
 from .open_table import OpenTable
 from .postings import Row
 from .sealed import SealedSegment, write_footer
@@ -116,7 +117,9 @@ def seal(
     """
     names.add(streams, _pause)
     data = make_footer(full.table, names, before, full.trimmed)
-    return write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries)
+    sealed = write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries)
+    sealed.keep(KeptPlaces(data, full.table))
+    return sealed
 
 
 def rows_of(table: OpenTable) -> list[list[Row]]:

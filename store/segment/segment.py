@@ -103,34 +103,54 @@ class Segment:
 
     def read_places(self, starts: Sequence[int], lengths: Sequence[int]) -> tuple[list[bytes], int, int]:
         """Each of the ranges, and how many bytes with how many calls: those near each other with one. Starts ascend."""
-        data, count = self._data or self.data, len(starts)
-        windows = self.windows
-        if not (self.reads_alone or (windows.all_asked and monotonic() < windows.look_at)):
-            windows.prepare(data, starts, lengths, written=self._log is not None)
         found: list[bytes] = []
-        index = total = calls = 0
+        if self.wants_asking:
+            self.ask(starts, lengths)
         try:
-            if count == 1:  # as in a queue that is spread over the log
-                return [data.read(starts[0], lengths[0])], lengths[0], 1
-            while index < count:
-                begin, last = starts[index], index + 1
-                end = begin + lengths[index]
-                while last < count and 0 <= starts[last] - end <= NEAR_BYTES and end - begin < GROUP_BYTES:
-                    end = starts[last] + lengths[last]
-                    last += 1
-                part = data.read(begin, end - begin)
-                total += end - begin
-                calls += 1
-                if last == index + 1:
-                    found.append(part)
-                else:
-                    places = zip(starts[index:last], lengths[index:last], strict=True)
-                    found += [part[(low := at - begin) : low + length] for at, length in places]
-                index = last
+            size, calls = self.read_on(found, starts, lengths)
         except OSError:
             self.check_open()
             raise
-        return found, total, calls
+        return found, size, calls
+
+    @property
+    def wants_asking(self) -> bool:
+        """False if the kernel need not be asked for what is read: all of it was, or each message is read by itself."""
+        windows = self.windows
+        return not (self.reads_alone or (windows.all_asked and monotonic() < windows.look_at))
+
+    def ask(self, starts: Sequence[int], lengths: Sequence[int]) -> None:
+        """Have the kernel asked for some ranges before the first of them is read. A hint."""
+        self.windows.prepare(self._data or self.data, starts, lengths, written=self._log is not None)
+
+    def read_one(self, start: int, length: int) -> bytes:
+        """The bytes of one range. Raises OSError."""
+        return (self._data or self.data).read(start, length)
+
+    def read_on(self, found: list[bytes], starts: Sequence[int], lengths: Sequence[int]) -> tuple[int, int]:
+        """Add the bytes of the ranges to `found`: how many were read, and with how many calls. Raises OSError."""
+        read, end = (self._data or self.data).read, len(starts)
+        if end == 1:  # as in a queue that is spread over the log
+            found.append(read(starts[0], lengths[0]))
+            return lengths[0], 1
+        index = 0
+        total = calls = 0
+        while index < end:
+            begin, last = starts[index], index + 1
+            limit = begin + lengths[index]
+            while last < end and 0 <= starts[last] - limit <= NEAR_BYTES and limit - begin < GROUP_BYTES:
+                limit = starts[last] + lengths[last]
+                last += 1
+            part = read(begin, limit - begin)
+            total += limit - begin
+            calls += 1
+            if last == index + 1:
+                found.append(part)
+            else:
+                places = zip(starts[index:last], lengths[index:last], strict=True)
+                found += [part[(low := at - begin) : low + length] for at, length in places]
+            index = last
+        return total, calls
 
     def check_open(self) -> None:
         """Raises StoreClosed if the store was closed meanwhile: then nothing that was read counts."""

@@ -13,10 +13,14 @@ LARGEST_SPAN = 64  # windows: 8 MiB
 POPULATE_BYTES = 1 << 20
 TOUCHES_A_DOUBLING = 2
 LOOK_S = 0.1
+ASKED, TOUCHED = 1, 2  # of a window: the kernel was asked for it; one message of it was read by itself
 
 
 class Windows:
     """The windows of one segment. Any number of threads may use it.
+
+    What is still written to is asked for at the second touch of a window. Most reads of it are of single messages that
+    the ring has just lost, and 128 KiB for each of them would be most of what the device reads.
 
     All of it only says what the kernel was asked for: what is lost in a race is asked for twice.
 
@@ -31,7 +35,7 @@ class Windows:
     __slots__ = ("_asked", "_touches", "all_asked", "look_at")
 
     def __init__(self) -> None:
-        self._asked = bytearray()  # 1 a window
+        self._asked = bytearray()  # ASKED or TOUCHED or 0 a window
         self._touches = 0
         self.all_asked = False
         self.look_at = 0.0
@@ -44,7 +48,7 @@ class Windows:
 
     def asked(self) -> set[int]:
         """The windows that were asked for."""
-        return {index for index, flag in enumerate(self._asked) if flag}
+        return {index for index, flag in enumerate(self._asked) if flag == ASKED}
 
     def prepare(self, data: LogFile, starts: Sequence[int], lengths: Sequence[int], *, written: bool) -> None:
         """Have the kernel asked for all of a call's places before the first is read: the device has them at once.
@@ -62,16 +66,23 @@ class Windows:
         asked = self._asked
         for begin, length in zip(starts, lengths, strict=False):
             window, last = begin // WINDOW_BYTES, (begin + length - 1) // WINDOW_BYTES
-            if not asked[window]:
-                self._ask(data, asked, window, written=written)
-            if last != window and last < len(asked) and not asked[last]:
-                self._ask(data, asked, last, written=written)
+            if asked[window] != ASKED:
+                self._touch(data, asked, window, written=written)
+            if last != window and last < len(asked) and asked[last] != ASKED:
+                self._touch(data, asked, last, written=written)
+
+    def _touch(self, data: LogFile, asked: bytearray, window: int, *, written: bool) -> None:
+        """A message of a window that was not asked for is read."""
+        if written and asked[window] != TOUCHED:
+            asked[window] = TOUCHED
+        else:
+            self._ask(data, asked, window, written=written)
 
     def _look(self, data: LogFile, position: int) -> None:
         """Does the page cache still have a place that was asked for?"""
         self.look_at = monotonic() + LOOK_S
         window, asked = position // WINDOW_BYTES, self._asked
-        if window < len(asked) and asked[window] and not data.is_cached(position):
+        if window < len(asked) and asked[window] == ASKED and not data.is_cached(position):
             self.forget()
 
     def _ask(self, data: LogFile, asked: bytearray, window: int, *, written: bool) -> None:
@@ -85,12 +96,12 @@ class Windows:
         # What is still written to may be zeros behind this place: read ahead, they would only be in the way.
         limit = window + 1 if written else min(first + span, len(asked))
         begin, end = window, window + 1
-        while begin > first and not asked[begin - 1]:
+        while begin > first and asked[begin - 1] != ASKED:
             begin -= 1
-        while end < limit and not asked[end]:
+        while end < limit and asked[end] != ASKED:
             end += 1
-        asked[begin:end] = b"\1" * (end - begin)
-        self.all_asked = not written and 0 not in asked
+        asked[begin:end] = bytes((ASKED,)) * (end - begin)
+        self.all_asked = not written and asked.count(ASKED) == len(asked)
         self.look_at = monotonic() + LOOK_S  # until then the device may still be at it
         position, size = begin * WINDOW_BYTES, (end - begin) * WINDOW_BYTES
         if size < POPULATE_BYTES or not populate(data, position, size):

@@ -283,6 +283,22 @@ def test_once_all_of_a_segment_was_asked_for_nobody_looks_any_more(cold: Any) ->
     assert set(range(-(-size // WINDOW_BYTES))) <= cold.windows.asked()
 
 
+def test_single_messages_of_a_segment_that_is_written_to_are_read_alone(store: MessageStore) -> None:
+    """The second one of a window brings in the window."""
+    fill(store, 100, 300)
+    segment = lane_of(store).segment
+    segment._data = watched = Watched(segment.data)
+    segment.read(8192, 10)
+    assert watched.calls == [("read", 8192)]
+    assert segment.windows.asked() == set()
+    segment.read(20_000, 10)
+    assert watched.calls[1:] == [("will need", 0), ("read", 20_000)]
+    assert segment.windows.asked() == {0}
+    watched.calls.clear()
+    segment.read_places([WINDOW_BYTES, WINDOW_BYTES + 9000], [10, 10])
+    assert watched.calls == [("will need", WINDOW_BYTES), ("read", WINDOW_BYTES)]
+
+
 def test_a_segment_that_is_written_to_is_never_all_asked_for(store: MessageStore) -> None:
     fill(store, 100, 300)
     segment = lane_of(store).segment

@@ -1,0 +1,193 @@
+"""The straight way of `get_range` through the log: one loop over the segments, without an object a run.
+
+A queue that is spread over the log has one or two messages in each segment. There a run, with its lists of offsets and
+heads, costs more than its messages.
+"""
+
+from __future__ import annotations
+
+import mmap
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import islice
+
+from ..device.ring import Ring
+from ..errors import StoreCorrupt
+from ..format.layout import checksum64
+from ..log.lane import Lane
+from ..log.streams import Stream
+from ..log.write import View
+from ..segment.open_table import CHECKSUM, LENGTH, POSITION
+from ..segment.segment import Segment
+from .sources import LOW_32, ReadCounters
+
+MOST_MESSAGES = 1024  # of a call; a longer one wants its bytes in chunks
+
+# Some messages of a segment: the entries, and the position, length and checksum of entry n at 3 n, 3 n + 1, 3 n + 2.
+Part = tuple[Segment, Sequence[int], Sequence[int]]
+
+
+class Straight:
+    """Reads from the ring and the device. Any number of threads may use it.
+
+    It answers only what is as usual. Wherever anything is not (damage, a gap that a repair left, a segment that was
+    taken away meanwhile, a ring that has overtaken the reader), the answer is None: the long way then does it, or says
+    what is wrong.
+    """
+
+    def __init__(self, counters: ReadCounters) -> None:
+        self._counters = counters
+
+    def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
+        """{index: data} of all messages that there are, up to `limit`. Raises no error for what the log has wrong."""
+        if stream.number < 0 or not 0 < limit <= MOST_MESSAGES or offset < stream.low:
+            return None
+        ring = stream.lane.ring
+        found: dict[int, bytes] = {}
+        try:
+            parts = _find(stream.lane, stream.number, offset, limit)
+            if parts is None or not self._fetch(ring, _asked(ring, parts), found):
+                return None
+        except (OSError, StoreCorrupt):
+            return None
+        counters = self._counters
+        counters.messages += len(found)
+        counters.bytes += sum(map(len, found.values()))
+        return found
+
+    def _fetch(self, ring: Ring, parts: list[Part], found: dict[int, bytes]) -> bool:
+        """Add the messages; False if one is not what it was, or cannot be told. Raises OSError."""
+        for segment, flat, entries in parts:
+            base, oldest = segment.base, flat[3 * entries[0]]
+            if base is None or base + oldest < ring.low:
+                if not self._fetch_device(segment, flat, entries, found):
+                    return False
+                continue
+            last = 3 * entries[-1]
+            shift = (base + oldest) % ring.size_bytes - oldest
+            if flat[last] + flat[last + 1] + shift <= ring.size_bytes:
+                size = _copied(ring.recent, shift, flat, entries, found)
+            else:  # the end of the ring lies between them
+                lengths = _column(flat, entries, LENGTH)
+                datas = ring.copies(base, _column(flat, entries, POSITION), lengths)
+                size = sum(lengths) if _taken(datas, flat, entries, found) else -1
+            if size < 0 or base + oldest < ring.low:  # overtaken while it was copied
+                return False
+            self._counters.recent_messages += len(entries)
+            self._counters.recent_bytes += size
+        return True
+
+    def _fetch_device(
+        self, segment: Segment, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
+    ) -> bool:
+        """The same of a part that the device has."""
+        if len(entries) == 1:  # as in a queue that is spread over the log
+            at = 3 * entries[0]
+            length = flat[at + 1]
+            data = segment.read_one(flat[at], length)
+            self._counters.count_device((length,), length, length, 1)
+            found[len(found)] = data
+            return checksum64(data) & LOW_32 == flat[at + 2]
+        lengths = _column(flat, entries, LENGTH)
+        datas: list[bytes] = []
+        size, calls = segment.read_on(datas, _column(flat, entries, POSITION), lengths)
+        self._counters.count_device(lengths, min(lengths), size, calls)
+        return _taken(datas, flat, entries, found)
+
+
+def _copied(
+    memory: mmap.mmap, shift: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
+) -> int:
+    """Add copies of messages, `shift` added to their positions: how many bytes, -1 if one has a wrong checksum."""
+    index, size = len(found), 0
+    for entry in entries:
+        place = 3 * entry
+        at, length = flat[place] + shift, flat[place + 1]
+        found[index] = data = memory[at : at + length]
+        if checksum64(data) & LOW_32 != flat[place + 2]:
+            return -1
+        index += 1
+        size += length
+    return size
+
+
+def _column(flat: Sequence[int], entries: Sequence[int], column: int) -> list[int]:
+    """One column of some entries of a flat table."""
+    if isinstance(entries, range):  # of a table that was made for this call: a list
+        return list(flat[3 * entries.start + column : 3 * entries.stop : 3])
+    return [flat[3 * entry + column] for entry in entries]
+
+
+def _taken(datas: Sequence[bytes], flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> bool:
+    """Add the bytes of messages; False if one has a wrong checksum."""
+    if [whole & LOW_32 for whole in map(checksum64, datas)] != _column(flat, entries, CHECKSUM):
+        return False
+    found.update(enumerate(datas, len(found)))
+    return True
+
+
+def _asked(ring: Ring, parts: list[Part]) -> list[Part]:
+    """The parts, cut where the ring begins. The kernel is asked for what it has to read before any of it is read."""
+    for index, (segment, flat, entries) in enumerate(parts):
+        base, older = segment.base, entries
+        if base is not None:
+            if base + flat[3 * entries[0]] >= ring.low:
+                break  # and so are all behind it
+            if base + flat[3 * entries[-1]] >= ring.low:
+                older = entries[: bisect_left(entries, ring.low - base, key=lambda entry: flat[3 * entry])]
+                newer = entries[len(older) :]
+                parts = [*parts[:index], (segment, flat, older), (segment, flat, newer), *parts[index + 1 :]]
+        if segment.wants_asking:
+            segment.ask(_column(flat, older, POSITION), _column(flat, older, LENGTH))
+        if older is not entries:
+            break
+    return parts
+
+
+def _find(lane: Lane, number: int, offset: int, limit: int) -> list[Part] | None:
+    """Where the messages lie, from `offset` on; None if the first one, or the way to another, is not there."""
+    view = lane.view
+    parts: list[Part] = []
+    at, end = offset, offset + limit
+    opened = len(view.open)
+    while opened:  # the newest first: most reads are of what was just written
+        opened -= 1
+        row = view.open[opened].table.row(number)
+        if row is not None and row[0] <= offset:
+            break
+    else:
+        at = _find_sealed(lane, view, number, at, end, parts)
+        if at < 0:
+            return None
+    for segment, table in islice(view.open, opened, None):
+        if at == end:
+            break
+        row = table.row(number)
+        if row is None:
+            continue
+        if at < row[0]:
+            return None  # a gap that a repair left, or damage
+        entries = row[1][at - row[0] : end - row[0]]
+        if entries:
+            at += len(entries)
+            parts.append((segment, table.flat, entries))
+    return parts or None
+
+
+def _find_sealed(lane: Lane, view: View, number: int, at: int, end: int, parts: list[Part]) -> int:
+    """Add what the sealed segments have; the offset behind it, -1 if it cannot be told. Raises StoreCorrupt."""
+    sealed = view.sealed
+    index = bisect_right(sealed, at, key=lambda segment: segment.first_offset(number)) - 1
+    if index < 0:
+        return -1
+    for segment in islice(sealed, index, None):
+        part = segment.places(lane.ring, number, at, end)
+        if part is None:
+            return -1
+        flat, entries = part
+        if entries:
+            parts.append((segment.segment, flat, entries))
+            at += len(entries)
+            if at == end:
+                break
+    return at

@@ -1,0 +1,127 @@
+"""`get_range` in one loop over the segments: what it gives, and what it leaves to the long way."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt
+from stratalog.store.segment.held import HeldMemory
+from tests.store.helpers import KIB, flip_bit, segment_path, small, until
+
+from ..seeds import draw_seed
+
+QUEUES = 5
+
+
+def fill(store: MessageStore, rng: random.Random, count: int) -> list[list[bytes]]:
+    """`count` messages of all lengths, queues mixed; the content of each queue."""
+    rows: list[list[bytes]] = [[] for _ in range(QUEUES)]
+    for _ in range(count // 50):
+        batch = []
+        for _ in range(50):
+            queue = rng.randrange(QUEUES)
+            data = rng.randbytes(rng.choice((1, 100, 3000, 20_000)))
+            rows[queue].append(data)
+            batch.append(("t", queue, data))
+        store.append_batch(batch)
+    return rows
+
+
+def straight(store: MessageStore) -> Any:
+    """The way itself: (topic, queue, offset, limit) -> what it answers."""
+    reader = store._fetcher.reader
+    assert reader._straight is not None
+    way: Any = reader._straight
+    return lambda topic, queue, *rest: way.get_range(store._streams.get(topic, queue), *rest)
+
+
+def check(store: MessageStore, rows: list[list[bytes]], rng: random.Random) -> None:
+    """Random ranges of all queues: by the straight way, and by `get_range`."""
+    for _ in range(100):
+        queue, limit = rng.randrange(QUEUES), rng.choice((1, 2, 7, 40, 1000))
+        offset = rng.randrange(len(rows[queue]))
+        expected = dict(enumerate(rows[queue][offset : offset + limit]))
+        assert store.get_range("t", queue, offset, limit) == expected
+        assert straight(store)("t", queue, offset, limit) == expected
+
+
+def kept(store: MessageStore) -> list[bool]:
+    return [bool(sealed._kept) for sealed in store._lanes[0].view.sealed]
+
+
+def test_it_gives_what_was_written_in_sealed_and_open_segments_ring_and_device(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    config = small(segment_bytes=512 * KIB)
+    with MessageStore.open(tmp_path, config) as store:
+        rows = fill(store, rng, 3000)
+        until(lambda: store.stats()["segments"]["open"] == 1)
+        assert len(kept(store)) > 5
+        assert all(kept(store))
+        check(store, rows, rng)
+        reads = store.stats()["reads"]
+        assert reads["recent_messages"] > 0
+        assert reads["device_messages"] > 0
+        store._lanes[0].held.frames.limit(1)  # what was kept goes, and the frames' heads take its place
+        assert sum(kept(store)) <= 1
+        check(store, rows, rng)
+    with MessageStore.open(tmp_path, config) as store:
+        assert not any(kept(store))
+        check(store, rows, rng)
+        for queue, datas in enumerate(rows):
+            assert [message.data for message in store.read("t", queue, 0, 5000, max_bytes=1 << 30)] == datas
+
+
+def test_kept_places_stay_within_the_memory_for_sealed_segments(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, small(segment_bytes=512 * KIB)) as store:
+        store._lanes[0].held = memory = HeldMemory(64 * KIB)
+        rng = random.Random(draw_seed())
+        rows = fill(store, rng, 2000)
+        until(lambda: store.stats()["segments"]["open"] == 1)
+        assert sum(kept(store)) > 0
+        assert memory.frames.used_bytes <= memory.limit_bytes
+        check(store, rows, rng)
+    with MessageStore.open(tmp_path / "small", small(segment_bytes=512 * KIB)) as store:
+        store._lanes[0].held = HeldMemory(1)  # one table would be more than all of it
+        fill(store, rng, 500)
+        until(lambda: store.stats()["segments"]["open"] == 1)
+        assert len(kept(store)) > 0
+        assert not any(kept(store))
+
+
+def test_a_flipped_bit_is_left_to_the_long_way(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, small(segment_bytes=512 * KIB)) as store:
+        store.append("t", 0, b"wanted" * 100)
+        rows = fill(store, rng, 500)
+    path = segment_path(tmp_path, 1)
+    flip_bit(path, path.read_bytes().index(b"wanted" * 100) + 50)
+    with MessageStore.open(tmp_path, small(segment_bytes=512 * KIB)) as store:
+        assert straight(store)("t", 0, 0, 5) is None
+        with pytest.raises(StoreCorrupt):
+            store.get_range("t", 0, 0, 5)
+        assert store.get_range("t", 0, 1, 20) == dict(enumerate(rows[0][:20]))
+
+
+def test_what_is_not_there_is_left_to_the_long_way(tmp_path: Path) -> None:
+    config = small(segment_bytes=512 * KIB, retention_bytes=2 << 20)
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, config) as store:
+        rows = fill(store, rng, 2000)
+        until(lambda: store.queue_bounds("t", 0)[0] > 0)
+        first, behind = store.queue_bounds("t", 0)
+        assert behind == len(rows[0])
+        assert straight(store)("t", 0, first - 1, 5) is None
+        with pytest.raises(OffsetOutOfRange):
+            store.get_range("t", 0, first - 1, 5)
+        assert straight(store)("t", 0, behind, 5) is None
+        assert store.get_range("t", 0, behind, 5) == {}
+        assert straight(store)("t", 0, first, 0) is None
+
+
+def test_a_store_with_a_read_cache_asks_it(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, StoreConfig(read_cache_bytes=4 << 20, segment_bytes=512 * KIB)) as store:
+        assert store._fetcher.reader._straight is None
