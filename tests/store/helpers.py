@@ -18,6 +18,7 @@ from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.device.disk import OsFile
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
+from stratalog.store.format.live_page import LIVE_FILE
 from stratalog.store.segment.scanner import ChunkReader, FrameScanner
 
 KIB = 1 << 10
@@ -72,6 +73,11 @@ def take_snapshot(store: Path) -> Snapshot:
     while now is None or now != before:
         before, now = now, _read_all(store)
     return now
+
+
+def log_snapshot(store: Path) -> Snapshot:
+    """The same without the live page, which every opening writes anew."""
+    return {name: content for name, content in take_snapshot(store).items() if name != LIVE_FILE}
 
 
 def _read_all(store: Path) -> Snapshot | None:

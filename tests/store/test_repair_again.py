@@ -19,13 +19,13 @@ from .helpers import (
     flip_bit,
     frames_of,
     full_frames,
+    log_snapshot,
     memory_folder,
     overwrite,
     scanned,
     seal_of,
     segment_path,
     segment_paths,
-    take_snapshot,
     tiny,
     until,
 )
@@ -79,11 +79,11 @@ def test_second_repair_changes_nothing(path: Path, damage: Callable[[Path], None
     damage(path)
     with MessageStore.open(path, TINY, repair=True) as store:
         assert store.losses
-    repaired = take_snapshot(path)
+    repaired = log_snapshot(path)
     for again in (True, False):
         with MessageStore.open(path, TINY, repair=again) as store:
             assert store.losses == []
-        assert take_snapshot(path) == repaired
+        assert log_snapshot(path) == repaired
     assert verify_folder(path).damages == []
 
 
@@ -108,12 +108,12 @@ def test_closing_notes_the_end_of_a_segment_that_has_nothing_but_a_mark(tmp_path
     record = seal_of(segment_path(tmp_path, 2))
     assert record is not None
     assert (record.state, record.entries) == (CLOSED, 0)
-    closed = take_snapshot(tmp_path)
+    closed = log_snapshot(tmp_path)
     for again in (False, True):
         with MessageStore.open(tmp_path, TINY, repair=again) as store:
             assert store.losses == []
             assert store.queue_bounds("t", 0) == messages
-        assert take_snapshot(tmp_path) == closed
+        assert log_snapshot(tmp_path) == closed
     with MessageStore.open(tmp_path, TINY) as store:
         assert store.append("t", 0, b"y") == messages[1]
 
@@ -137,11 +137,11 @@ def test_log_behind_removed_segments_is_whole_once_its_first_one_is_repaired(
         assert store.losses
         rows = scanned(store)
     assert verify_folder(path).damages == []
-    repaired = take_snapshot(path)
+    repaired = log_snapshot(path)
     with MessageStore.open(path, TINY, repair=True) as store:
         assert store.losses == []
         assert scanned(store) == rows
-    assert take_snapshot(path) == repaired
+    assert log_snapshot(path) == repaired
 
 
 def unseal(path: Path) -> None:
@@ -194,10 +194,10 @@ def test_queues_begin_at_zero_where_the_first_segment_is_lost_and_a_seal_record_
     assert left
     assert all(rows[name].get(at) == data for name, mine in left.items() for at, data in mine.items())
     assert verify_folder(path).damages == []
-    repaired = take_snapshot(path)
+    repaired = log_snapshot(path)
     with MessageStore.open(path, TINY, repair=True) as store:
         assert store.losses == []
-    assert take_snapshot(path) == repaired
+    assert log_snapshot(path) == repaired
 
 
 def test_copy_from_before_a_repair_is_fitted_to_the_segments_behind_it(no_marks: None, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
 from stratalog.store.format.layout import BLOCK_BYTES
 
-from .helpers import frames_of, overwrite, scanned, seal_of, segment_path, take_snapshot, tiny
+from .helpers import frames_of, log_snapshot, overwrite, scanned, seal_of, segment_path, tiny
 from .test_recovery import long_story
 
 pytestmark = pytest.mark.usefixtures("no_marks")
@@ -48,12 +48,12 @@ def crashed(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def test_lost_end_that_a_stray_frame_claims_is_reported_again_and_again(crashed: Path) -> None:
     assert "a frame is damaged or missing" in str(verify_folder(crashed).damages)
     assert inspect_folder(crashed)["problems"]
-    before = take_snapshot(crashed)
+    before = log_snapshot(crashed)
     for _ in range(2):
         with pytest.raises(StoreCorrupt, match="a frame is damaged or missing") as caught:
             MessageStore.open(crashed, TINY)
         assert Path(caught.value.file) == segment_path(crashed, 2)
-    assert take_snapshot(crashed).keys() == before.keys()  # nothing that tells of the loss is gone
+    assert log_snapshot(crashed).keys() == before.keys()  # nothing that tells of the loss is gone
 
 
 def test_lost_end_that_a_stray_frame_claims_is_told_of_by_a_repair(crashed: Path) -> None:
@@ -63,10 +63,10 @@ def test_lost_end_that_a_stray_frame_claims_is_told_of_by_a_repair(crashed: Path
         )  # fmt: skip
         rows = scanned(store)
     assert verify_folder(crashed).damages == []
-    repaired = take_snapshot(crashed)
+    repaired = log_snapshot(crashed)
     with MessageStore.open(crashed, TINY, repair=True) as store:
         assert store.losses == []
         assert scanned(store) == rows
-    assert take_snapshot(crashed) == repaired
+    assert log_snapshot(crashed) == repaired
 
 
