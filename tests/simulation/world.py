@@ -77,6 +77,7 @@ class World:
         self.generation = 0  # how many deaths the disk has seen since the store was last closed
         self.killed = False  # an earlier life was killed, and its disk has not lost its power since
         self._faults = list(faults)
+        self.is_faulty = bool(faults)
         self._faults_at = random.Random(f"faults {seed}").randrange(-5, shape.steps // 2)  # negative: before opening
         self._on_moment = on_moment
         self._nested = False
