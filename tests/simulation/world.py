@@ -89,7 +89,9 @@ class World:
         self.callers = Callers(shape, seed, self.chance, self.ledger, self._note, self.reached)
         self._flushers: list[SteppedFlusher] = []
         self._opener = InterruptedOpens(self.chance, self.checker, self._open_beside, self._look_at, self.reached)
-        self._following = Following(seed, self.ledger, self.reached) if "readers" in shape.parts else None
+        self._following: Following | None = None
+        if "readers" in shape.parts:
+            self._following = Following(seed, self.ledger, self.reached, may_be_refused=self.is_faulty)
         self._copying = random.Random(f"copies {seed}")
 
     def _note(self, outcome: str) -> None:
