@@ -81,7 +81,7 @@ class Stress:
                 assert not worker.is_alive(), "a thread does not come to its end: a deadlock"
             limit = time.monotonic() + ENDS_WITHIN_S
             while purgatory.pending and time.monotonic() < limit:
-                time.sleep(0.01)
+                time.sleep(0.01)  # the timer's thread ends what is left; the limit is for a deadlock
             left = (purgatory.pending, purgatory.watched, purgatory.estimate, len(wheel))
         assert not self.wrong, self.wrong[:3]
         assert left == (0, 0, 0, 0), left
@@ -130,7 +130,7 @@ class Stress:
             for one in ended:
                 limit = time.monotonic() + ENDS_WITHIN_S
                 while not one.completions and time.monotonic() < limit:
-                    time.sleep(0.001)
+                    time.sleep(0.001)  # lets the other thread go on; the limit is for an end that never comes
                 if one.completions != 1 or one.expirations > 1:
                     self.wrong.append(f"{one.completions} completions, {one.expirations} expirations")
                 self.expired += one.expirations

@@ -17,6 +17,8 @@ import pytest
 
 from stratalog.index import BulkTimingWheel, SystemClock, TimersClosed, TimerThread, TimingWheel
 
+from ..store.helpers import until
+
 PATIENCE_S = 60
 
 
@@ -58,7 +60,7 @@ def settle(clock: HandClock) -> None:
     looks = -1
     while looks != clock.looks:
         looks = clock.looks
-        time.sleep(0.05)
+        time.sleep(0.05)  # nothing tells from outside that a thread sleeps; it has looked by now, if it does
 
 
 def test_payloads_are_called_when_they_are_due_and_never_early() -> None:
@@ -84,12 +86,12 @@ def test_idle_thread_sleeps() -> None:
     with TimerThread(TimingWheel(), clock) as timers:
         settle(clock)
         looks = clock.looks
-        time.sleep(0.3)
+        time.sleep(0.3)  # a thread that polls would look meanwhile
         assert clock.looks == looks
         timers.add_after(3_600_000, lambda: None)
         settle(clock)
         looks = clock.looks
-        time.sleep(0.3)
+        time.sleep(0.3)  # as above
         assert clock.looks == looks
 
 
@@ -149,8 +151,7 @@ def test_clock_that_raises_for_a_while_loses_nothing(caplog: pytest.LogCaptureFi
     with TimerThread(TimingWheel(), Clock()) as timers:
         broken.set()
         timers.add_after(1, waits.call("x"))
-        while not caplog.records:
-            time.sleep(0.01)
+        until(lambda: bool(caplog.records))
         broken.clear()
         assert waits.until(1) == ["x"]
 
@@ -246,10 +247,7 @@ def test_payloads_that_were_called_are_let_go_of_at_once() -> None:
         timers.add_after(0, payload)
         assert came.wait(PATIENCE_S)
         del payload
-        limit = time.monotonic() + PATIENCE_S
-        while end() is not None and time.monotonic() < limit:
-            time.sleep(0.01)
-        assert end() is None
+        until(lambda: end() is None)
 
 
 def run_program(code: str) -> str:

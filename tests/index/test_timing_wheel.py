@@ -60,7 +60,7 @@ def test_wheel_lets_go_of_payloads_that_fired_or_were_cancelled() -> None:
 def test_deadline_that_is_no_integer_is_refused(deadline: object) -> None:
     wheel = TimingWheel()
     with pytest.raises(TypeError):
-        wheel.add(deadline, "x")  # type: ignore[arg-type]
+        wheel.add(deadline, "x")  # type: ignore[arg-type]  # what is refused
     assert len(wheel) == 0 and wheel.next_deadline_ms is None
 
 

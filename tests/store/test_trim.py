@@ -389,10 +389,10 @@ def test_segments_go_when_all_that_they_hold_is_trimmed(tmp_path: Path) -> None:
 
 def test_segment_with_one_message_of_another_queue_stays(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
-        store.append("kept", 0, b"x")
+        store.append_batch([("kept", 0, b"x"), ("t", 0, b"beside it")])  # both in the first segment
         fill(store, 100, size=LARGE)
         until(lambda: has_settled(store))
-        store.trim("t", 0, 100)
+        store.trim("t", 0, 101)
         for _ in range(3):
             store._upkeep._retire()
         assert store.stats()["log"]["removed_segments"] == 0
