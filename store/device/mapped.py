@@ -56,6 +56,9 @@ class Mapped(Protocol):
     def word(self, at: int) -> int:
         """The unsigned 64-bit word at a multiple of 8."""
 
+    def set_word(self, at: int, value: int) -> None:
+        """Write the word at a multiple of 8, at once."""
+
     def wake(self) -> None:
         """Wake all who sleep on the bell."""
 
@@ -100,6 +103,9 @@ class MappedFile:
 
     def word(self, at: int) -> int:
         return self._words[at >> 3]
+
+    def set_word(self, at: int, value: int) -> None:
+        self._words[at >> 3] = value
 
     def wake(self) -> None:
         if _RING is not None:

@@ -31,7 +31,9 @@ LIVE
     0                        header: store id, lanes, the inode of this very file (a copy of the folder has another
                              one, and its page says nothing), the kernel's boot id (under another one the page may be
                              older than the log), the writer's process, how often the page was opened
-    2048         u64         the bell: it moves with each publication. Readers sleep on its low half (a futex)
+    2048         u64         the bell: it moves with each publication. Readers sleep on its low half (a futex), and
+                             only when they have looked for 3 ms and it has not moved: a writer wakes them every 2 ms
+                             at the most
     4096         64 x 2      two slots of 64 bytes a lane: u64 each of the bell as of this writing, the first segment,
                              the newest sealed segment, the mark (segment and position, as in frames), checksum. The
                              older slot is written, so one is whole whenever the writer dies

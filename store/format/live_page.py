@@ -21,8 +21,6 @@ SLOT_BYTES: Final = 64
 LANES_AT: Final = BLOCK_BYTES
 PAGE_BYTES: Final = LANES_AT + MAX_LANES * 2 * SLOT_BYTES
 
-pack_word = struct.Struct("<Q").pack
-
 
 class LiveHeader(NamedTuple):
     """The first part of the page.

@@ -19,12 +19,13 @@ from ..read.waiting import Bell as ReadersBell
 from ..read.waiting import Name, WaitingReaders
 from .lane import FollowedLane
 from .page import LivePage
+from .publisher import RING_EVERY_S
 
 NO_BELL = -1
 LOOK_S = 0.5  # how often it is looked whether the folder has another page
 OLD_LOOK_S = 0.02  # where no page tells that something is new, the files are looked at so often
 NAP_S = 0.0005  # between two looks while the writer is busy: what comes meanwhile is taken together
-BUSY_S = 0.005
+AWAKE_S = 1.5 * RING_EVERY_S  # no sleep for so long behind a move of the bell: the writer counts on it
 PATIENCE_S = 1.0  # of a sleep: then it is looked whether there is another page
 ENDING_S = 0.01
 
@@ -154,33 +155,30 @@ class Follower:
         self._wanted.set()
 
     def _watch(self) -> None:
-        found_at = float("-inf")
+        bell, awake_until = NO_BELL, time.monotonic() + AWAKE_S
         while not self._closing:
             if not len(self._waiting):
                 self._wanted.wait()
                 self._wanted.clear()
-                continue
-            looks = self.looks
+                awake_until = time.monotonic() + AWAKE_S
+            page = self._page
+            if page is not None and page.bell != bell:
+                bell = page.bell
+                awake_until = time.monotonic() + AWAKE_S
             try:
                 self.follow()
             except (OSError, StoreError):  # whoever waits was woken, and finds out
                 time.sleep(OLD_LOOK_S)
                 continue
-            now = time.monotonic()
-            if self.looks != looks:
-                if now - found_at < BUSY_S:
-                    time.sleep(NAP_S)
-                found_at = now
-            self._sleep()
+            if page is None or not page.is_current:
+                time.sleep(OLD_LOOK_S)
+            elif time.monotonic() < awake_until or page is not self._page or bell != self._seen:
+                time.sleep(NAP_S)
+            elif not self._closing:
+                # On `bell`: a move that only `follow` has seen needs a wait of its own.
+                page.sleep(bell, PATIENCE_S)
+                awake_until = time.monotonic() + AWAKE_S
         self._ended.set()
-
-    def _sleep(self) -> None:
-        """Until there is something new, as far as the page tells."""
-        page = self._page
-        if page is None or not page.is_current:
-            time.sleep(OLD_LOOK_S)
-        elif not self._closing:
-            page.sleep(self._seen, PATIENCE_S)
 
     def close(self) -> None:
         """End the thread. Again is fine."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from ..device.disk import Disk
 from ..device.mapped import Mapped, boot_id
@@ -20,10 +21,11 @@ from ..format.live_page import (
     LiveHeader,
     newest_state,
     pack_state,
-    pack_word,
     slot_at,
 )
 from ..log.lane import Lane
+
+RING_EVERY_S = 0.002  # readers look by themselves for longer than that before they sleep: see `follower.AWAKE_S`
 
 
 class Publisher:
@@ -33,7 +35,9 @@ class Publisher:
         * a lane's state is published after what it says is true: the mark after its force returned, a sealed segment
           after its seal record was forced, the first segment after START says so;
         * of a lane's two slots the older one is written, so a reader, and whoever comes after a kill, finds one whole;
-        * the bell is moved after the slot is written, and those who sleep on it are woken after that;
+        * the bell is moved after the slot is written, and those who sleep on it are woken after that. Nobody is woken
+          if that was done less than `RING_EVERY_S` ago, by a clock that is read behind the move: since then no reader
+          can have fallen asleep. So a busy writer does not pay a system call for each force;
         * no append ever fails because of the page: where there is no room for it, there is none, and `error` says why.
     """
 
@@ -45,6 +49,7 @@ class Publisher:
         self._count = 0
         self._told: dict[int, tuple[int, int, int, int]] = {}  # by lane
         self._turn: dict[int, int] = {}  # of each lane: the slot that is written next
+        self._rung_at = float("-inf")
         self._lock = threading.Lock()
         self.error: str | None = None
 
@@ -111,11 +116,14 @@ class Publisher:
                 return
             self._told[index] = told
             turn = self._turn[index]
-            page.store(slot_at(index, turn), pack_state(self._count + 1, *told))
             self._turn[index] = 1 - turn
-            self._count += 1
-            page.store(BELL_AT, pack_word(self._count))
-            page.wake()
+            self._count = count = self._count + 1
+            page.store(slot_at(index, turn), pack_state(count, *told))
+            page.set_word(BELL_AT, count)
+            now = monotonic()
+            if now - self._rung_at >= RING_EVERY_S:
+                self._rung_at = now
+                page.wake()
 
     def close(self) -> None:
         """Publish nothing more. What was published stays true."""
@@ -136,4 +144,3 @@ def _state_of(lane: Lane) -> tuple[int, int, int, int]:
     if sealed:
         return sealed[0].segment.sequence, sealed[-1].segment.sequence, *mark
     return (opened[0].segment.sequence if opened else 0), 0, *mark
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from array import array
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from stratalog.store.format.live_page import (
     newest_state,
     slot_at,
 )
+from stratalog.store.live.follower import AWAKE_S
 from stratalog.store.live.publisher import Publisher
 
 from .helpers import PATIENCE_S, tiny, until
@@ -126,10 +128,11 @@ def test_message_behind_the_mark_is_not_shown(tmp_path: Path) -> None:
                 assert sum(len(batch) for batch in reader.scan()) == count
 
 
-def test_whoever_sleeps_on_the_page_is_woken(tmp_path: Path) -> None:
+def test_whoever_sleeps_on_the_page_after_a_quiet_time_is_woken(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         mapped = MappedFile(tmp_path / LIVE_FILE, PAGE_BYTES, BELL_AT, write=False)
         for _ in range(20):
+            time.sleep(AWAKE_S)  # a reader sleeps only after so long a time without a move
             seen, woken = mapped.word(BELL_AT), threading.Event()
             asleep = threading.Event()
 

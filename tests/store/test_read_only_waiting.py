@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ import pytest
 from stratalog.store import MessageStore, StoreClosed, StoreCorrupt
 from stratalog.store.device import mapped
 from stratalog.store.format.layout import DATA_START
+from stratalog.store.live import follower
 
+from ..seeds import draw_seed
 from .helpers import PATIENCE_S, ROOT, flip_bit, memory_folder, segment_path, tiny, until
 
 PATIENCE_MS = int(PATIENCE_S * 1000)
@@ -49,6 +52,35 @@ def test_another_process_is_woken_for_each_message(folder: Path) -> None:
             store.append("t", 0, b"%d" % number)
             assert child.stdout.readline() == f"{number}\n"
         assert child.wait(PATIENCE_S) == 0
+
+
+def test_no_message_is_slept_through_whatever_the_time_between_two(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer leaves those unwoken who cannot be asleep yet. Whoever sleeps then, sleeps here for good."""
+    monkeypatch.setattr(follower, "PATIENCE_S", 10 * PATIENCE_S)
+    random = Random(draw_seed())
+    with MessageStore.open(folder, tiny()) as store, MessageStore.open(folder, read_only=True) as reader:
+        seen = appended = 0
+
+        def read() -> None:
+            nonlocal seen
+            while seen < 400:
+                seen += len(reader.read("t", 0, seen, wait_ms=PATIENCE_MS // 4))
+
+        def has_seen_all() -> bool:
+            return seen == appended
+
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        for appended in range(1, 401):
+            store.append("t", 0, b"x")
+            if random.random() < 0.7:
+                time.sleep(random.choice((0.25, 0.5, 1, 2)) * follower.AWAKE_S)
+            if appended % 10 == 0:
+                until(has_seen_all, PATIENCE_S / 4)
+        thread.join(PATIENCE_S)
+        assert seen == 400
 
 
 @pytest.mark.parametrize("way", ["futex", "polling"])
