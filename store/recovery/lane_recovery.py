@@ -151,6 +151,10 @@ class LaneRecovery:
                 return False
             if self._leaves_a_gap(sealed.footer.next_offsets, file, later):
                 return False
+        if not later or later[0].record is None:
+            # The newest one: its writer may have died before the record was forced, and more is built on it from here
+            # on. Retention, for one, leaves only this segment. A record behind it says that this one was forced.
+            write_anew(self._disk, file.path, BLOCK_BYTES, DATA_START)
         self._passed = sealed
         self.found.sealed.append(sealed)
         self.found.last_chain = file.record.chain

@@ -219,7 +219,7 @@ class SegmentScan:
 
 
 def write_anew(disk: Disk, path: Path, begin: int, end: int) -> None:
-    """Write a range of a file once more, with the bytes that it has; the caller forces it.
+    """Write a range of a file once more, with the bytes that it has, and force it.
 
     A force may have failed, and the process have died of that. Then the kernel takes these blocks for clean: it gives
     them to whoever reads, and no force brings them to the device, unless they are written again.
@@ -230,5 +230,6 @@ def write_anew(disk: Disk, path: Path, begin: int, end: int) -> None:
             found = file.read(at, min(ANEW_BYTES, align_up(end) - at))
             if found:
                 file.write([found], at)
+        file.force()
     finally:
         file.close()

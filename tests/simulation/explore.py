@@ -153,7 +153,7 @@ class Explorer:
         """Try what a crash left: recovered, opened, damaged and repaired, crashed again."""
         tally, chance, effort = self.tally, self._chance, self.effort
         # Behind a failed force, a reader without a writer may find damage where recovery finds a torn tail.
-        if world.may("readers") and not world.is_faulty and chance.random() < effort.readers:
+        if world.may("readers") and chance.random() < effort.readers:
             tally.parts["read without a writer"] += 1
             Machine.starts += power_cut
             check_reader_of_remains(left, world.checker, chance)

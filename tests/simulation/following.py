@@ -19,9 +19,7 @@ AT_ONCE = 64
 class Following:
     """One reader of a run's disk at a time. It looks when it is told to, between two steps or inside of one."""
 
-    def __init__(self, seed: int, ledger: Ledger, reached: Counter[str], *, may_be_refused: bool) -> None:
-        # Behind a failed force, a seal record may be gone that the writer has read: readers take that for damage.
-        self._may_be_refused = may_be_refused
+    def __init__(self, seed: int, ledger: Ledger, reached: Counter[str]) -> None:
         self._chance = random.Random(f"following {seed}")
         self._ledger = ledger
         self._reached = reached
@@ -39,7 +37,7 @@ class Following:
             with apart():
                 self._look(disk)
         except StoreError as error:
-            if not (disk.faults_struck or self._may_be_refused):
+            if not disk.faults_struck:
                 raise BrokenPromise(f"a reader beside the run is refused: {error}") from error
             self.let_go()
         finally:

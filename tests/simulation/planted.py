@@ -51,6 +51,9 @@ class _LateLog:
         self._log.write(parts, position)
         self._due = force
 
+    def is_in_place(self) -> bool:
+        return self._log.is_in_place()
+
 
 @contextmanager
 def acknowledge_before_the_force() -> Iterator[None]:

@@ -77,7 +77,6 @@ class World:
         self.generation = 0  # how many deaths the disk has seen since the store was last closed
         self.killed = False  # an earlier life was killed, and its disk has not lost its power since
         self._faults = list(faults)
-        self.is_faulty = bool(faults)
         self._faults_at = random.Random(f"faults {seed}").randrange(-5, shape.steps // 2)  # negative: before opening
         self._on_moment = on_moment
         self._nested = False
@@ -91,7 +90,7 @@ class World:
         self._opener = InterruptedOpens(self.chance, self.checker, self._open_beside, self._look_at, self.reached)
         self._following: Following | None = None
         if "readers" in shape.parts:
-            self._following = Following(seed, self.ledger, self.reached, may_be_refused=self.is_faulty)
+            self._following = Following(seed, self.ledger, self.reached)
         self._copying = random.Random(f"copies {seed}")
 
     def _note(self, outcome: str) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreError, StorePoisoned
+from stratalog.store.api import running
+from stratalog.store.format.layout import BLOCK_BYTES
 from stratalog.store.log.streams import lane_of
 from stratalog.store.log.ticket import SubmitRequest
-from stratalog.store.testing import Fault, SimulatedDisk
+from stratalog.store.testing import Fault, Operation, SimulatedDisk
 
 from .disks import FailingDisk, RecordingDisk
 from .helpers import PATIENCE_S, contents, crash_copy, start, tiny, until
@@ -163,6 +165,38 @@ def test_messages_that_a_recovery_finds_behind_a_failed_force_survive_the_next_p
     for cut in cuts:
         with MessageStore.open(tmp_path, tiny(), disk=cut) as last:
             assert contents(last, [("t", 0)]) == found
+
+
+def test_seal_record_of_a_killed_process_is_durable_before_more_is_built_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the record's force: the kernel has it, the device has not. Retention then leaves nothing else that
+    tells where queues begin."""
+    monkeypatch.setattr(running, "RESUME_BELOW_BYTES", 0)  # a close seals the last segment
+    disk = SimulatedDisk()
+    records: list[Path] = []
+    killed: list[SimulatedDisk] = []
+
+    def note(operation: Operation) -> None:
+        if operation.kind == "write" and (operation.position, operation.size) == (BLOCK_BYTES, BLOCK_BYTES):
+            records.append(operation.path)
+        elif operation.kind == "force" and operation.path in records and not killed:
+            killed.append(disk.kill())
+
+    with MessageStore.open(tmp_path, tiny(segment_bytes=1 << 20), disk=disk) as store:
+        for _ in range(20):
+            store.append_batch([("t", 0, b"")] * 10_000)
+        until(lambda: store.stats()["segments"]["open"] == 1)
+        disk.on_operation = note
+    left = killed[0]
+    with MessageStore.open(tmp_path, tiny(segment_bytes=1 << 20, retention_bytes=1), disk=left) as store:
+        until(lambda: store.queue_bounds("t", 0)[0] > 65_536, 20)
+        bounds = store.queue_bounds("t", 0)
+        cut = left.crash(random.Random(1), "none")
+    with MessageStore.open(tmp_path, disk=cut.copy(), read_only=True) as reader:
+        assert reader.queue_bounds("t", 0) == bounds == (bounds[0], 200_000)
+    with MessageStore.open(tmp_path, tiny(), disk=cut) as again:
+        assert again.queue_bounds("t", 0) == bounds
 
 
 def test_failed_write_fails_everything_in_flight(tmp_path: Path) -> None:
