@@ -70,6 +70,19 @@ class Purgatory:
         """How many operations the lists hold, by the estimate: at least as many as are pending."""
         return self._estimate
 
+    @property
+    def key_count(self) -> int:
+        """How many keys have a list."""
+        return len(self._lists)
+
+    def watched_keys(self) -> list[Hashable]:
+        """The keys that have a list, as of now."""
+        return list(self._lists)
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether something is watched under the key."""
+        return key in self._lists
+
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
         """Complete the operation if its condition holds, else watch it under these keys, until its time-out.
 
@@ -173,10 +186,9 @@ class Purgatory:
         for key in keys:
             self._purge_list(key)
 
-    def close(self) -> int:
-        """Take nothing any more, and expire what is pending, so that nobody waits for ever; how many. Again is fine."""
+    def expire_all(self) -> int:
+        """Expire what is pending now, as if its time were up; how many."""
         with self._lock:
-            self._why_closed = self._why_closed or "the purgatory was closed"
             waiting = {id(one): one for watched in self._lists.values() for one in watched}
         ended = 0
         for operation in waiting.values():
@@ -184,6 +196,12 @@ class Purgatory:
             operation()
         self.purge()
         return ended
+
+    def close(self) -> int:
+        """Take nothing any more, and expire what is pending, so that nobody waits for ever; how many. Again is fine."""
+        with self._lock:
+            self._why_closed = self._why_closed or "the purgatory was closed"
+        return self.expire_all()
 
     def after_fork(self) -> None:
         """In a child process: the operations are the parent's."""

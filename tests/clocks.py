@@ -16,3 +16,14 @@ class WallClock(SystemClock):
     def wall_ms(self) -> int:
         """Milliseconds since the epoch."""
         return self._wall()
+
+
+class SteppedClock(SystemClock):
+    """The monotonic time is `now`, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic_s(self) -> float:
+        """The time that the test has set."""
+        return self.now

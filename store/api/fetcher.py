@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import OffsetOutOfRange, StoreUnreadable
 from ..log.streams import Stream, check_name
-from ..read.async_reads import AsyncReads, Wanted
+from ..read.async_reads import AsyncReads, Looked, Wanted
 from ..read.message import Message, MessageBatch
 from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
@@ -29,7 +29,7 @@ class Fetcher:
     def __init__(self, shared: Shared, waiting: WaitingReaders | None = None) -> None:
         self.reader = Reader()
         self.waiting = WaitingReaders(shared.streams, shared.clock) if waiting is None else waiting
-        self.async_reads = AsyncReads(self.waiting)
+        self.async_reads = AsyncReads(self.waiting, shared.clock)
         self._shared = shared
         self._lanes = shared.lanes
         self._streams = shared.streams
@@ -44,28 +44,81 @@ class Fetcher:
         max_messages: int,
         max_bytes: int,
         wait_ms: int = 0,
+        min_messages: int = 1,
+        min_bytes: int = 0,
     ) -> list[Message]:
-        """The messages from `offset` on; waits up to `wait_ms` for the first."""
-        stream = self._readable(topic, queue_id)
-        plain = type(offset) is type(max_messages) is type(max_bytes) is type(wait_ms) is int
-        if not plain or min(offset, max_messages, max_bytes, wait_ms) < 0:
-            offset, max_messages, max_bytes, wait_ms = check_counts(
-                offset=offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+        """The messages from `offset` on; waits up to `wait_ms` until there are enough."""
+        if type(wait_ms) is int and not wait_ms:
+            if min_messages != 1 or min_bytes != 0:
+                check_counts(min_messages=min_messages, min_bytes=min_bytes)
+            return self._there(self._readable(topic, queue_id), topic, queue_id, offset, max_messages, max_bytes)
+        wanted, wait_s = self._wanted(
+            topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
+        )
+        clock = self._shared.clock
+        deadline = clock.monotonic_s() + wait_s
+        while True:
+            found, following = self.look(wanted)
+            missing = wanted.missing(found, following) if max_messages else None
+            left_s = deadline - clock.monotonic_s()
+            if missing is None or left_s <= 0:
+                return found
+            del found  # not kept through the sleep
+            self.waiting.wait(wanted.name, missing, left_s)
+
+    def _wanted(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        wait_ms: int,
+        min_messages: int,
+        min_bytes: int,
+    ) -> tuple[Wanted, float]:
+        """The arguments, checked, and how many seconds to wait."""
+        self._check_open()
+        name = check_name(topic, queue_id)
+        offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes = check_counts(
+            offset=offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms,
+            min_messages=min_messages, min_bytes=min_bytes,
+        )  # fmt: skip
+        wanted = Wanted(*name, offset, max_messages, max_bytes, min_messages, min_bytes)
+        return wanted, min(wait_ms, LONGEST_WAIT_MS) / 1000
+
+    def _there(
+        self, stream: Stream | None, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
+    ) -> list[Message]:
+        """The messages that are there."""
+        plain = type(offset) is type(max_messages) is type(max_bytes) is int
+        if not plain or min(offset, max_messages, max_bytes) < 0:
+            offset, max_messages, max_bytes = check_counts(
+                offset=offset, max_messages=max_messages, max_bytes=max_bytes
             )
-        deadline = self._shared.clock.monotonic_s() + min(wait_ms, LONGEST_WAIT_MS) / 1000
         try:
-            while True:
-                seen = offset
-                if stream is not None:
-                    if wait_ms:  # a look at the footers that only a sleeper needs, and in front of the read
-                        seen = max(offset, self.reader.bounds(stream)[1])
-                    found = self.reader.read(stream, offset, max_messages, max_bytes)
-                    if found:
-                        return found
+            found = self.reader.read(stream, offset, max_messages, max_bytes) if stream is not None else []
+            if not found:
                 self._check_not_past(topic, queue_id, stream, offset)
-                if not wait_ms or not max_messages or not self._wait_for_message(topic, queue_id, seen, deadline):
-                    return []
-                stream = self._readable(topic, queue_id)
+            return found
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def look(self, wanted: Wanted) -> Looked:
+        """The messages that are there; does not wait."""
+        topic, queue_id, offset, max_messages, max_bytes, *_ = wanted
+        stream = self._readable(topic, queue_id)
+        following = self._next_offset(stream) if wanted.is_choosy else offset
+        found = self._there(stream, topic, queue_id, offset, max_messages, max_bytes)
+        if not found and not wanted.is_choosy:
+            following = self._next_offset(stream)
+            if following > offset:  # it came meanwhile; or a repair gave up what was there
+                found = self._there(stream, topic, queue_id, offset, max_messages, max_bytes)
+        return Looked(found, following)
+
+    def _next_offset(self, stream: Stream | None) -> int:
+        try:
+            return 0 if stream is None else self.reader.bounds(stream)[1]
         except OSError as error:
             raise self._unreadable(error) from error
 
@@ -77,15 +130,14 @@ class Fetcher:
         max_messages: int,
         max_bytes: int,
         wait_ms: int,
+        min_messages: int = 1,
+        min_bytes: int = 0,
     ) -> list[Message]:
         """The same for coroutines."""
-        self._check_open()
-        name = check_name(topic, queue_id)
-        offset, max_messages, max_bytes, wait_ms = check_counts(
-            offset=offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms
+        wanted, wait_s = self._wanted(
+            topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
         )
-        wanted = Wanted(*name, offset, max_messages, max_bytes)
-        return await self.async_reads.read(self, wanted, min(wait_ms, LONGEST_WAIT_MS) / 1000)
+        return await self.async_reads.read(self, wanted, wait_s)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..} from `offset` on."""
@@ -198,15 +250,6 @@ class Fetcher:
         first, next_offset = self.reader.bounds(stream) if stream is not None else (0, 0)
         if offset > next_offset:
             raise OffsetOutOfRange(topic, queue_id, offset, first, next_offset)
-
-    def _wait_for_message(self, topic: str, queue_id: int, offset: int, deadline: float) -> bool:
-        """Sleep until the queue has a message at `offset`; False when the time is up."""
-
-        def has_come() -> bool:
-            stream = self._readable(topic, queue_id)
-            return stream is not None and self.reader.bounds(stream)[1] > offset
-
-        return self.waiting.wait(check_name(topic, queue_id), deadline, has_come)
 
 
 def _empty_batch(topic: str, queue_id: int) -> MessageBatch:

@@ -29,6 +29,8 @@ class ReadCalls:
         max_messages: int = 32,
         max_bytes: int = 1 << 20,
         wait_ms: int = 0,
+        min_messages: int = 1,
+        min_bytes: int = 0,
     ) -> list[Message]:
         """Return durable messages from `offset` on, in offset order. The checksum of each is verified.
 
@@ -36,7 +38,11 @@ class ReadCalls:
             offset: the offset of the first message wanted; the queue's next offset gives an empty list.
             max_messages: the largest number of messages.
             max_bytes: the largest sum of data bytes; a first message that is larger is returned alone.
-            wait_ms: how long to wait if there is no message at `offset` yet, also in a queue that was never used.
+            wait_ms: how long to wait until there are enough messages, also in a queue that was never used. Those that
+                there are when the time is over are returned.
+            min_messages, min_bytes: how many messages, and how many data bytes in all, are enough; both must have come.
+                A read that is full by `max_messages` or `max_bytes` is enough, too. Without `wait_ms` they have no
+                effect.
 
         Raises:
             OffsetOutOfRange: the offset is before the queue's first or after its next one.
@@ -45,7 +51,9 @@ class ReadCalls:
             StoreUnreadable: the system refused a read.
             InvalidTopic, InvalidMessage: the topic, the queue id or a number is not valid.
         """
-        return self._fetcher.read(topic, queue_id, offset, max_messages, max_bytes, wait_ms)
+        return self._fetcher.read(
+            topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
+        )
 
     async def read_async(
         self,
@@ -55,6 +63,8 @@ class ReadCalls:
         max_messages: int = 32,
         max_bytes: int = 1 << 20,
         wait_ms: int = 0,
+        min_messages: int = 1,
+        min_bytes: int = 0,
     ) -> list[Message]:
         """`read` for coroutines. It does not block the event loop, and a coroutine that waits needs no thread.
 
@@ -62,7 +72,9 @@ class ReadCalls:
 
         Args, result and errors: as for `read`.
         """
-        return await self._fetcher.read_async(topic, queue_id, offset, max_messages, max_bytes, wait_ms)
+        return await self._fetcher.read_async(
+            topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
+        )
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """Return {0: data, 1: data, ..} of up to `fetch_num` messages from `offset` on (R1, the contest's call).

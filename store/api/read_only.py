@@ -168,15 +168,22 @@ class Following(Fetcher):
 
     # -- the calls that read --------------------------------------------------------------------------
 
-    def read(
-        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wait_ms: int = 0
+    def _there(
+        self, stream: Stream | None, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
     ) -> list[Message]:
-        """The messages from `offset` on; waits up to `wait_ms` for the first."""
-        return self._fresh(partial(super().read, topic, queue_id, offset, max_messages, max_bytes, wait_ms))
+        def read() -> list[Message]:
+            known = stream or self._readable(topic, queue_id)  # it may have come by the look at the page
+            return super(Following, self)._there(known, topic, queue_id, offset, max_messages, max_bytes)
+
+        return self._fresh(read)
+
+    def _next_offset(self, stream: Stream | None) -> int:
+        return self._fresh(partial(super()._next_offset, stream))
 
     async def read_async(
-        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wait_ms: int
-    ) -> list[Message]:
+        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wait_ms: int,
+        min_messages: int = 1, min_bytes: int = 0,
+    ) -> list[Message]:  # fmt: skip
         """The same for coroutines."""
         self._check_open()
         if not self.follower.is_fresh:
@@ -185,7 +192,9 @@ class Following(Fetcher):
             except RuntimeError:
                 self._check_open()  # raises StoreClosed if that is why the threads take nothing more
                 raise
-        return await super().read_async(topic, queue_id, offset, max_messages, max_bytes, wait_ms)
+        return await super().read_async(
+            topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
+        )
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         return self._fresh(partial(super().get_range, topic, queue_id, offset, fetch_num))

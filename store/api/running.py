@@ -107,7 +107,7 @@ class Running:
     def poisoned(self, error: StoreError) -> None:
         """One lane failed: none takes anything any more."""
         self.poison = error
-        self.waiting.wake_all()  # for what the step that failed has shown before
+        self.waiting.look_at_all()  # for what the step that failed has shown before
         sound = [queue for lane, queue in zip(self.lanes, self.queues, strict=True) if lane.poison is None]
         answer_all([request for queue in sound for request in queue.refuse(error)], error)
 
@@ -150,7 +150,7 @@ class Running:
         for flusher in self.flushers:
             flusher.join()
         self.listeners.close()
-        self.waiting.wake_all()
+        self.waiting.close()
         self.async_reads.close()
         if self.upkeep is not None:
             if self.opened and not self._noted:

@@ -15,8 +15,7 @@ from ..errors import StoreCorrupt, StoreError
 from ..format.live_page import LaneState
 from ..format.store_files import StoreHeader
 from ..log.streams import StreamMap
-from ..read.waiting import Bell as ReadersBell
-from ..read.waiting import Name, WaitingReaders
+from ..read.waiting import WaitingRead, WaitingReaders
 from .lane import FollowedLane
 from .page import LivePage
 from .publisher import RING_EVERY_S
@@ -37,11 +36,11 @@ class FollowingReaders(WaitingReaders):
         super().__init__(streams, clock)
         self.on_waiting: Callable[[], object] | None = None
 
-    def hang(self, name: Name, bell: ReadersBell) -> None:
-        """Ring this bell when there is a message in the queue, once."""
-        super().hang(name, bell)
-        if self.on_waiting is not None:
+    def _watch(self, read: WaitingRead) -> bool:
+        is_over = super()._watch(read)
+        if not is_over and self.on_waiting is not None:
             self.on_waiting()
+        return is_over
 
 
 class Follower:
@@ -128,7 +127,7 @@ class Follower:
             if shown:
                 self._waiting.tell(followed.lane, shown)
             if followed.lane.view.sealed is not before:
-                self._waiting.wake_all()  # it may have messages that never were in a growing segment here
+                self._waiting.look_at_all()  # it may have messages that never were in a growing segment here
         # Not the bell alone: on some processors another's writes are seen in another order.
         self._seen = min(bell, max(followed.bell for followed in self._lanes))
 

@@ -1,17 +1,18 @@
-"""Reads for coroutines: a coroutine that waits is a bell, not a thread."""
+"""Reads for coroutines: one that waits is a watched operation, not a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from ..device.clock import Clock
 from ..log.streams import Stream
 from .message import Message
-from .waiting import LoopBell, Name, WaitingReaders
+from .waiting import Missing, Name, WaitingReaders
 
 READ_THREADS = 4
 LOOP_BYTES = 1 << 20  # a read of more is for a thread, wherever the messages are
@@ -53,6 +54,8 @@ class Wanted(NamedTuple):
     offset: int
     max_messages: int
     max_bytes: int
+    min_messages: int = 1
+    min_bytes: int = 0
 
     @property
     def name(self) -> Name:
@@ -64,6 +67,38 @@ class Wanted(NamedTuple):
         """True if a loop may be stopped for as long as it takes to copy these messages out of the ring."""
         return self.max_bytes <= LOOP_BYTES and self.max_messages <= LOOP_MESSAGES
 
+    @property
+    def is_choosy(self) -> bool:
+        """True if one message may not be enough."""
+        return self.min_messages != 1 or self.min_bytes > 0
+
+    def missing(self, found: Sequence[Message], following: int) -> Missing | None:
+        """What has to come before these messages are enough; None if they are.
+
+        `following`: the queue's next offset, as it was before they were read.
+        """
+        wanted = min(self.min_messages, self.max_messages)
+        if not found:
+            if not wanted and not self.min_bytes:
+                return None
+            return Missing(max(self.offset, following), wanted, min(self.min_bytes, self.max_bytes), self.max_bytes)
+        if len(found) >= wanted and not self.min_bytes:
+            return None
+        behind = found[-1].offset + 1
+        if behind < following:  # a limit has ended the read there, or damage
+            return None
+        size = sum(len(message.data) for message in found)
+        size_missing = min(self.min_bytes, self.max_bytes) - size
+        missing = Missing(behind, wanted - len(found), size_missing, self.max_bytes - size)
+        return None if missing.is_nothing else missing
+
+
+class Looked(NamedTuple):
+    """What a read has found, and the queue's next offset, as it was before."""
+
+    found: list[Message]
+    following: int
+
 
 class Source(Protocol):
     """The part of a store that reads."""
@@ -71,7 +106,7 @@ class Source(Protocol):
     def _readable(self, topic: str, queue_id: int) -> Stream | None:
         """The stream of a name. Raises StoreClosed."""
 
-    def read(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> list[Message]:
+    def look(self, wanted: Wanted) -> Looked:
         """The messages that are there; does not wait."""
 
 
@@ -81,40 +116,37 @@ class AsyncReads:
     Invariants:
         * the store is known only while it is read: one that its program drops must be noticed;
         * no loop waits for a device: it reads what is in the ring, and a thread of the store's reads everything else;
-        * a coroutine that waits for a message has no thread, and its bell hangs only as long as it waits.
+        * a coroutine that waits for a message has no thread, and is watched only as long as it waits.
     """
 
-    def __init__(self, waiting: WaitingReaders) -> None:
+    def __init__(self, waiting: WaitingReaders, clock: Clock) -> None:
         self._waiting = waiting
+        self._clock = clock
         self._pool: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
 
     async def read(self, source: Source, wanted: Wanted, wait_s: float) -> list[Message]:
-        """The messages, as soon as there is one; none after `wait_s` without one."""
-        if not wait_s or not wanted.max_messages:
-            return await self._look(source, wanted)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_s
+        """The messages, as soon as there are enough; those that there are after `wait_s`."""
+        deadline = self._clock.monotonic_s() + wait_s
         while True:
-            bell = LoopBell(loop)
-            try:
-                self._waiting.hang(wanted.name, bell)
-                found = await self._look(source, wanted)
-                left = deadline - loop.time()
-                if found or left <= 0:
-                    return found
-                await bell.wait(left)
-            finally:
-                self._waiting.take_down(wanted.name, bell)
+            found, following = await self._look(source, wanted)
+            if not wait_s or not wanted.max_messages:
+                return found
+            missing = wanted.missing(found, following)
+            left_s = deadline - self._clock.monotonic_s()
+            if missing is None or left_s <= 0:
+                return found
+            del found  # not kept through the sleep
+            await self._waiting.wait_async(wanted.name, missing, left_s)
 
-    async def _look(self, source: Source, wanted: Wanted) -> list[Message]:
+    async def _look(self, source: Source, wanted: Wanted) -> Looked:
         place = where(source._readable(*wanted.name), wanted.offset)
         if place is Where.NOWHERE:
-            return []
+            return Looked([], wanted.offset)
         if place is Where.RING and wanted.is_small:
-            return source.read(*wanted)
+            return source.look(wanted)
         try:
-            reading = asyncio.get_running_loop().run_in_executor(self._threads(), source.read, *wanted)
+            reading = asyncio.get_running_loop().run_in_executor(self._threads(), source.look, wanted)
         except RuntimeError:
             source._readable(*wanted.name)  # raises StoreClosed if that is why the threads take nothing more
             raise

@@ -1,147 +1,319 @@
-"""Readers that wait for a message, each woken for its own queue and no other."""
+"""Reads that wait for messages: operations watched by their queue (R38).
+
+The write that brings what is missing completes such a read, or its time-out does. All reads of a store, of threads and
+of coroutines, wait in one purgatory, with one timer thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias, cast
 
+from ...index import DelayedOperation, Purgatory, TimersClosed, TimerThread, TimingWheel
 from ..device.clock import Clock
 from ..log.lane import Lane
 from ..log.streams import Stream, StreamMap
 from ..log.write import Shown
+from .finder import Finder
 
-Name = tuple[str, int]  # (topic, queue)
+Name: TypeAlias = "tuple[str, int]"  # (topic, queue)
+_FINDER = Finder()
+_MANY = 1 << 30
+END_S = 10.0
 
 
-class LoopBell:
-    """The bell of a coroutine."""
+class Missing(NamedTuple):
+    """What a read still waits for: messages from `offset` on.
 
-    __slots__ = ("loop", "rung")
+    Attributes:
+        messages, size_bytes: both must have come; 0 or less where that is no matter.
+        room_bytes: when so many bytes have come the read is full, whatever else is missing.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+    offset: int
+    messages: int
+    size_bytes: int
+    room_bytes: int
+
+    @property
+    def is_nothing(self) -> bool:
+        """True if nothing is missing."""
+        return self.room_bytes <= 0 or (self.messages <= 0 and self.size_bytes <= 0)
+
+
+class WaitingRead(DelayedOperation):
+    """One sleep of a read. `ring` wakes it; the read then looks for itself.
+
+    Invariant: an operation never says that nothing has come where something may have. Where memory does not tell, the
+    read is woken to find out.
+    """
+
+    __slots__ = ("_missing", "_streams", "name")
+
+    def __init__(self, streams: StreamMap, name: Name, missing: Missing, timeout_ms: int) -> None:
+        super().__init__(timeout_ms)
+        self.name = name
+        self._streams = streams
+        self._missing = missing
+
+    def try_complete(self) -> bool:
+        """Whether what is missing has come, by what is durable. In the thread that made it so."""
+        stream = self._streams.get(*self.name)
+        if stream is None or stream.number < 0:
+            return False
+        missing = self._missing
+        following = next_offset(stream)
+        if following <= missing.offset:
+            return False
+        if missing.messages <= 1 and missing.size_bytes <= 0:
+            return True
+        came = size_between(stream, missing.offset, following)
+        if came is None:
+            return True
+        self._missing = missing = Missing(
+            following, missing.messages - (following - missing.offset),
+            missing.size_bytes - came, missing.room_bytes - came,
+        )  # fmt: skip
+        return missing.is_nothing
+
+
+class ThreadRead(WaitingRead):
+    """A thread's: it sleeps on `bell`."""
+
+    __slots__ = ("bell",)
+
+    def __init__(self, streams: StreamMap, name: Name, missing: Missing, timeout_ms: int) -> None:
+        super().__init__(streams, name, missing, timeout_ms)
+        self.bell = threading.Lock()
+        self.bell.acquire()
+
+    def on_complete(self) -> None:
+        self.bell.release()
+
+
+class CoroutineRead(WaitingRead):
+    """A coroutine's: it awaits `rung`, a future of its loop."""
+
+    __slots__ = ("_bells", "rung")
+
+    def __init__(
+        self, streams: StreamMap, name: Name, missing: Missing, timeout_ms: int,
+        bells: LoopBells, loop: asyncio.AbstractEventLoop,
+    ) -> None:  # fmt: skip
+        super().__init__(streams, name, missing, timeout_ms)
+        self._bells = bells
         self.rung: asyncio.Future[None] = loop.create_future()
 
-    async def wait(self, patience_s: float) -> None:
-        """Sleep until it is rung, and no longer than `patience_s`."""
-        timer = self.loop.call_later(patience_s, self.ring)
-        try:
-            await self.rung
-        finally:
-            timer.cancel()
-
-    def ring(self) -> None:
-        """Wake the coroutine; within its loop. Twice is fine."""
-        if not self.rung.done():  # nor was its task cancelled
-            self.rung.set_result(None)
+    def on_complete(self) -> None:
+        if not self.rung.done():  # not cancelled
+            self._bells.ring(self.rung)
 
 
-Bell: TypeAlias = "threading.Lock | LoopBell"
+class LoopBells:
+    """Rings the futures of coroutines in their loops: those that come before a loop has turned, by one call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._due: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+
+    def ring(self, future: asyncio.Future[None]) -> None:
+        """Have its loop set a future. From any thread."""
+        loop = future.get_loop()
+        with self._lock:
+            due = self._due.setdefault(loop, [])
+            due.append(future)
+            is_first = len(due) == 1
+        if is_first:
+            try:
+                loop.call_soon_threadsafe(self._ring_all, loop)
+            except Exception:  # it was closed, and nobody waits there any more; or it is broken
+                self._take(loop)
+
+    def _take(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[None]]:
+        with self._lock:
+            return self._due.pop(loop, [])
+
+    def _ring_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        set_all(self._take(loop))
+
+
+def set_all(futures: Sequence[asyncio.Future[None]]) -> None:
+    """Wake those who await these futures; within their loop."""
+    for future in futures:
+        if not future.done():  # nor was its task cancelled
+            future.set_result(None)
 
 
 class WaitingReaders:
-    """Sleeping readers by the queue that they wait for, which need not exist yet.
+    """The reads of one store that wait, for queues that need not exist yet.
 
-    Each has a *bell*: a thread a lock that it sleeps on, a coroutine a future. Invariants:
-        * a bell hangs before its reader looks whether there is a message: what is shown after the look rings it;
-        * a bell is taken down by its reader, or after it was rung. So no reader is forgotten, wherever the thread that
-          rings is interrupted: the bells still hang then, and are rung again.
-
-    An interrupt in an unlucky place leaves a bell hanging: it is rung for nobody, once.
+    Invariants:
+        * a read is watched before its last look at what is durable: what comes after that look completes it;
+        * reads are completed by threads of the store and by themselves alone. No signal's handler runs there, so none
+          is left between its completion and its bell;
+        * the thread for time-outs is started with the first read that waits.
     """
 
     def __init__(self, streams: StreamMap, clock: Clock) -> None:
         self._clock = clock
         self._streams = streams
-        self._bells: dict[Name, dict[Bell, None]] = {}  # in the order in which they were hung
-        self._lock = threading.Lock()
+        self._bells = LoopBells()
+        self._coroutines: set[CoroutineRead] = set()  # to wake them in a child process
+        self._purgatory: Purgatory | None = None
+        self._timers: TimerThread[list[Callable[[], object]]] | None = None
+        self._starting = threading.Lock()
+        self._closed = False
 
     def __len__(self) -> int:
-        return sum(map(len, list(self._bells.values())))
+        return 0 if self._purgatory is None else self._purgatory.pending
 
-    def wait(self, name: Name, deadline: float, has_come: Callable[[], bool]) -> bool:
-        """Sleep until `has_come` says yes; False when it is later than `deadline` (of the monotonic time)."""
-        while True:
-            bell = threading.Lock()
-            bell.acquire()
-            try:
-                self.hang(name, bell)
-                if has_come():
-                    return True
-                left = deadline - self._clock.monotonic_s()
-                if left <= 0:
-                    return False
-                bell.acquire(timeout=left)
-            finally:
-                self.take_down(name, bell)
+    # -- reads ----------------------------------------------------------------------------------------
 
-    def hang(self, name: Name, bell: Bell) -> None:
-        """Ring this bell when there is a message in the queue, once."""
-        with self._lock:
-            self._bells.setdefault(name, {})[bell] = None
+    def wait(self, name: Name, missing: Missing, patience_s: float) -> None:
+        """Sleep until it has come, no longer than `patience_s`, or until something else is to be found out."""
+        read = ThreadRead(self._streams, name, missing, math.ceil(patience_s * 1000))
+        try:
+            if not self._watch(read):
+                read.bell.acquire()
+        finally:
+            read.force_complete()
 
-    def take_down(self, name: Name, bell: Bell) -> None:
-        """The reader waits no longer."""
-        with self._lock:
-            bells = self._bells.get(name)
-            if bells is not None and bell in bells:
-                del bells[bell]
-                if not bells:
-                    del self._bells[name]
+    async def wait_async(self, name: Name, missing: Missing, patience_s: float) -> None:
+        """The same for coroutines."""
+        loop = asyncio.get_running_loop()
+        read = CoroutineRead(self._streams, name, missing, math.ceil(patience_s * 1000), self._bells, loop)
+        self._coroutines.add(read)
+        try:
+            if not self._watch(read):
+                await read.rung
+        finally:
+            self._coroutines.discard(read)
+            read.rung.cancel()  # nobody is to be called any more
+            read.force_complete()
+
+    def _watch(self, read: WaitingRead) -> bool:
+        """True if it need not wait."""
+        purgatory = self._purgatory or self._start()
+        try:
+            return purgatory is None or purgatory.try_complete_else_watch(read, (read.name,))
+        except TimersClosed:  # with the store, as the read will find
+            return True
+
+    def _start(self) -> Purgatory | None:
+        with self._starting:
+            if self._purgatory is None and not self._closed:
+                self._timers = TimerThread(TimingWheel(), self._clock)
+                self._purgatory = Purgatory(self._timers)
+        return self._purgatory
+
+    # -- what the store tells -------------------------------------------------------------------------
 
     def tell(self, lane: Lane, shown: Sequence[Shown]) -> None:
-        """Readers may see more of a lane now: wake those who wait for a message of these queues.
+        """Readers may see more of a lane now: look at those who wait for a message of these queues.
 
-        A flusher does this after each write, so nothing is looked up unless somebody waits, and then no row is made:
-        that is for the reader to do.
+        A flusher does this after each write, so nothing is looked up unless somebody waits.
         """
-        if self._bells:
+        purgatory = self._purgatory
+        if purgatory is not None and purgatory.pending:
             came = {number for table, begin, end in shown for number in table.few_numbers(begin, end)}
-            with self._lock:
-                self._ring(self._due(lane, came))
+            names = self._due(purgatory, lane, came)
+            if names:
+                self._in_thread(partial(_look_at, purgatory, names))
+
+    def look_at_all(self) -> None:
+        """More may be durable than was told."""
+        purgatory = self._purgatory
+        if purgatory is not None and purgatory.pending:
+            self._in_thread(partial(_look_at, purgatory, _names(purgatory)))
 
     def wake_all(self) -> None:
-        """Something else has happened that they have to know."""
-        with self._lock:
-            self._ring(list(self._bells))
+        """Something else has happened that they have to find out."""
+        purgatory = self._purgatory
+        if purgatory is not None and purgatory.pending:
+            self._in_thread(purgatory.expire_all)
 
-    def _due(self, lane: Lane, numbers: set[int]) -> list[Name]:
+    def _due(self, purgatory: Purgatory, lane: Lane, numbers: set[int]) -> list[Name]:
         """The queues that are waited for and have one of these numbers, by whichever are fewer."""
-        bells, streams = self._bells, self._streams
-        if len(bells) < len(numbers):
-            return [name for name in bells if _is_among(streams.get(*name), lane, numbers)]
+        streams = self._streams
+        if purgatory.key_count < len(numbers):
+            return [name for name in _names(purgatory) if _is_among(streams.get(*name), lane, numbers)]
         named = [lane.streams[number] for number in numbers]
-        return [name for stream in named if (name := (stream.topic, stream.queue_id)) in bells]
+        return [name for stream in named if (name := (stream.topic, stream.queue_id)) in purgatory]
 
-    def _ring(self, names: list[Name]) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[LoopBell]] = {}
-        for name in names:
-            for bell in self._bells[name]:
-                if isinstance(bell, LoopBell):
-                    loops.setdefault(bell.loop, []).append(bell)
-                elif bell.locked():  # not rung already, before an interrupt
-                    bell.release()
-        for loop, rung in loops.items():
-            with contextlib.suppress(Exception):  # it was closed, and nobody waits there any more; or it is broken
-                loop.call_soon_threadsafe(_ring_all, rung)
-        for name in names:
-            del self._bells[name]
+    def _in_thread(self, work: Callable[[], object]) -> bool:
+        """Do it where no signal's handler can run: in this thread, if that is not the main one, or soon in the timers'.
+
+        False if there it cannot be done.
+        """
+        if threading.get_ident() != threading.main_thread().ident:
+            work()
+            return True
+        try:
+            assert self._timers is not None, "it is made before the purgatory"
+            self._timers.add_after(0, work)
+        except TimersClosed:
+            return False
+        return True
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Wake all for good: nobody waits any more. Again is fine, also after an interrupt."""
+        with self._starting:
+            self._closed = True
+        purgatory, timers = self._purgatory, self._timers
+        if purgatory is None or timers is None:
+            return
+        done = threading.Event()
+        if not self._in_thread(partial(_end, purgatory, done)) or not done.wait(END_S):
+            purgatory.close()  # the program ends, and the timers' thread has ended before
+        timers.close()
 
     def after_fork(self) -> None:
-        """In a child process, where a lost thread may hold the lock: wake the coroutines, to find out."""
-        self._lock = threading.Lock()
-        for bell in [bell for bells in self._bells.values() for bell in bells if isinstance(bell, LoopBell)]:
-            with contextlib.suppress(Exception):
-                bell.ring()  # not by `call_soon_threadsafe`, which wakes the parent's loop
-        self._bells.clear()
+        """In a child process: wake the coroutines, to find out. The threads stayed with the parent."""
+        self._starting, self._closed = threading.Lock(), True
+        self._bells = LoopBells()
+        set_all([read.rung for read in self._coroutines])  # here: `call_soon_threadsafe` wakes the parent's loop
+        self._purgatory = None
 
 
-def _ring_all(bells: Sequence[LoopBell]) -> None:
-    for bell in bells:
-        bell.ring()
+def _names(purgatory: Purgatory) -> list[Name]:
+    return cast("list[Name]", purgatory.watched_keys())
+
+
+def _look_at(purgatory: Purgatory, names: Sequence[Name]) -> None:
+    for name in names:
+        purgatory.check_and_complete(name)
+
+
+def _end(purgatory: Purgatory, done: threading.Event) -> None:
+    purgatory.close()
+    done.set()
+
+
+def next_offset(stream: Stream) -> int:
+    """Behind the stream's last durable message. Never raises for damage."""
+    for _, table in reversed(stream.lane.view.open):
+        row = table.row(stream.number)
+        if row is not None:
+            return row[0] + len(row[1])
+    return _FINDER.bounds(stream)[1]
+
+
+def size_between(stream: Stream, begin: int, end: int) -> int | None:
+    """The data bytes of the messages begin .. end - 1; None if they are not all in open segments."""
+    size = 0
+    for _, table in stream.lane.view.open:
+        if begin == end:
+            break
+        entries = table.find(stream.number, begin, min(end - begin, _MANY))
+        size += sum(table.places(entries)[1]) if len(entries) else 0
+        begin += len(entries)
+    return size if begin == end else None
 
 
 def _is_among(stream: Stream | None, lane: Lane, numbers: set[int]) -> bool:

@@ -45,7 +45,8 @@ def plant(bug: Bug, tree: Path) -> None:
 
 def run(tree: Path, tests: tuple[str, ...], within_s: float) -> Verdict:
     """Run the tests in a process of their own: found if one fails, or takes the process down."""
-    command = [sys.executable, "-m", "pytest", "-n0", "-x", "-rf", "-p", "no:cacheprovider", *tests]
+    # Plain assertions: to explain how two megabytes differ takes longer than the test.
+    command = [sys.executable, "-m", "pytest", "-n0", "-x", "-rf", "--assert=plain", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
     began = time.monotonic()

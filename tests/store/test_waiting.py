@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, OffsetOutOfRange, StoreClosed, StorePoisoned
-from stratalog.store.device.clock import SystemClock
-from stratalog.store.read import waiting as waiting_module
+from stratalog.store import InvalidMessage, MessageStore, OffsetOutOfRange, StoreClosed, StorePoisoned
+from stratalog.store.read.async_reads import Looked, Wanted
 from stratalog.store.segment.open_table import OpenTable
 
+from ..clocks import SteppedClock
 from .disks import FailingDisk, GatedDisk
 from .helpers import PATIENCE_S, Worker, start, tiny, until
 
 AN_HOUR_MS = 3_600_000  # longer than a test may take: who waits is woken, or the test fails
-FOR_EVER_S = 1e9
 
 
 @pytest.fixture
@@ -34,23 +33,34 @@ def quiet(store: MessageStore) -> None:
 
 
 class Reader:
-    """Waits for a message of a queue, and counts how often it was awake."""
+    """Waits in a thread for the next message of a queue, and counts how often it was awake."""
 
-    def __init__(self, store: MessageStore, name: tuple[str, int]) -> None:
+    def __init__(self, store: MessageStore, name: tuple[str, int], **wanted: int) -> None:
         self.looks = 0
-        self.answers: list[bool] = []
-        self._store, self._name = store, name
-        self._before = store.queue_bounds(*name)[1]
-        hung = len(store._waiting)
-        self._worker = start(self._wait)
-        until(lambda: len(store._waiting) == hung + 1 and self.looks == 1)
+        self.found: list[bytes] = []
+        self._store, self._name, self._wanted = store, name, wanted
+        self._offset = store.queue_bounds(*name)[1]
+        waiting = len(store._waiting)
+        self._worker = start(self._read)
+        until(lambda: len(store._waiting) == waiting + 1)
 
-    def _wait(self) -> None:
-        self.answers.append(self._store._waiting.wait(self._name, FOR_EVER_S, self._look))
+    def _read(self) -> None:
+        fetcher = self._store._fetcher
+        wanted, patience_s = fetcher._wanted(
+            *self._name, self._offset, 1000, 1 << 20, AN_HOUR_MS, **{"min_messages": 1, "min_bytes": 0, **self._wanted}
+        )
+        while not self.found:
+            self.looks += 1
+            found, following = fetcher.look(wanted)
+            missing = wanted.missing(found, following)
+            if missing is None:
+                self.found = [message.data for message in found]
+            else:
+                self._store._waiting.wait(wanted.name, missing, patience_s)
 
-    def _look(self) -> bool:
-        self.looks += 1
-        return self._store.queue_bounds(*self._name)[1] > self._before
+    @property
+    def is_asleep(self) -> bool:
+        return not self.found
 
     def join(self) -> None:
         """It was woken."""
@@ -85,7 +95,7 @@ def test_all_readers_of_a_queue_are_woken(store: MessageStore) -> None:
     store.append("wanted", 0, b"came")
     for reader in readers:
         reader.join()
-        assert (reader.looks, reader.answers) == (2, [True])
+        assert (reader.looks, reader.found) == (2, [b"came"])
 
 
 @pytest.mark.parametrize("alignment", ["pad", "trim"])
@@ -107,54 +117,51 @@ def test_no_message_is_slept_through(tmp_path: Path, alignment: str) -> None:
             follower.join()
 
 
-def test_message_that_comes_between_the_look_and_the_sleep_is_not_missed(store: MessageStore) -> None:
-    """Appended within the look itself, which has answered "nothing" by then."""
-    looks: list[int] = []
+def test_message_that_comes_between_the_look_and_the_sleep_is_not_missed(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appended behind the look, which has found nothing; the flusher has told of it before anybody waits."""
+    fetcher, looks = store._fetcher, list[int]()
+    look = fetcher.look
 
-    def look() -> bool:
-        looks.append(store.queue_bounds("wanted", 0)[1])
+    def look_and_append(wanted: Wanted) -> Looked:
+        looked = look(wanted)
+        looks.append(len(looked.found))
         if len(looks) == 1:
             store.append("wanted", 0, b"came")
-            until(lambda: len(store._waiting) == 0)  # the flusher tells of it a moment after its answer
-        return looks[-1] > 0
+            quiet(store)
+        return looked
 
-    waiting = start(lambda: store._waiting.wait(("wanted", 0), FOR_EVER_S, look))
-    waiting.join()
-    assert looks == [0, 1]
-
-
-class SleepersClock(SystemClock):
-    """A clock that only sleepers move; stands for the module `threading` as well."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic_s(self) -> float:
-        return self.now
-
-    def Lock(self) -> Any:
-        clock = self
-
-        class Bell:
-            def acquire(self, timeout: float = 0.0) -> bool:
-                clock.now += timeout
-                return timeout == 0.0
-
-        return Bell()
+    monkeypatch.setattr(fetcher, "look", look_and_append)
+    found: list[bytes] = []
+    start(lambda: found.append(store.read("wanted", 0, wait_ms=AN_HOUR_MS)[0].data)).join()
+    assert (looks, found) == ([0, 1], [b"came"])
 
 
 @pytest.mark.parametrize("name", [("t", 1), ("unknown", 0)])
-def test_wait_ends_when_its_time_is_up_and_not_later(
-    store: MessageStore, monkeypatch: pytest.MonkeyPatch, name: tuple[str, int]
-) -> None:
-    store.append("t", 0, b"x")
-    clock = SleepersClock()
-    monkeypatch.setattr(store._shared, "clock", clock)
-    monkeypatch.setattr(store._waiting, "_clock", clock)
-    monkeypatch.setattr(waiting_module, "threading", clock)
-    assert store.read(*name, wait_ms=60) == []
-    assert clock.now == pytest.approx(1000.06)
-    assert len(store._waiting) == 0
+@pytest.mark.parametrize("step_ms", [1, 60, 3_600_000])
+def test_wait_ends_when_its_time_is_up_and_not_earlier(tmp_path: Path, name: tuple[str, int], step_ms: int) -> None:
+    clock = SteppedClock()
+    with MessageStore.open(tmp_path, tiny(), clock=clock) as store:
+        store.append("t", 0, b"x")
+        ends: list[float] = []
+
+        def read() -> None:
+            assert store.read(*name, wait_ms=60) == []
+            ends.append(clock.monotonic_s())
+
+        waiting = start(read)
+        until(lambda: len(store._waiting) == 1)
+        began = clock.monotonic_s()
+        timers = store._waiting._timers
+        assert timers is not None
+        while not ends:
+            clock.now += step_ms / 1000
+            timers.wake()
+            until(lambda: bool(ends) or timers.wheel.next_deadline_ms is None or clock.now - began < 0.06)
+        waiting.join()
+        assert ends[0] >= began + 0.06
+        assert len(store._waiting) == 0
 
 
 @pytest.mark.parametrize("wait_ms", [10**15, 10**400])
@@ -172,6 +179,78 @@ def test_wait_for_a_far_offset_is_out_of_range(store: MessageStore) -> None:
     for topic in ("t", "unknown"):
         with pytest.raises(OffsetOutOfRange):
             store.read(topic, 0, 5, wait_ms=AN_HOUR_MS)
+
+
+def test_read_waits_until_there_are_enough_messages(store: MessageStore) -> None:
+    """It is completed by the append that satisfies it, and sleeps through those before."""
+    reader = Reader(store, ("t", 0), min_messages=5)
+    for number in range(4):
+        store.append("t", 0, b"%d" % number)
+    quiet(store)
+    assert reader.is_asleep and reader.looks == 1
+    store.append_batch([("t", 0, b"4"), ("t", 0, b"5")])
+    reader.join()
+    assert (reader.looks, reader.found) == (2, [b"0", b"1", b"2", b"3", b"4", b"5"])
+
+
+def test_read_waits_until_there_are_enough_bytes(store: MessageStore) -> None:
+    store.append("t", 0, b"before")
+    reader = Reader(store, ("t", 0), min_messages=2, min_bytes=1000)
+    store.append("t", 0, bytes(999))
+    store.append("t", 1, bytes(999))
+    quiet(store)
+    assert reader.is_asleep and reader.looks == 1
+    store.append("t", 0, b"x")
+    reader.join()
+    assert (reader.looks, reader.found) == (2, [bytes(999), b"x"])
+
+
+def test_read_that_waits_for_more_than_it_may_return_is_over_when_it_is_full(store: MessageStore) -> None:
+    found: list[int] = []
+
+    def read(**wanted: int) -> None:
+        found.append(len(store.read("t", 0, wait_ms=AN_HOUR_MS, **wanted)))
+
+    full = [
+        start(read, max_messages=3, min_messages=10),
+        start(read, max_bytes=100, min_bytes=1000),
+        start(read, max_bytes=100, min_messages=10),
+    ]
+    until(lambda: len(store._waiting) == 3)
+    for _ in range(3):
+        store.append("t", 0, bytes(40))
+    for one in full:
+        one.join()
+    assert sorted(found) == [2, 2, 3]
+    assert len(store.read("t", 0, wait_ms=AN_HOUR_MS, max_bytes=100, min_messages=10)) == 2  # it is cut at once
+
+
+def test_read_returns_what_there_is_when_its_time_is_up(store: MessageStore) -> None:
+    store.append("t", 0, b"x")
+    assert [message.data for message in store.read("t", 0, wait_ms=20, min_messages=2)] == [b"x"]
+    assert store.read("t", 0, 1, wait_ms=20, min_bytes=1) == []
+    assert store.read("t", 0, 1, wait_ms=AN_HOUR_MS, min_messages=0) == []
+    assert [message.data for message in store.read("t", 0, min_messages=2)] == [b"x"]  # it does not wait
+    for name in ("min_messages", "min_bytes"):
+        wrong: tuple[Any, ...] = (-1, 1.5, "1", None)
+        for value in wrong:
+            for wait_ms in (0, 1):
+                with pytest.raises(InvalidMessage, match=name):
+                    store.read("t", 0, wait_ms=wait_ms, **{name: value})
+
+
+def test_read_that_waits_for_many_goes_on_through_new_segments(tmp_path: Path) -> None:
+    """What came in segments that were sealed meanwhile is counted, too."""
+    with MessageStore.open(tmp_path, tiny()) as store:
+        reader = Reader(store, ("t", 0), min_messages=400, min_bytes=400)
+        for _ in range(399):
+            store.append("t", 0, bytes(1000))
+        assert store.stats()["segments"]["sealed"] > 0
+        quiet(store)
+        assert reader.is_asleep
+        store.append("t", 0, b"")
+        reader.join()
+        assert len(reader.found) == 400
 
 
 def test_wait_for_no_messages_is_over_at_once(store: MessageStore) -> None:
@@ -192,7 +271,7 @@ def test_close_wakes_every_reader(store: MessageStore) -> None:
             worker.join()
 
 
-def test_failed_write_wakes_every_reader_and_reads_go_on(tmp_path: Path) -> None:
+def test_failed_write_leaves_readers_waiting_and_reads_go_on(tmp_path: Path) -> None:
     disk = FailingDisk()
     store = MessageStore.open(tmp_path, tiny(), disk=disk)
     store.append("t", 0, b"first")
@@ -201,7 +280,6 @@ def test_failed_write_wakes_every_reader_and_reads_go_on(tmp_path: Path) -> None
     disk.fail = "write"
     with pytest.raises(StorePoisoned):
         store.append("t", 2, b"lost")
-    until(lambda: reader.looks >= 2)  # more, where both flushers tell of it
     assert store.read("t", 0, wait_ms=AN_HOUR_MS)[0].data == b"first"
     store.close()
     with pytest.raises(StoreClosed):
@@ -232,18 +310,6 @@ def test_interrupted_wait_leaves_nothing_behind(tmp_path: Path) -> None:
         other = Reader(store, ("t", 1))
         store.append("t", 1, b"second")
         other.join()
-
-
-def test_bell_of_nobody_is_rung_once_and_gone(store: MessageStore) -> None:
-    """What an interrupt in the unluckiest place leaves behind."""
-    bell = threading.Lock()
-    bell.acquire()
-    store._waiting._bells["t", 0] = {bell: None}
-    reader = Reader(store, ("t", 0))
-    store.append("t", 0, b"came")
-    reader.join()
-    assert bell.acquire(timeout=PATIENCE_S)
-    assert len(store._waiting) == 0
 
 
 def test_writes_look_nothing_up_while_nobody_waits(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
