@@ -98,7 +98,7 @@ class ThreadRead(WaitingRead):
 class CoroutineRead(WaitingRead):
     """A coroutine's: it awaits `rung`, a future of its loop."""
 
-    __slots__ = ("_bells", "rung")
+    __slots__ = ("_bells", "is_left", "rung")
 
     def __init__(
         self, streams: StreamMap, name: Name, missing: Missing, timeout_ms: int,
@@ -106,10 +106,11 @@ class CoroutineRead(WaitingRead):
     ) -> None:  # fmt: skip
         super().__init__(streams, name, missing, timeout_ms)
         self._bells = bells
+        self.is_left = False  # by its coroutine, which is awake
         self.rung: asyncio.Future[None] = loop.create_future()
 
     def on_complete(self) -> None:
-        if not self.rung.done():  # not cancelled
+        if not self.is_left:
             self._bells.ring(self.rung)
 
 
@@ -192,7 +193,7 @@ class WaitingReaders:
                 await read.rung
         finally:
             self._coroutines.discard(read)
-            read.rung.cancel()  # nobody is to be called any more
+            read.is_left = True
             read.force_complete()
 
     def _watch(self, read: WaitingRead) -> bool:

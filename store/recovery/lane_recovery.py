@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..format.footer import FooterData
-from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, LOST_ENTRY, SEALED, UNKNOWN, align_up, segment_name
+from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, UNKNOWN, align_up, segment_name
 from ..format.records import Trimmed
 from ..log.write import OpenSegment
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
@@ -36,7 +36,7 @@ from .lane_files import LaneFiles, UsedFile
 from .lane_streams import FooterNames, LaneStreams, footer_of
 from .neighbours import look_ahead
 from .placement import ANY, Bounds
-from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, open_table
+from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, lost_count, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
 from .segment_scan import SegmentScan, write_anew
 from .tally import Tally
@@ -284,7 +284,7 @@ class LaneRecovery:
             scanner.chain = self._chain_into(later, scanner.chain)
         self.found.last_chain = scanner.chain
         small = file.record is not None and file.record.state == CLOSED
-        sound = not (self._repair.is_needed or self._files.foreign or scan.has_gaps or _lost(data))
+        sound = not (self._repair.is_needed or self._files.foreign or scan.has_gaps or lost_count(data))
         if small and sound and not later:
             opened = OpenSegment(segment, open_table(scan.columns.frames, data))
             self.found.resumable = opened, scanner.position, scanner.chain
@@ -346,7 +346,7 @@ class LaneRecovery:
                 streams.take_over(footer)
                 streams.next_offsets = data.next_offsets.tolist()
                 data.trimmed = streams.trimmed_at(data.next_offsets)
-                self._tally.place(segment.path, _lost(data) - _lost(footer), is_exact=True, is_sure=True)
+                self._tally.place(segment.path, lost_count(data) - lost_count(footer), is_exact=True, is_sure=True)
                 return data
         # A lost frame may have named some; of others no frame may be left.
         streams.know(columns.streams(), behind, segment.path)
@@ -383,7 +383,7 @@ class LaneRecovery:
         """
         streams, tally, path = self._streams, self._tally, segment.path
         data, is_sure = index_columns(columns, streams.names, bounds, self._repair, path)
-        tally.place(path, _lost(data), is_exact=is_exact, is_sure=is_sure)
+        tally.place(path, lost_count(data), is_exact=is_exact, is_sure=is_sure)
         if is_last and tally.unplaced:
             more = leave_out(data, tally.unplaced)
             if more is not None:
@@ -392,11 +392,6 @@ class LaneRecovery:
         streams.next_offsets = data.next_offsets.tolist()
         data.trimmed = streams.trimmed_at(data.next_offsets)
         return data
-
-
-def _lost(data: FooterData) -> int:
-    """How many messages a footer has given up."""
-    return int(np.count_nonzero(data.entries == LOST_ENTRY))
 
 
 __all__ = ["Found", "LaneRecovery", "Loss"]

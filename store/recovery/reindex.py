@@ -245,3 +245,8 @@ def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
     table.visible = table.entries
     assert table.rows.indexed == table.entries
     return table
+
+
+def lost_count(data: FooterData) -> int:
+    """How many messages a footer has given up."""
+    return int(np.count_nonzero(data.entries == LOST_ENTRY))

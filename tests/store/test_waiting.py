@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Reader:
         until(lambda: len(store._waiting) == waiting + 1)
 
     def _read(self) -> None:
-        fetcher = self._store._fetcher
+        fetcher: Any = self._store._fetcher
         wanted, patience_s = fetcher._wanted(
             *self._name, self._offset, 1000, 1 << 20, AN_HOUR_MS, **{"min_messages": 1, "min_bytes": 0, **self._wanted}
         )
@@ -211,11 +211,11 @@ def test_read_that_waits_for_more_than_it_may_return_is_over_when_it_is_full(sto
     def read(**wanted: int) -> None:
         found.append(len(store.read("t", 0, wait_ms=AN_HOUR_MS, **wanted)))
 
-    full = [
-        start(read, max_messages=3, min_messages=10),
-        start(read, max_bytes=100, min_bytes=1000),
-        start(read, max_bytes=100, min_messages=10),
-    ]
+    wanted = [
+        {"max_messages": 3, "min_messages": 10}, {"max_bytes": 100, "min_bytes": 1000},
+        {"max_bytes": 100, "min_messages": 10},
+    ]  # fmt: skip
+    full = [start(partial(read, **given)) for given in wanted]
     until(lambda: len(store._waiting) == 3)
     for _ in range(3):
         store.append("t", 0, bytes(40))
