@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -122,7 +123,7 @@ class Fetcher:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    async def read_async(
+    def read_async(
         self,
         topic: str,
         queue_id: int,
@@ -132,12 +133,12 @@ class Fetcher:
         wait_ms: int,
         min_messages: int = 1,
         min_bytes: int = 0,
-    ) -> list[Message]:
+    ) -> Coroutine[Any, Any, list[Message]]:
         """The same for coroutines."""
         wanted, wait_s = self._wanted(
             topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
         )
-        return await self.async_reads.read(self, wanted, wait_s)
+        return self.async_reads.read(self, wanted, wait_s)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..} from `offset` on."""

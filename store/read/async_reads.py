@@ -137,7 +137,11 @@ class AsyncReads:
             if missing is None or left_s <= 0:
                 return found
             del found  # not kept through the sleep
-            await self._waiting.wait_async(wanted.name, missing, left_s)
+            waits = self._waiting.begin(wanted.name, missing, left_s)
+            try:
+                await waits.rung
+            finally:
+                self._waiting.end(waits)
 
     async def _look(self, source: Source, wanted: Wanted) -> Looked:
         place = where(source._readable(*wanted.name), wanted.offset)

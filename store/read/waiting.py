@@ -183,18 +183,27 @@ class WaitingReaders:
         finally:
             read.force_complete()
 
-    async def wait_async(self, name: Name, missing: Missing, patience_s: float) -> None:
-        """The same for coroutines."""
+    def begin(self, name: Name, missing: Missing, patience_s: float) -> CoroutineRead:
+        """The same for a coroutine, which awaits `rung` and calls `end` whatever comes. Within its loop.
+
+        Not a coroutine itself: ten thousand of them wait, and each is an object more.
+        """
         loop = asyncio.get_running_loop()
         read = CoroutineRead(self._streams, name, missing, math.ceil(patience_s * 1000), self._bells, loop)
         self._coroutines.add(read)
         try:
-            if not self._watch(read):
-                await read.rung
-        finally:
-            self._coroutines.discard(read)
-            read.is_left = True
-            read.force_complete()
+            if self._watch(read) and not read.rung.done():
+                read.rung.set_result(None)
+        except BaseException:
+            self.end(read)
+            raise
+        return read
+
+    def end(self, read: CoroutineRead) -> None:
+        """Its coroutine waits no longer."""
+        self._coroutines.discard(read)
+        read.is_left = True
+        read.force_complete()
 
     def _watch(self, read: WaitingRead) -> bool:
         """True if it need not wait."""
