@@ -263,6 +263,13 @@ class SegmentHeader(NamedTuple):
         return int(SUM.unpack_from(self.pack(), _SEGMENT.size)[0])
 
     @classmethod
+    def guess(cls, block: bytes) -> tuple[bytes, SegmentHeader, int]:
+        """(magic and version, header, checksum) as a block has them, damaged or not."""
+        size = _SEGMENT.size
+        raw = bytes(block[: size + SUM.size]).ljust(size + SUM.size, b"\0")
+        return raw[:12], cls(*_SEGMENT.unpack_from(raw)[2:]), SUM.unpack_from(raw, size)[0]
+
+    @classmethod
     def unpack(cls, block: bytes) -> SegmentHeader | None:
         """The header, or None when the bytes are not one."""
         fields = fields_of(block, _SEGMENT, SEGMENT_MAGIC)

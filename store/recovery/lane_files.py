@@ -37,6 +37,7 @@ from ..segment.evidence import (
     first_number,
     is_durable_beyond,
     is_lost,
+    is_of_another_store,
     is_unlinked,
     mark_of,
     missing_numbers,
@@ -95,7 +96,7 @@ class LaneFiles:
             later = [file for file in used if file.sequence > sequence]
             if not later and is_closed:
                 unused.append((sequence, path))
-            elif self._ends_elsewhere(sequence, path, later):
+            elif self._is_of_another_store(sequence, path) or self._ends_elsewhere(sequence, path, later):
                 self._repair.on_damage("the file is another segment's", path, 0)
                 self.foreign.append(sequence)
             elif sequence in recorded or self.vouched(later, (sequence, 0)):
@@ -211,6 +212,14 @@ class LaneFiles:
         if frames:
             self._begun.add(sequence)
         self._mark = max([self._mark, *map(mark_of, frames)])
+
+    def _is_of_another_store(self, sequence: int, path: Path) -> bool:
+        """Does what is left of a damaged header name another store?"""
+        file = self._disk.open(path)
+        try:
+            return is_of_another_store(file.read(0, BLOCK_BYTES), self._lane, self._store_id, sequence)
+        finally:
+            file.close()
 
     def _ends_elsewhere(self, sequence: int, path: Path, later: Sequence[UsedFile]) -> bool:
         """Is a file without a header sealed at an end that the next segment does not continue? Then it is not ours.

@@ -7,6 +7,8 @@
   in use, or if it comes before the first spare. Behind that spare nothing was ever begun, and a gap harms nothing.
 * Retention leaves the newest sealed segment. So a log that begins behind segment 1 has a segment in use.
 * The log was durable beyond a place if a later segment is closed or sealed, or if a frame says so.
+* A file whose header names another store, lane or number was put there by somebody, also if some bits of that header
+  are flipped.
 * A segment's frames end where the next segment's header says so. Without a next segment they end where the seal record
   says so. A sealed segment is never changed, so its record holds beside a next segment; a cleanly closed one is gone
   on with before the next is begun, and its record is taken back first: with a next segment it is an old copy. So it is
@@ -22,6 +24,9 @@ from ..device.lane_start import FoundStart
 from ..format.layout import CLOSED, START_FILE, UNLINKED, FrameHeader, SealRecord, SegmentHeader
 
 Mark = tuple[int, int]  # (sequence, position): everything before it was durable
+
+FEW_BITS = 6
+MANY_BITS = 32  # two ids of 128 random bits differ in fewer once in hundreds of millions
 
 LANE_IS_MISSING = "a lane is missing"
 SEGMENT_IS_MISSING = "a segment is missing"
@@ -63,6 +68,28 @@ def is_lost(found: FoundStart, numbers: Iterable[int]) -> bool:
 def first_number(found: FoundStart, numbers: Iterable[int]) -> int:
     """The first segment of the log: START's, else the first that there is."""
     return found.start.sequence if found.start is not None else min(numbers, default=1)
+
+
+def is_of_another_store(block: bytes, lane: int, store_id: bytes | None, sequence: int) -> bool:
+    """Is a damaged header one of another store's segment, with some bits flipped? Frames do not name their store.
+
+    So it is if all that such a header shares with ours is nearly right, and the store's id is nothing like ours. A bad
+    patch that covers our id alone is told apart: with the id put back the header has its checksum again.
+    """
+    if store_id is None:
+        return False
+    start, found, checksum = SegmentHeader.guess(block)
+    ours = found._replace(lane=lane, store_id=store_id, sequence=sequence)
+    if ours.chain == checksum:
+        return False
+    expected = ours.pack()[: len(start)] + lane.to_bytes(4, "little") + sequence.to_bytes(8, "little")
+    shared = start + found.lane.to_bytes(4, "little") + found.sequence.to_bytes(8, "little")
+    return _distance(shared, expected) <= FEW_BITS and _distance(found.store_id, store_id) >= MANY_BITS
+
+
+def _distance(one: bytes, other: bytes) -> int:
+    """In how many bits they differ."""
+    return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).bit_count()
 
 
 def missing_numbers(first: int, used: Sequence[int], spares: Sequence[int]) -> Iterator[range]:

@@ -20,7 +20,14 @@ from ..format.layout import (
     SegmentHeader,
     segment_name,
 )
-from ..segment.evidence import SEGMENT_IS_MISSING, START_IS_LOST, first_number, is_lost, missing_numbers
+from ..segment.evidence import (
+    SEGMENT_IS_MISSING,
+    START_IS_LOST,
+    first_number,
+    is_lost,
+    is_of_another_store,
+    missing_numbers,
+)
 from .report import Damage
 
 _SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
@@ -121,7 +128,10 @@ def _read_head(disk: Disk, path: Path, lane: int, store_id: bytes | None, lowest
     finally:
         file.close()
     header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-    foreign = header is not None and header.stands_wrongly(lane, store_id, sequence, lowest)
+    if header is not None:
+        foreign = header.stands_wrongly(lane, store_id, sequence, lowest)
+    else:
+        foreign = is_of_another_store(head[:BLOCK_BYTES], lane, store_id, sequence)
     own = header is not None and not foreign and header.sequence == sequence
     blank = not (own or foreign) and (header is not None or not any(head[:BLOCK_BYTES]))
     record = SealRecord.unpack(head[BLOCK_BYTES:])

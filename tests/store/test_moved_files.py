@@ -11,7 +11,18 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt, verify_folder
 from stratalog.store.verify.inspect import inspect_folder
 
-from .helpers import contents, crash_copy, frames_of, memory_folder, scanned, segment_path, segment_paths, tiny
+from .helpers import (
+    contents,
+    crash_copy,
+    flip_bit,
+    frames_of,
+    memory_folder,
+    overwrite,
+    scanned,
+    segment_path,
+    segment_paths,
+    tiny,
+)
 
 CONFIG = tiny(lanes=2)
 QUEUES = [("q", index) for index in range(8)]
@@ -112,6 +123,35 @@ def test_file_of_another_store_stands_behind_the_last(made: tuple[Path, Rows], f
     behind = segment_path(path, newest(path) + 1)
     shutil.copyfile(segment_path(folder / "other", 1), behind)
     check(path, rows, [behind])
+
+
+@pytest.mark.parametrize("sequence", [1, 2])
+@pytest.mark.parametrize("bits", [[(34, 1), (61, 1), (8, 1)], [(39, 5), (50, 0)], [(0, 0)], [(16, 3), (17, 4)]])
+def test_file_of_another_store_is_known_with_some_bits_of_its_header_flipped(
+    made: tuple[Path, Rows], folder: Path, sequence: int, bits: list[tuple[int, int]]
+) -> None:
+    """Its frames do not name their store."""
+    path, rows = made
+    with MessageStore.open(folder / "other", CONFIG) as store:
+        for turn in range(60):
+            store.append_batch([(*name, b"other %d;" % turn * 80) for name in QUEUES])
+    put = segment_path(path, sequence)
+    shutil.copyfile(segment_path(folder / "other", sequence), put)
+    for position, bit in bits:
+        flip_bit(put, position, bit)
+    check(path, rows, [put])
+
+
+@pytest.mark.parametrize(("begin", "patch"), [(0, bytes(512)), (16, bytes(16)), (20, bytes(16)), (20, b"\xaa" * 16), (20, b"\xaa" * 60)])
+def test_own_header_with_a_bad_patch_is_not_taken_for_another_store_s(
+    made: tuple[Path, Rows], begin: int, patch: bytes
+) -> None:
+    """Not even where the store's id is gone."""
+    path, rows = made
+    overwrite(segment_path(path, 2), begin, patch)
+    assert verify_folder(path).damages[0].startswith("the segment's header is damaged")
+    with MessageStore.open(path, CONFIG, repair=True) as store:
+        assert contents(store, QUEUES) == rows
 
 
 def test_recycled_file_is_a_spare_as_before(folder: Path) -> None:
