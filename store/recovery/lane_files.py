@@ -31,6 +31,7 @@ from ..format.layout import (
 )
 from ..format.store_files import LaneStart
 from ..segment.evidence import (
+    HEAD_BYTES,
     SEGMENT_IS_MISSING,
     START_IS_LOST,
     Mark,
@@ -217,7 +218,7 @@ class LaneFiles:
         """Does what is left of a damaged header name another store?"""
         file = self._disk.open(path)
         try:
-            return is_of_another_store(file.read(0, BLOCK_BYTES), self._lane, self._store_id, sequence)
+            return is_of_another_store(file.read(0, HEAD_BYTES), self._lane, self._store_id, sequence)
         finally:
             file.close()
 
@@ -320,11 +321,11 @@ class LaneFiles:
         self._unfit = [path for path in self._unfit if path != segment.path]
         if self._ends_at is not None:
             self._ends_at = max(self._ends_at, sequence + 1)  # what was made here stays
+        if segment.path.name in self._disk.list(self._folder):
+            # Not cut to nothing: a crash may leave any part of it, and what stood there must not become its frames.
+            self._remove([segment.path])
         file = self._disk.open(segment.path, create=True)
         try:
-            if file.size():
-                file.truncate(0)
-                file.force()  # before there is a header: what stood there must not come to be its frames
             file.write([header.pack(), bytes(BLOCK_BYTES)], 0)
             file.force()
         finally:

@@ -21,10 +21,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from ..device.lane_start import FoundStart
-from ..format.layout import CLOSED, START_FILE, UNLINKED, FrameHeader, SealRecord, SegmentHeader
+from ..format.layout import (
+    BLOCK_BYTES,
+    CLOSED,
+    DATA_START,
+    START_FILE,
+    UNLINKED,
+    FrameHeader,
+    SealRecord,
+    SegmentHeader,
+    read_frame_header,
+)
 
 Mark = tuple[int, int]  # (sequence, position): everything before it was durable
 
+HEAD_BYTES = DATA_START + BLOCK_BYTES
 FEW_BITS = 6
 MANY_BITS = 32  # two ids of 128 random bits differ in fewer once in hundreds of millions
 
@@ -70,15 +81,18 @@ def first_number(found: FoundStart, numbers: Iterable[int]) -> int:
     return found.start.sequence if found.start is not None else min(numbers, default=1)
 
 
-def is_of_another_store(block: bytes, lane: int, store_id: bytes | None, sequence: int) -> bool:
+def is_of_another_store(head: bytes, lane: int, store_id: bytes | None, sequence: int) -> bool:
     """Is a damaged header one of another store's segment, with some bits flipped? Frames do not name their store.
 
-    So it is if all that such a header shares with ours is nearly right, and the store's id is nothing like ours. A bad
-    patch that covers our id alone is told apart: with the id put back the header has its checksum again.
+    `head`: the file up to its first frame, and that frame's header. The header must be the one that this frame was put
+    behind, by the checksum that the frame has of it; what it shares with ours must be nearly right; and the store's id
+    must be nothing like ours. A bad patch that covers our id alone is told apart: with the id put back, the header has
+    its checksum again.
     """
-    if store_id is None:
+    start, found, checksum = SegmentHeader.guess(head)
+    frame = read_frame_header(head[DATA_START:], 0)
+    if store_id is None or frame is None or frame.chain != checksum:
         return False
-    start, found, checksum = SegmentHeader.guess(block)
     ours = found._replace(lane=lane, store_id=store_id, sequence=sequence)
     if ours.chain == checksum:
         return False

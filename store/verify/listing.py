@@ -21,6 +21,7 @@ from ..format.layout import (
     segment_name,
 )
 from ..segment.evidence import (
+    HEAD_BYTES,
     SEGMENT_IS_MISSING,
     START_IS_LOST,
     first_number,
@@ -124,14 +125,15 @@ def _read_head(disk: Disk, path: Path, lane: int, store_id: bytes | None, lowest
     sequence = int(path.stem)
     file = disk.open(path)
     try:
-        head, size = file.read(0, DATA_START), file.size()
+        begin, size = file.read(0, HEAD_BYTES), file.size()
     finally:
         file.close()
+    head = begin[:DATA_START]
     header = SegmentHeader.unpack(head[:BLOCK_BYTES])
     if header is not None:
         foreign = header.stands_wrongly(lane, store_id, sequence, lowest)
     else:
-        foreign = is_of_another_store(head[:BLOCK_BYTES], lane, store_id, sequence)
+        foreign = is_of_another_store(begin, lane, store_id, sequence)
     own = header is not None and not foreign and header.sequence == sequence
     blank = not (own or foreign) and (header is not None or not any(head[:BLOCK_BYTES]))
     record = SealRecord.unpack(head[BLOCK_BYTES:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt, verify_folder
 from stratalog.store.verify.inspect import inspect_folder
 
+from ..fuzz.cuts import crash_states
+from ..seeds import draw_seed
 from .helpers import (
     contents,
     crash_copy,
@@ -18,9 +21,11 @@ from .helpers import (
     frames_of,
     memory_folder,
     overwrite,
+    put_snapshot,
     scanned,
     segment_path,
     segment_paths,
+    take_snapshot,
     tiny,
 )
 
@@ -155,6 +160,22 @@ def test_own_header_with_a_bad_patch_is_not_taken_for_another_store_s(
     assert verify_folder(path).damages[0].startswith("the segment's header is damaged")
     with MessageStore.open(path, CONFIG, repair=True) as store:
         assert contents(store, QUEUES) == rows
+
+
+def test_crash_in_a_repair_lets_no_frame_of_another_store_in(made: tuple[Path, Rows], folder: Path) -> None:
+    """The file is set aside and an empty one takes its place: at no moment do its frames stand behind our header."""
+    path, rows = made
+    with MessageStore.open(folder / "other", CONFIG) as store:
+        for turn in range(60):
+            store.append_batch([(*name, b"other %d;" % turn * 80) for name in QUEUES])
+    shutil.copyfile(segment_path(folder / "other", 2), segment_path(path, 2))
+    seed = draw_seed()
+    damaged = take_snapshot(path)
+    for number, state in enumerate(crash_states(damaged, folder / "simulated", random.Random(seed), 40)):
+        put_snapshot(state, folder / "again")
+        with MessageStore.open(folder / "again", CONFIG, repair=True) as store:
+            for name, mine in scanned(store).items():
+                assert mine.items() <= rows[name].items(), number
 
 
 def test_recycled_file_is_a_spare_as_before(folder: Path) -> None:
