@@ -27,6 +27,7 @@ from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
 from ..experiments.tail_catchup import TailCatchup
 from ..experiments.timers import TimerRates
+from ..experiments.waits import Waits
 from ..machine.folders import run_folder
 from ..machine.usage import describe
 from ..references.device import write_call
@@ -37,7 +38,7 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
-    Purgatory, TimerRates,
+    Waits, Purgatory, TimerRates,
 )  # fmt: skip
 
 app = typer.Typer(

@@ -199,6 +199,17 @@ def test_missing_peer_is_said_and_the_rest_is_measured(
         assert figures["ratios"]["scan_over_raw"] > 0
 
 
+def test_waits_gives_the_rates_the_latencies_and_the_memory_of_a_coroutine(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "waits")
+    assert [row["waiting"] for row in figures["rows"]] == [0, 20]
+    assert figures["rows"][0]["of_alone"] == 1
+    for way in ("thread", "coroutine"):
+        assert 0 < figures[way]["p50_us"] <= figures[way]["p99_us"] <= figures[way]["max_us"]
+    memory = figures["memory"]
+    assert 0 < memory["bytes_each"] < memory["with_task"]
+    assert memory["threads"] <= 1  # the one for time-outs, if it is not there yet
+
+
 def test_readers_gives_the_rates_the_latency_and_the_idle_time(tmp_path: Path) -> None:
     figures = figures_of(tmp_path, "readers", "--seconds", "0.1", "--waits", "10", "--idle", "1")
     assert [(row["api"], row["readers"]) for row in figures["rows"]] == [

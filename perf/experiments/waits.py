@@ -1,0 +1,203 @@
+"""Reads that wait in the writing process: how soon they are woken, what they cost the writers, their memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from rich.console import Console
+
+from ...store import MessageStore, StoreConfig
+from ..machine.folders import sub_folder
+from ..machine.threads import run_together
+from ..report import figures as report
+from ..report.figures import Figures
+from ..report.progress import Run
+from ..workload.checker import WrongResult
+from ..workload.settings import space_bytes
+from .experiment import Experiment, by_turns, medians, repeats, setting
+
+TOPIC, OTHERS = "waits", "others"
+AN_HOUR_MS = 3_600_000
+PACE_S = 0.001
+SETTLE_S = 0.001
+MOST_PER_S = 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits(Experiment):
+    """Reads that wait for a message: a thread's and a coroutine's, beside many that wait on other queues."""
+
+    NAME: ClassVar[str] = "waits"
+    METHOD: ClassVar[str] = (
+        "one reader waits for each message in turn, from the answer of its append; the writers' rates by turns with "
+        "nobody waiting; memory as tracemalloc counts it, with and without the task that waits"
+    )
+
+    waiting: int = setting(1_000, "coroutines that wait on other queues", short=20, least=0)
+    memory: int = setting(10_000, "coroutines whose memory is counted", short=100, least=1)
+    messages: int = setting(2_000, "messages whose way to a waiting reader is timed", short=30, least=1)
+    producers: int = setting(40, "threads that block on every append", short=4, least=1)
+    seconds: float = setting(2.0, "seconds of a row of rates", short=0.1, least=0)
+    repeat: int = repeats()
+
+    def need_bytes(self) -> float:
+        """Of a row."""
+        return space_bytes(MOST_PER_S * self.seconds * 120)
+
+    def measure(self, base: Path, run: Run) -> Figures:
+        """The latencies, the rates with and without readers that wait, and the memory of one that waits."""
+        ways = {str(count): partial(self._rate, base, count) for count in (0, self.waiting)}
+        rounds = by_turns(ways, self.repeat, run)
+        rows = []
+        for count in ways:
+            own = report.median_of([one[count] for one in rounds])
+            ratios = [one[count]["messages_per_s"] / one["0"]["messages_per_s"] for one in rounds]
+            rows.append({**own, "of_alone": float(np.median(ratios))})
+        alone = {
+            "thread": partial(self._latency, base, of_thread=True, run=run),
+            "coroutine": partial(self._latency, base, of_thread=False, run=run),
+            "memory": partial(self._memory, base),
+        }
+        return {"rows": rows, **medians(alone, self.repeat, run)}
+
+    def _rate(self, base: Path, waiting: int) -> Figures:
+        counts = [0] * self.producers
+
+        def produce(store: MessageStore, at: int, until: float) -> None:
+            while time.perf_counter() < until:
+                store.append(TOPIC, at, bytes(100))
+                counts[at] += 1
+
+        with (
+            sub_folder(base, "store") as folder,
+            MessageStore.open(folder, StoreConfig()) as store,
+            others_waiting(store, waiting),
+        ):
+            until = time.perf_counter() + self.seconds
+            took = run_together([partial(produce, store, at, until) for at in range(self.producers)])
+        return {"waiting": waiting, "messages_per_s": sum(counts) / took}
+
+    def _latency(self, base: Path, *, of_thread: bool, run: Run) -> Figures:
+        durable: list[int] = []
+        seen: list[int] = []
+
+        def read(store: MessageStore) -> None:
+            while len(seen) < self.messages:
+                found = store.read(TOPIC, 0, len(seen), 1, wait_ms=AN_HOUR_MS)
+                seen.extend([time.monotonic_ns()] * len(found))
+
+        async def read_async(store: MessageStore) -> None:
+            while len(seen) < self.messages:
+                found = await store.read_async(TOPIC, 0, len(seen), 1, wait_ms=AN_HOUR_MS)
+                seen.extend([time.monotonic_ns()] * len(found))
+
+        with (
+            sub_folder(base, "store") as folder,
+            MessageStore.open(folder, StoreConfig()) as store,
+            others_waiting(store, self.waiting),
+        ):
+            work = partial(read, store) if of_thread else partial(asyncio.run, read_async(store))
+            reader = threading.Thread(target=work)
+            reader.start()
+            for number in range(self.messages):
+                store.append(TOPIC, 0, b"%d" % number)
+                durable.append(time.monotonic_ns())
+                time.sleep(PACE_S)
+            reader.join()
+        run.checked(len(seen))
+        marks = np.percentile((np.array(seen) - np.array(durable)) / 1e3, [50, 99, 100])
+        return dict(zip(("p50_us", "p99_us", "max_us"), marks.tolist(), strict=True))
+
+    def _memory(self, base: Path) -> Figures:
+        with sub_folder(base, "store") as folder, MessageStore.open(folder, StoreConfig()) as store:
+            return asyncio.run(self._count_memory(store))
+
+    async def _count_memory(self, store: MessageStore) -> Figures:
+        async with waiting_tasks(store, 1):  # what is made once
+            pass
+        threads = threading.active_count()
+        tracemalloc.start()
+        try:
+            async with waiting_tasks(store, self.memory):
+                with_task = _traced() / self.memory
+                more = threading.active_count() - threads
+            tracemalloc.stop()
+            tracemalloc.start()
+            never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            bare = [asyncio.create_task(_await(never)) for _ in range(self.memory)]
+            await asyncio.sleep(SETTLE_S)
+            of_task = _traced() / self.memory
+            never.cancel()
+            await asyncio.gather(*bare, return_exceptions=True)
+        finally:
+            tracemalloc.stop()
+        return {"coroutines": self.memory, "bytes_each": with_task - of_task, "with_task": with_task, "threads": more}
+
+    def show(self, figures: Figures, console: Console) -> None:
+        """The rates, then the other figures."""
+        console.print(report.table("the writers' rate beside reads that wait elsewhere", figures["rows"], labels=1))
+        titles = {
+            "thread": "from the answer of an append to a waiting thread",
+            "coroutine": "from the answer of an append to a waiting coroutine",
+            "memory": "a coroutine that waits",
+        }
+        for name, title in titles.items():
+            console.print(report.pairs(title, {key: value for key, value in figures[name].items() if key != "way"}))
+
+
+@contextmanager
+def others_waiting(store: MessageStore, count: int) -> Iterator[None]:
+    """So many coroutines of a loop of their own wait on queues of their own."""
+    ready, done = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        async with waiting_tasks(store, count):
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    loop = threading.Thread(target=lambda: asyncio.run(wait()))
+    if count:
+        loop.start()
+        ready.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        if count:
+            loop.join()
+
+
+@asynccontextmanager
+async def waiting_tasks(store: MessageStore, count: int) -> AsyncIterator[None]:
+    """So many tasks wait on queues of their own. Raises WrongResult if one of them gets something."""
+    tasks = [asyncio.create_task(store.read_async(OTHERS, queue, wait_ms=AN_HOUR_MS)) for queue in range(count)]
+    await asyncio.sleep(SETTLE_S)
+    gc.collect()
+    try:
+        yield
+        if any(task.done() for task in tasks):
+            raise WrongResult("a read that waits on a queue without messages has ended")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _await(future: asyncio.Future[None]) -> None:
+    await future
+
+
+def _traced() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
