@@ -35,11 +35,12 @@ class DelayedOperation:
           looks again. So no thread waits for another, and no change of the condition is missed.
     """
 
-    __slots__ = ("_again", "_purgatory", "_timer", "_trying", "is_completed", "timeout_ms")
+    __slots__ = ("_again", "_purgatory", "_timer", "_trying", "is_completed", "is_counted", "timeout_ms")
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
         self.is_completed = False  # True from the moment at which a thread has begun to complete it
+        self.is_counted = False  # by the purgatory, as one that is pending
         self._again = False
         self._trying = 0  # the thread that runs `try_complete`
         self._timer: Timer | None = None
@@ -57,16 +58,19 @@ class DelayedOperation:
 
     def force_complete(self) -> bool:
         """Complete it now, whether its condition holds or not; True if this call did. From any thread."""
-        with _state:
-            if self.is_completed:
-                return False
-            self.is_completed = True
-            timer, purgatory = self._timer, self._purgatory
-            self._timer = self._purgatory = None
-        if timer is not None:
-            timer.cancel()
-        if purgatory is not None:
-            purgatory.one_completed()
+        timer = purgatory = None
+        try:
+            with _state:
+                if self.is_completed:
+                    return False
+                timer, purgatory = self._timer, self._purgatory
+                self._timer = self._purgatory = None
+                self.is_completed = True
+            if timer is not None:
+                timer.cancel()
+        finally:  # also after an interrupt: the purgatory counts on it
+            if purgatory is not None:
+                purgatory.one_completed()
         try:
             self.on_complete()
         except Exception as error:
@@ -88,7 +92,7 @@ class DelayedOperation:
         me = threading.get_ident()
         with _state:
             if self.is_completed or self._trying:
-                self._again = self._trying != me  # a look that calls for another look would have no end
+                self._again |= self._trying != me  # a look that calls for another look would have no end
                 return False
             self._trying = me
         again = True

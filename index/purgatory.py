@@ -95,13 +95,11 @@ class Purgatory:
             raise ValueError("an operation is watched under at least one key, or nothing but time completes it")
         if not operation.enter():
             return True
-        is_watched = False
         try:
             if operation.try_complete():
                 operation.force_complete()
                 return True
             self._watch(operation, keys)
-            is_watched = True
             # Once more: nobody has told it of what happened between the first look and the watch.
             if operation.try_complete():
                 operation.force_complete()
@@ -109,7 +107,7 @@ class Purgatory:
             waits, again = operation.settle(self, timer)
         except BaseException:
             operation.leave()
-            if is_watched:
+            if operation.is_counted:
                 self.one_completed()
             raise
         if not waits:
@@ -130,6 +128,7 @@ class Purgatory:
                     lists[key] = [operation]
             self._estimate += 1
             self._pending += 1
+            operation.is_counted = True  # no call in between: an interrupt finds both, or none
 
     def check_and_complete(self, key: Hashable) -> int:
         """Something of this key has changed: complete its operations whose condition holds. How many this call did.

@@ -122,13 +122,18 @@ class TimingWheel:
         if type(deadline_ms) is not int:
             deadline_ms = index(deadline_ms)
         timer = Timer(self, deadline_ms, payload)
-        with self.lock:
-            timer._sequence = self._added
-            self._added += 1
-            is_first = self._place(timer)
-            self.pending += 1
-        if is_first and (tell := self.on_earlier) is not None:
-            tell()
+        try:
+            with self.lock:
+                timer._sequence = self._added
+                self._added += 1
+                is_first = self._place(timer)
+                self.pending += 1
+            if is_first and (tell := self.on_earlier) is not None:
+                tell()
+        except BaseException:  # interrupted: the bucket may be the next one by now, and its thread has to know
+            if (tell := self.on_earlier) is not None:
+                tell()
+            raise
         return timer
 
     def add_after(self, delay_ms: int, payload: Any) -> Timer:

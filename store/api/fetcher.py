@@ -14,7 +14,7 @@ from ..read.message import Message, MessageBatch
 from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
 from ..read.times import offset_at
-from ..read.waiting import WaitingReaders
+from ..read.waiting import WaitingReaders, open_end, sealed_of
 from .checks import LONGEST_WAIT_MS, check_counts
 from .shared import Shared
 
@@ -50,7 +50,7 @@ class Fetcher:
     ) -> list[Message]:
         """The messages from `offset` on; waits up to `wait_ms` until there are enough."""
         if type(wait_ms) is int and not wait_ms:
-            if min_messages != 1 or min_bytes != 0:
+            if type(min_messages) is not int or type(min_bytes) is not int or min(min_messages, min_bytes) < 0:
                 check_counts(min_messages=min_messages, min_bytes=min_bytes)
             return self._there(self._readable(topic, queue_id), topic, queue_id, offset, max_messages, max_bytes)
         wanted, wait_s = self._wanted(
@@ -59,12 +59,12 @@ class Fetcher:
         clock = self._shared.clock
         deadline = clock.monotonic_s() + wait_s
         while True:
-            found, following = self.look(wanted)
-            missing = wanted.missing(found, following) if max_messages else None
+            looked = self.look(wanted)
+            missing = wanted.missing(looked) if max_messages else None
             left_s = deadline - clock.monotonic_s()
             if missing is None or left_s <= 0:
-                return found
-            del found  # not kept through the sleep
+                return looked.found
+            del looked  # not kept through the sleep
             self.waiting.wait(wanted.name, missing, left_s)
 
     def _wanted(
@@ -109,17 +109,21 @@ class Fetcher:
         """The messages that are there; does not wait."""
         topic, queue_id, offset, max_messages, max_bytes, *_ = wanted
         stream = self._readable(topic, queue_id)
+        sealed = sealed_of(stream)
         following = self._next_offset(stream) if wanted.is_choosy else offset
         found = self._there(stream, topic, queue_id, offset, max_messages, max_bytes)
         if not found and not wanted.is_choosy:
             following = self._next_offset(stream)
             if following > offset:  # it came meanwhile; or a repair gave up what was there
                 found = self._there(stream, topic, queue_id, offset, max_messages, max_bytes)
-        return Looked(found, following)
+        return Looked(found, following, sealed)
 
     def _next_offset(self, stream: Stream | None) -> int:
+        if stream is None or stream.number < 0:
+            return 0
+        end = open_end(stream)
         try:
-            return 0 if stream is None else self.reader.bounds(stream)[1]
+            return self.reader.bounds(stream)[1] if end is None else end
         except OSError as error:
             raise self._unreadable(error) from error
 

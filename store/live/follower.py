@@ -36,11 +36,11 @@ class FollowingReaders(WaitingReaders):
         super().__init__(streams, clock)
         self.on_waiting: Callable[[], object] | None = None
 
-    def _watch(self, read: WaitingRead) -> bool:
-        is_over = super()._watch(read)
-        if not is_over and self.on_waiting is not None:
+    def _watch(self, read: WaitingRead, patience_s: float) -> float:
+        sleep_s = super()._watch(read, patience_s)
+        if sleep_s and self.on_waiting is not None:
             self.on_waiting()
-        return is_over
+        return sleep_s
 
 
 class Follower:

@@ -36,8 +36,9 @@ class Publisher:
           after its seal record was forced, the first segment after START says so;
         * of a lane's two slots the older one is written, so a reader, and whoever comes after a kill, finds one whole;
         * the bell is moved after the slot is written, and those who sleep on it are woken after that. Nobody is woken
-          if that was done less than `RING_EVERY_S` ago, by a clock that is read behind the move: since then no reader
-          can have fallen asleep. So a busy writer does not pay a system call for each force;
+          behind a move that is over less than `RING_EVERY_S` after the moment before the last move with a wake: readers
+          do not sleep for longer than that behind a move, and so none can have fallen asleep since that wake. Thus a
+          busy writer does not pay a system call for each force;
         * no append ever fails because of the page: where there is no room for it, there is none, and `error` says why.
     """
 
@@ -119,10 +120,10 @@ class Publisher:
             self._turn[index] = 1 - turn
             self._count = count = self._count + 1
             page.store(slot_at(index, turn), pack_state(count, *told))
+            before = monotonic()
             page.set_word(BELL_AT, count)
-            now = monotonic()
-            if now - self._rung_at >= RING_EVERY_S:
-                self._rung_at = now
+            if monotonic() - self._rung_at >= RING_EVERY_S:
+                self._rung_at = before
                 page.wake()
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from ..device.clock import Clock
 from ..log.streams import Stream
 from .message import Message
-from .waiting import Missing, Name, WaitingReaders
+from .waiting import Missing, Name, Sealed, WaitingReaders, sealed_of
 
 READ_THREADS = 4
 LOOP_BYTES = 1 << 20  # a read of more is for a thread, wherever the messages are
@@ -72,16 +72,15 @@ class Wanted(NamedTuple):
         """True if one message may not be enough."""
         return self.min_messages != 1 or self.min_bytes > 0
 
-    def missing(self, found: Sequence[Message], following: int) -> Missing | None:
-        """What has to come before these messages are enough; None if they are.
-
-        `following`: the queue's next offset, as it was before they were read.
-        """
+    def missing(self, looked: Looked) -> Missing | None:
+        """What has to come before what was found is enough; None if it is."""
+        found, following, sealed = looked
         wanted = min(self.min_messages, self.max_messages)
         if not found:
             if not wanted and not self.min_bytes:
                 return None
-            return Missing(max(self.offset, following), wanted, min(self.min_bytes, self.max_bytes), self.max_bytes)
+            size = min(self.min_bytes, self.max_bytes)
+            return Missing(max(self.offset, following), wanted, size, self.max_bytes, sealed)
         if len(found) >= wanted and not self.min_bytes:
             return None
         behind = found[-1].offset + 1
@@ -89,15 +88,16 @@ class Wanted(NamedTuple):
             return None
         size = sum(len(message.data) for message in found)
         size_missing = min(self.min_bytes, self.max_bytes) - size
-        missing = Missing(behind, wanted - len(found), size_missing, self.max_bytes - size)
+        missing = Missing(behind, wanted - len(found), size_missing, self.max_bytes - size, sealed)
         return None if missing.is_nothing else missing
 
 
 class Looked(NamedTuple):
-    """What a read has found, and the queue's next offset, as it was before."""
+    """What a read has found; and from before it looked, the queue's next offset and its lane's sealed segments."""
 
     found: list[Message]
     following: int
+    sealed: Sealed
 
 
 class Source(Protocol):
@@ -129,14 +129,12 @@ class AsyncReads:
         """The messages, as soon as there are enough; those that there are after `wait_s`."""
         deadline = self._clock.monotonic_s() + wait_s
         while True:
-            found, following = await self._look(source, wanted)
-            if not wait_s or not wanted.max_messages:
-                return found
-            missing = wanted.missing(found, following)
+            looked = await self._look(source, wanted)
+            missing = wanted.missing(looked) if wait_s and wanted.max_messages else None
             left_s = deadline - self._clock.monotonic_s()
             if missing is None or left_s <= 0:
-                return found
-            del found  # not kept through the sleep
+                return looked.found
+            del looked  # not kept through the sleep
             waits = self._waiting.begin(wanted.name, missing, left_s)
             try:
                 await waits.rung
@@ -144,9 +142,11 @@ class AsyncReads:
                 self._waiting.end(waits)
 
     async def _look(self, source: Source, wanted: Wanted) -> Looked:
-        place = where(source._readable(*wanted.name), wanted.offset)
+        stream = source._readable(*wanted.name)
+        sealed = sealed_of(stream)
+        place = where(stream, wanted.offset)
         if place is Where.NOWHERE:
-            return Looked([], wanted.offset)
+            return Looked([], wanted.offset, sealed)
         if place is Where.RING and wanted.is_small:
             return source.look(wanted)
         try:

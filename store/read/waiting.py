@@ -7,23 +7,29 @@ of coroutines, wait in one purgatory, with one timer thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from ...index import DelayedOperation, Purgatory, TimersClosed, TimerThread, TimingWheel
+from ..device.background import Background
 from ..device.clock import Clock
 from ..log.lane import Lane
 from ..log.streams import Stream, StreamMap
 from ..log.write import Shown
-from .finder import Finder
+
+if TYPE_CHECKING:
+    from ..segment.sealed import SealedSegment
 
 Name: TypeAlias = "tuple[str, int]"  # (topic, queue)
-_FINDER = Finder()
+Sealed: TypeAlias = "tuple[SealedSegment, ...] | None"
 _MANY = 1 << 30
 END_S = 10.0
+GRACE_S = 1.0  # a thread's own time-out is later than the timers' by so much; it should never be needed
+NAP_S = 0.02  # between two looks where there are no timers
 
 
 class Missing(NamedTuple):
@@ -32,12 +38,14 @@ class Missing(NamedTuple):
     Attributes:
         messages, size_bytes: both must have come; 0 or less where that is no matter.
         room_bytes: when so many bytes have come the read is full, whatever else is missing.
+        sealed: the lane's sealed segments before the read looked; None where the queue was unknown.
     """
 
     offset: int
     messages: int
     size_bytes: int
     room_bytes: int
+    sealed: Sealed
 
     @property
     def is_nothing(self) -> bool:
@@ -52,21 +60,23 @@ class WaitingRead(DelayedOperation):
     read is woken to find out.
     """
 
-    __slots__ = ("_missing", "_streams", "name")
+    __slots__ = ("_missing", "_readers", "name")
 
-    def __init__(self, streams: StreamMap, name: Name, missing: Missing, timeout_ms: int) -> None:
+    def __init__(self, readers: WaitingReaders, name: Name, missing: Missing, timeout_ms: int) -> None:
         super().__init__(timeout_ms)
         self.name = name
-        self._streams = streams
+        self._readers = readers
         self._missing = missing
 
     def try_complete(self) -> bool:
-        """Whether what is missing has come, by what is durable. In the thread that made it so."""
-        stream = self._streams.get(*self.name)
+        """Whether what is missing is durable. In the thread that made it so; never reads the device."""
+        stream = self._readers.streams.get(*self.name)
         if stream is None or stream.number < 0:
             return False
         missing = self._missing
-        following = next_offset(stream)
+        following = open_end(stream)
+        if following is None:  # sealed segments alone have it, and their footers may be on the device
+            return sealed_of(stream) is not missing.sealed
         if following <= missing.offset:
             return False
         if missing.messages <= 1 and missing.size_bytes <= 0:
@@ -74,9 +84,9 @@ class WaitingRead(DelayedOperation):
         came = size_between(stream, missing.offset, following)
         if came is None:
             return True
-        self._missing = missing = Missing(
-            following, missing.messages - (following - missing.offset),
-            missing.size_bytes - came, missing.room_bytes - came,
+        self._missing = missing = missing._replace(
+            offset=following, messages=missing.messages - (following - missing.offset),
+            size_bytes=missing.size_bytes - came, room_bytes=missing.room_bytes - came,
         )  # fmt: skip
         return missing.is_nothing
 
@@ -86,8 +96,8 @@ class ThreadRead(WaitingRead):
 
     __slots__ = ("bell",)
 
-    def __init__(self, streams: StreamMap, name: Name, missing: Missing, timeout_ms: int) -> None:
-        super().__init__(streams, name, missing, timeout_ms)
+    def __init__(self, readers: WaitingReaders, name: Name, missing: Missing, timeout_ms: int) -> None:
+        super().__init__(readers, name, missing, timeout_ms)
         self.bell = threading.Lock()
         self.bell.acquire()
 
@@ -98,20 +108,18 @@ class ThreadRead(WaitingRead):
 class CoroutineRead(WaitingRead):
     """A coroutine's: it awaits `rung`, a future of its loop."""
 
-    __slots__ = ("_bells", "is_left", "rung")
+    __slots__ = ("is_left", "rung")
 
     def __init__(
-        self, streams: StreamMap, name: Name, missing: Missing, timeout_ms: int,
-        bells: LoopBells, loop: asyncio.AbstractEventLoop,
-    ) -> None:  # fmt: skip
-        super().__init__(streams, name, missing, timeout_ms)
-        self._bells = bells
+        self, readers: WaitingReaders, name: Name, missing: Missing, timeout_ms: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(readers, name, missing, timeout_ms)
         self.is_left = False  # by its coroutine, which is awake
         self.rung: asyncio.Future[None] = loop.create_future()
 
     def on_complete(self) -> None:
-        if not self.is_left:
-            self._bells.ring(self.rung)
+        if not self.is_left and not self._readers.bells.ring(self.rung):
+            self._readers.forget(self)
 
 
 class LoopBells:
@@ -121,8 +129,8 @@ class LoopBells:
         self._lock = threading.Lock()
         self._due: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
 
-    def ring(self, future: asyncio.Future[None]) -> None:
-        """Have its loop set a future. From any thread."""
+    def ring(self, future: asyncio.Future[None]) -> bool:
+        """Have its loop set a future. From any thread. False if the loop was closed, or is broken."""
         loop = future.get_loop()
         with self._lock:
             due = self._due.setdefault(loop, [])
@@ -131,8 +139,10 @@ class LoopBells:
         if is_first:
             try:
                 loop.call_soon_threadsafe(self._ring_all, loop)
-            except Exception:  # it was closed, and nobody waits there any more; or it is broken
+            except Exception:  # whatever a loop that is not asyncio's raises: nobody waits there any more
                 self._take(loop)
+                return False
+        return True
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[None]]:
         with self._lock:
@@ -160,13 +170,13 @@ class WaitingReaders:
     """
 
     def __init__(self, streams: StreamMap, clock: Clock) -> None:
+        self.streams = streams
+        self.bells = LoopBells()
         self._clock = clock
-        self._streams = streams
-        self._bells = LoopBells()
         self._coroutines: set[CoroutineRead] = set()  # to wake them in a child process
         self._purgatory: Purgatory | None = None
         self._timers: TimerThread[list[Callable[[], object]]] | None = None
-        self._starting = threading.Lock()
+        self._making = threading.Lock()
         self._closed = False
 
     def __len__(self) -> int:
@@ -176,10 +186,11 @@ class WaitingReaders:
 
     def wait(self, name: Name, missing: Missing, patience_s: float) -> None:
         """Sleep until it has come, no longer than `patience_s`, or until something else is to be found out."""
-        read = ThreadRead(self._streams, name, missing, math.ceil(patience_s * 1000))
+        read = ThreadRead(self, name, missing, math.ceil(patience_s * 1000))
         try:
-            if not self._watch(read):
-                read.bell.acquire()
+            sleep_s = self._watch(read, patience_s)
+            if sleep_s > 0:
+                read.bell.acquire(timeout=sleep_s)
         finally:
             read.force_complete()
 
@@ -189,11 +200,12 @@ class WaitingReaders:
         Not a coroutine itself: ten thousand of them wait, and each is an object more.
         """
         loop = asyncio.get_running_loop()
-        read = CoroutineRead(self._streams, name, missing, math.ceil(patience_s * 1000), self._bells, loop)
+        read = CoroutineRead(self, name, missing, math.ceil(patience_s * 1000), loop)
         self._coroutines.add(read)
         try:
-            if self._watch(read) and not read.rung.done():
-                read.rung.set_result(None)
+            sleep_s = self._watch(read, patience_s)
+            if sleep_s < patience_s:
+                loop.call_later(sleep_s, set_all, (read.rung,))
         except BaseException:
             self.end(read)
             raise
@@ -201,24 +213,42 @@ class WaitingReaders:
 
     def end(self, read: CoroutineRead) -> None:
         """Its coroutine waits no longer."""
-        self._coroutines.discard(read)
         read.is_left = True
+        self.forget(read)
         read.force_complete()
 
-    def _watch(self, read: WaitingRead) -> bool:
-        """True if it need not wait."""
-        purgatory = self._purgatory or self._start()
-        try:
-            return purgatory is None or purgatory.try_complete_else_watch(read, (read.name,))
-        except TimersClosed:  # with the store, as the read will find
-            return True
+    def forget(self, read: CoroutineRead) -> None:
+        """Nobody is left whom a fork would have to wake."""
+        self._coroutines.discard(read)
 
-    def _start(self) -> Purgatory | None:
-        with self._starting:
+    def _watch(self, read: WaitingRead, patience_s: float) -> float:
+        """How long it may sleep: 0 if it need not wait, more than `patience_s` if its time-out will wake it."""
+        try:
+            purgatory = self._purgatory or self._start()
+            is_over = purgatory.try_complete_else_watch(read, (read.name,))
+            return 0.0 if is_over else patience_s + GRACE_S
+        except RuntimeError:
+            # The store was closed, as the read will find. Or there are no timers, as the program ends: look again soon.
+            return 0.0 if self._closed else min(NAP_S, patience_s / 2)
+
+    def _start(self) -> Purgatory:
+        """Raises RuntimeError if there can be no thread."""
+        if threading.get_ident() == threading.main_thread().ident:
+            # In a thread, where no interrupt comes between two of its steps.
+            thread = Background(self._make)
+            thread.start()
+            thread.join()
+        else:
+            self._make()
+        if self._purgatory is None:
+            raise TimersClosed("there are no timers")
+        return self._purgatory
+
+    def _make(self) -> None:
+        with self._making, contextlib.suppress(RuntimeError):
             if self._purgatory is None and not self._closed:
                 self._timers = TimerThread(TimingWheel(), self._clock)
                 self._purgatory = Purgatory(self._timers)
-        return self._purgatory
 
     # -- what the store tells -------------------------------------------------------------------------
 
@@ -248,7 +278,7 @@ class WaitingReaders:
 
     def _due(self, purgatory: Purgatory, lane: Lane, numbers: set[int]) -> list[Name]:
         """The queues that are waited for and have one of these numbers, by whichever are fewer."""
-        streams = self._streams
+        streams = self.streams
         if purgatory.key_count < len(numbers):
             return [name for name in _names(purgatory) if _is_among(streams.get(*name), lane, numbers)]
         named = [lane.streams[number] for number in numbers]
@@ -273,7 +303,7 @@ class WaitingReaders:
 
     def close(self) -> None:
         """Wake all for good: nobody waits any more. Again is fine, also after an interrupt."""
-        with self._starting:
+        with self._making:
             self._closed = True
         purgatory, timers = self._purgatory, self._timers
         if purgatory is None or timers is None:
@@ -285,8 +315,8 @@ class WaitingReaders:
 
     def after_fork(self) -> None:
         """In a child process: wake the coroutines, to find out. The threads stayed with the parent."""
-        self._starting, self._closed = threading.Lock(), True
-        self._bells = LoopBells()
+        self._making, self._closed = threading.Lock(), True
+        self.bells = LoopBells()
         set_all([read.rung for read in self._coroutines])  # here: `call_soon_threadsafe` wakes the parent's loop
         self._purgatory = None
 
@@ -305,13 +335,18 @@ def _end(purgatory: Purgatory, done: threading.Event) -> None:
     done.set()
 
 
-def next_offset(stream: Stream) -> int:
-    """Behind the stream's last durable message. Never raises for damage."""
+def open_end(stream: Stream) -> int | None:
+    """Behind the stream's last durable message, if that is in an open segment. Never reads the device."""
     for _, table in reversed(stream.lane.view.open):
         row = table.row(stream.number)
         if row is not None:
             return row[0] + len(row[1])
-    return _FINDER.bounds(stream)[1]
+    return None
+
+
+def sealed_of(stream: Stream | None) -> Sealed:
+    """The sealed segments of a stream's lane, to be compared by identity: another tuple, and some are new or gone."""
+    return None if stream is None else stream.lane.view.sealed
 
 
 def size_between(stream: Stream, begin: int, end: int) -> int | None:

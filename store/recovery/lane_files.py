@@ -97,7 +97,7 @@ class LaneFiles:
             later = [file for file in used if file.sequence > sequence]
             if not later and is_closed:
                 unused.append((sequence, path))
-            elif self._is_of_another_store(sequence, path) or self._ends_elsewhere(sequence, path, later):
+            elif self._is_of_another_store(sequence, path, used) or self._ends_elsewhere(sequence, path, later):
                 self._repair.on_damage("the file is another segment's", path, 0)
                 self.foreign.append(sequence)
             elif sequence in recorded or self.vouched(later, (sequence, 0)):
@@ -214,13 +214,19 @@ class LaneFiles:
             self._begun.add(sequence)
         self._mark = max([self._mark, *map(mark_of, frames)])
 
-    def _is_of_another_store(self, sequence: int, path: Path) -> bool:
+    def _is_of_another_store(self, sequence: int, path: Path, used: Sequence[UsedFile]) -> bool:
         """Does what is left of a damaged header name another store?"""
         file = self._disk.open(path)
         try:
-            return is_of_another_store(file.read(0, HEAD_BYTES), self._lane, self._store_id, sequence)
+            head = file.read(0, HEAD_BYTES)
         finally:
             file.close()
+        at = {one.sequence: one for one in used}
+        before, following = at.get(sequence - 1), at.get(sequence + 1)
+        return is_of_another_store(
+            head, self._lane, self._store_id, sequence,
+            None if before is None else before.record, None if following is None else following.header,
+        )  # fmt: skip
 
     def _ends_elsewhere(self, sequence: int, path: Path, later: Sequence[UsedFile]) -> bool:
         """Is a file without a header sealed at an end that the next segment does not continue? Then it is not ours.

@@ -81,24 +81,36 @@ def first_number(found: FoundStart, numbers: Iterable[int]) -> int:
     return found.start.sequence if found.start is not None else min(numbers, default=1)
 
 
-def is_of_another_store(head: bytes, lane: int, store_id: bytes | None, sequence: int) -> bool:
+def is_of_another_store(
+    head: bytes, lane: int, store_id: bytes | None, sequence: int,
+    before: SealRecord | None, following: SegmentHeader | None,
+) -> bool:
     """Is a damaged header one of another store's segment, with some bits flipped? Frames do not name their store.
 
-    `head`: the file up to its first frame, and that frame's header. The header must be the one that this frame was put
-    behind, by the checksum that the frame has of it; what it shares with ours must be nearly right; and the store's id
-    must be nothing like ours. A bad patch that covers our id alone is told apart: with the id put back, the header has
-    its checksum again.
+    The header must be the one that the first frame was put behind, by the checksum that the frame has of it; what it
+    shares with ours must be nearly right; and the store's id must be nothing like ours, and like an id. A bad patch of
+    our own header is told apart: with our id put back it has its checksum again, or a neighbour knows the segment.
+
+    Args:
+        head: the file's first HEAD_BYTES.
+        before: the seal record of the segment before it, if that has one.
+        following: the header of the segment behind it, if that is in use.
     """
     start, found, checksum = SegmentHeader.guess(head)
     frame = read_frame_header(head[DATA_START:], 0)
     if store_id is None or frame is None or frame.chain != checksum:
         return False
     ours = found._replace(lane=lane, store_id=store_id, sequence=sequence)
-    if ours.chain == checksum:
+    if ours.chain == checksum or (before is not None and before.chain == found.previous_chain):
+        return False
+    record = SealRecord.unpack(head[BLOCK_BYTES:DATA_START])
+    if record is not None and following is not None and record.chain == following.previous_chain:
         return False
     expected = ours.pack()[: len(start)] + lane.to_bytes(4, "little") + sequence.to_bytes(8, "little")
     shared = start + found.lane.to_bytes(4, "little") + found.sequence.to_bytes(8, "little")
-    return _distance(shared, expected) <= FEW_BITS and _distance(found.store_id, store_id) >= MANY_BITS
+    is_like_ours = _distance(shared, expected) <= FEW_BITS
+    is_an_id = MANY_BITS <= _distance(found.store_id, bytes(len(store_id))) <= 8 * len(store_id) - MANY_BITS
+    return is_like_ours and is_an_id and _distance(found.store_id, store_id) >= MANY_BITS
 
 
 def _distance(one: bytes, other: bytes) -> int:

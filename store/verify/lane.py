@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..format.footer import Footer
-from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
+from ..format.layout import BLOCK_BYTES, DATA_START, LOST_ENTRY, START_FILE, SealRecord, align_up
 from ..format.records import Low, add_trimmed
 from ..recovery.placement import NO_OFFSET
 from ..segment.scanner import ChunkReader
@@ -144,7 +144,7 @@ class LaneCheck:
             if known is not None and block != known.pack():
                 at = begin + differ(block, known.pack())
                 self._findings.remark(f"the segment's {name} is not filled up with zeros", file.path, at)
-        block = file.head[BLOCK_BYTES:]
+        block = file.head[BLOCK_BYTES:DATA_START]
         torn = any(block) and SealRecord.unpack(block) is None
         # Segments are sealed in order, so a later record vouches for this one's.
         sealed_behind = any(later.record is not None for later in self.used[index + 1 :])

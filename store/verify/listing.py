@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ _SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
 
 
 class SegmentFile(NamedTuple):
-    """A segment file by its first two blocks, which are in `head`.
+    """A segment file by its first blocks, which are in `head`: two, and that of its first frame.
 
     `header` is None when block 0 is not this segment's own header: the file is a spare, or damaged.
     `record` is None when block 1 is no seal record of this segment: it is open, or the record is damaged.
@@ -116,6 +116,8 @@ def list_segments(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -
     first = first_number(found, numbers)
     pairs = zip(names, numbers, strict=True)
     files = [_read_head(disk, folder / name, lane, store_id, first) for name, number in pairs if number >= first]
+    at = {file.sequence: file for file in files}
+    files = [file._replace(is_foreign=file.is_foreign or _is_foreign(file, at, lane, store_id)) for file in files]
     last = max((file.sequence for file in files if file.header is not None), default=0)
     files = [file._replace(is_spare=file.is_blank and file.sequence > last) for file in files]
     return Listing(folder, files, found, numbers)
@@ -125,21 +127,28 @@ def _read_head(disk: Disk, path: Path, lane: int, store_id: bytes | None, lowest
     sequence = int(path.stem)
     file = disk.open(path)
     try:
-        begin, size = file.read(0, HEAD_BYTES), file.size()
+        head, size = file.read(0, HEAD_BYTES), file.size()
     finally:
         file.close()
-    head = begin[:DATA_START]
     header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-    if header is not None:
-        foreign = header.stands_wrongly(lane, store_id, sequence, lowest)
-    else:
-        foreign = is_of_another_store(begin, lane, store_id, sequence)
+    foreign = header is not None and header.stands_wrongly(lane, store_id, sequence, lowest)
     own = header is not None and not foreign and header.sequence == sequence
     blank = not (own or foreign) and (header is not None or not any(head[:BLOCK_BYTES]))
-    record = SealRecord.unpack(head[BLOCK_BYTES:])
+    record = SealRecord.unpack(head[BLOCK_BYTES:DATA_START])
     if record is not None and record.sequence != sequence:
         record = None  # of the file's earlier life
     return SegmentFile(sequence, path, size, head, header if own else None, record, blank, foreign, False)
+
+
+def _is_foreign(file: SegmentFile, at: Mapping[int, SegmentFile], lane: int, store_id: bytes | None) -> bool:
+    """Is a file with a damaged header another store's?"""
+    if file.header is not None or file.is_blank:
+        return False
+    before, following = at.get(file.sequence - 1), at.get(file.sequence + 1)
+    return is_of_another_store(
+        file.head, lane, store_id, file.sequence,
+        None if before is None else before.record, None if following is None else following.header,
+    )  # fmt: skip
 
 
 def stream_names(footer: Footer) -> list[tuple[str, int]]:

@@ -6,10 +6,11 @@ import gc
 import logging
 import threading
 import weakref
+from typing import Any
 
 import pytest
 
-from stratalog.index import Purgatory, TimersClosed, TimerThread, TimingWheel
+from stratalog.index import DelayedOperation, Purgatory, TimersClosed, TimerThread, TimingWheel
 
 from .operations import Counted, Doing, in_thread
 
@@ -162,6 +163,43 @@ def test_look_that_checks_its_own_key_comes_to_an_end(purgatory: Purgatory) -> N
 
 
 @pytest.mark.parametrize("when", ["the first look", "the second look"])
+def test_word_of_another_thread_outlasts_a_check_within_the_same_look(purgatory: Purgatory) -> None:
+    is_so = False
+
+    class Looking(DelayedOperation):
+        looks = 0
+
+        def try_complete(self) -> bool:
+            nonlocal is_so
+            self.looks += 1
+            if self.looks != 3:
+                return is_so
+            seen, is_so = is_so, True
+            in_thread(lambda: purgatory.check_and_complete("a")).join()
+            purgatory.check_and_complete("a")
+            return seen
+
+    operation = Looking(100)
+    assert not purgatory.try_complete_else_watch(operation, ["a"])
+    purgatory.check_and_complete("a")
+    assert operation.is_completed
+
+
+def test_interrupt_while_an_operation_is_taken_in_leaves_none_pending(
+    purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = purgatory._watch
+
+    def interrupted(*given: Any) -> None:
+        watch(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(purgatory, "_watch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.try_complete_else_watch(Counted(), ["a"])
+    assert (purgatory.pending, purgatory.watched) == (0, 0)
+
+
 def test_look_that_raises_is_passed_on_to_the_owner_and_leaves_nothing(
     purgatory: Purgatory, wheel: TimingWheel, when: str
 ) -> None:

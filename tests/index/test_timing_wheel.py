@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from stratalog.index import TimingWheel
+from stratalog.index import Timer, TimingWheel
 
 
 class Payload:
@@ -106,3 +106,22 @@ def test_timers_of_many_threads_fire_once_or_are_cancelled_once() -> None:
     fired.extend(wheel.advance(10**6))
     assert sorted(fired + cancelled) == [(thread, number) for thread in range(4) for number in range(2_000)]
     assert len(wheel) == 0
+
+
+def test_thread_is_told_of_a_timer_whose_adding_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bucket may be the next one, and later timers of that bucket tell nobody."""
+    wheel, told = TimingWheel(), list[str]()
+    wheel.on_earlier = lambda: told.append("earlier")
+    place = wheel._place
+
+    def interrupted(timer: Timer) -> bool:
+        place(timer)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(wheel, "_place", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            wheel.add(7, "a")
+    assert told == ["earlier"]
+    wheel.add(7, "b")
+    assert wheel.next_deadline_ms == 7

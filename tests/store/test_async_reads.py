@@ -205,7 +205,7 @@ def test_batch_calls_a_loop_once_for_readers_that_it_has_not_turned_to_yet(store
         call = loop.call_soon_threadsafe
 
         def counted(work: Callable[..., object], *given: Any, **how: Any) -> Any:
-            if work == store._waiting._bells._ring_all:
+            if work == store._waiting.bells._ring_all:
                 calls.append(work)
             return call(work, *given, **how)
 
@@ -339,6 +339,7 @@ def test_loop_that_ends_with_readers_waiting_harms_nobody(store: MessageStore) -
     store.append("t", 0, b"came")
     reader.join()
     assert len(store._waiting) == 0
+    assert not store._waiting._coroutines  # or its frame would hold the store
     assert not task.done()
 
 

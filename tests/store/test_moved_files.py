@@ -150,14 +150,18 @@ def test_file_of_another_store_is_known_with_some_bits_of_its_header_flipped(
 
 @pytest.mark.parametrize(
     ("begin", "patch"),
-    [(0, bytes(512)), (16, bytes(16)), (20, bytes(16)), (16, b"\xaa" * 16), (20, b"\xaa" * 16), (20, b"\xaa" * 60)],
+    [
+        (0, bytes(512)), (8, bytes(56)), (16, bytes(16)), (16, bytes(56)), (20, bytes(16)),
+        (16, b"\xaa" * 16), (16, b"\xaa" * 16 + bytes([3])), (20, b"\xaa" * 16), (20, b"\xaa" * 60),
+    ],
 )
 def test_own_header_with_a_bad_patch_is_not_taken_for_another_store_s(
     made: tuple[Path, Rows], begin: int, patch: bytes
 ) -> None:
-    """Not even where the store's id is gone."""
+    """Not even where the store's id is gone, and more with it: its neighbours know it."""
     path, rows = made
     overwrite(segment_path(path, 2), begin, patch)
+    flip_bit(segment_path(path, 2), 45)
     assert verify_folder(path).damages[0].startswith("the segment's header is damaged")
     with MessageStore.open(path, CONFIG, repair=True) as store:
         assert contents(store, QUEUES) == rows

@@ -17,10 +17,10 @@ import pytest
 from stratalog.store import MessageStore, StoreClosed, StoreCorrupt
 from stratalog.store.device import mapped
 from stratalog.store.format.layout import DATA_START
-from stratalog.store.live import follower
+from stratalog.store.live import follower, publisher
 
 from ..seeds import draw_seed
-from .helpers import PATIENCE_S, ROOT, flip_bit, memory_folder, segment_path, tiny, until
+from .helpers import PATIENCE_S, ROOT, flip_bit, memory_folder, segment_path, start, tiny, until
 
 PATIENCE_MS = int(PATIENCE_S * 1000)
 CHILD = """
@@ -81,6 +81,36 @@ def test_no_message_is_slept_through_whatever_the_time_between_two(
                 until(has_seen_all, PATIENCE_S / 4)
         thread.join(PATIENCE_S)
         assert seen == 400
+
+
+def test_nobody_sleeps_through_a_message_behind_a_writer_that_was_held_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held up between the move of the bell and the wake: readers count from the move."""
+    monkeypatch.setattr(follower, "PATIENCE_S", 10 * PATIENCE_S)
+    held_up_s, calls = 0.0, 0
+
+    def monotonic() -> float:
+        nonlocal calls
+        calls += 1
+        if calls % 2 == 0:  # the one behind the move
+            time.sleep(held_up_s)
+        return time.monotonic()
+
+    monkeypatch.setattr(publisher, "monotonic", monotonic)
+    with MessageStore.open(folder, tiny()) as store, MessageStore.open(folder, read_only=True) as reader:
+        store.append("t", 0, b"x")
+        for offset in range(1, 20):
+            waiting = start(lambda at=offset: reader.read("t", 0, at, wait_ms=PATIENCE_MS // 4)[0])
+            until(lambda: len(reader._waiting) == 1)
+            time.sleep(3 * follower.AWAKE_S)
+            store.append("other", 0, b"x")
+            held_up_s = 0.9 * follower.AWAKE_S
+            store.append("other", 0, b"x")
+            held_up_s = 0.0
+            time.sleep(0.001)
+            store.append("t", 0, b"x")
+            waiting.join(PATIENCE_S / 4)
 
 
 @pytest.mark.parametrize("way", ["futex", "polling"])

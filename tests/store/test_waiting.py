@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,8 +13,11 @@ from typing import Any
 import pytest
 
 from stratalog.store import InvalidMessage, MessageStore, OffsetOutOfRange, StoreClosed, StorePoisoned
+from stratalog.store.read import waiting as waiting_module
 from stratalog.store.read.async_reads import Looked, Wanted
+from stratalog.store.read.waiting import Missing, ThreadRead
 from stratalog.store.segment.open_table import OpenTable
+from stratalog.store.segment.sealed import SealedSegment
 
 from ..clocks import SteppedClock
 from .disks import FailingDisk, GatedDisk
@@ -51,10 +56,10 @@ class Reader:
         )
         while not self.found:
             self.looks += 1
-            found, following = fetcher.look(wanted)
-            missing = wanted.missing(found, following)
+            looked = fetcher.look(wanted)
+            missing = wanted.missing(looked)
             if missing is None:
-                self.found = [message.data for message in found]
+                self.found = [message.data for message in looked.found]
             else:
                 self._store._waiting.wait(wanted.name, missing, patience_s)
 
@@ -172,6 +177,48 @@ def test_wait_may_be_longer_than_a_lock_can_wait(store: MessageStore, wait_ms: i
     store.append("t", 0, b"came")
     waiting.join()
     assert found == [b"came"]
+
+
+def test_reads_wait_where_there_can_be_no_thread(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the program ends: they look again and again."""
+
+    def refuse(*given: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(waiting_module, "TimerThread", refuse)
+    assert store.read("t", 0, wait_ms=50) == []
+    assert asyncio.run(store.read_async("t", 0, wait_ms=50)) == []
+    found: list[bytes] = []
+    waiting = start(lambda: found.append(store.read("t", 0, wait_ms=AN_HOUR_MS)[0].data))
+    store.append("t", 0, b"came")
+    waiting.join()
+    assert found == [b"came"]
+
+
+def test_looks_of_the_flusher_and_of_a_loop_read_no_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be on the device, for which only a reader waits."""
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("idle", 0, b"x")
+        for _ in range(300):
+            store.append("t", 0, bytes(1000))
+        until(lambda: store.stats()["segments"]["open"] == 1)
+        readers = threading.local()
+        first_of = SealedSegment.first_of
+
+        def noted(segment: SealedSegment, number: int) -> tuple[int, int]:
+            assert not getattr(readers, "is_told", False)
+            return first_of(segment, number)
+
+        monkeypatch.setattr(SealedSegment, "first_of", noted)
+        reader = Reader(store, ("idle", 0))
+        readers.is_told = True
+        store._waiting.look_at_all()
+        read = ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, store._lanes[0].view.sealed), 1000)
+        assert not read.try_complete()
+        assert ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, ()), 1000).try_complete()  # to find out
+        readers.is_told = False
+        store.append("idle", 0, b"came")
+        reader.join()
 
 
 def test_wait_for_a_far_offset_is_out_of_range(store: MessageStore) -> None:
