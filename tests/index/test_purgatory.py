@@ -162,7 +162,6 @@ def test_look_that_checks_its_own_key_comes_to_an_end(purgatory: Purgatory) -> N
     assert not operation.is_completed
 
 
-@pytest.mark.parametrize("when", ["the first look", "the second look"])
 def test_word_of_another_thread_outlasts_a_check_within_the_same_look(purgatory: Purgatory) -> None:
     is_so = False
 
@@ -200,6 +199,7 @@ def test_interrupt_while_an_operation_is_taken_in_leaves_none_pending(
     assert (purgatory.pending, purgatory.watched) == (0, 0)
 
 
+@pytest.mark.parametrize("when", ["the first look", "the second look"])
 def test_look_that_raises_is_passed_on_to_the_owner_and_leaves_nothing(
     purgatory: Purgatory, wheel: TimingWheel, when: str
 ) -> None:
