@@ -157,7 +157,7 @@ def test_a_batch_shares_the_ends_among_its_messages() -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_wrong_class_size_is_refused(size: int) -> None:
-    with pytest.raises(InvalidCacheConfig):
+    with pytest.raises(InvalidCacheConfig, match=f"class_bytes is at least 1, not {size}"):
         BlockCache([HeapTier(BLOCK)], BLOCK, evict=False, class_bytes=size)
 
 

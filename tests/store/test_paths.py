@@ -135,6 +135,12 @@ def test_a_store_whose_folder_was_replaced_begins_no_segment_in_the_other_one(tm
     assert take_snapshot(tmp_path / "data") == before
 
 
+def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnusable, match="file/store cannot be used as a store: Not a directory"):
+        MessageStore.open(tmp_path / "file" / "store")
+
+
 def test_a_working_directory_that_is_no_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -19,7 +19,7 @@ from stratalog.store.segment import scanner as scanner_module
 from stratalog.store.segment import windows
 from stratalog.store.segment.sealed import LONG_RUN
 from stratalog.store.segment.windows import WINDOW_BYTES
-from tests.store.helpers import KIB, small, until
+from tests.store.helpers import KIB, small, tiny, until
 
 
 @pytest.fixture
@@ -321,3 +321,27 @@ def test_populate_reads_a_range_or_says_that_it_did_not(tmp_path: Path) -> None:
 
     unmapped: Any = Memory()
     assert not populate(unmapped, 0, 4096)
+
+
+def test_range_may_end_with_the_first_message_of_the_open_segment(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        while store.stats()["segments"]["sealed"] < 1:
+            store.append("t", 0, bytes(1000))
+        store.append_batch([("t", 0, bytes(1000))] * 3)
+        until(lambda: store.stats()["segments"]["open"] == 1)
+        (opened,) = store._lanes[0].view.open
+        row = opened.table.row(0)
+        assert row is not None
+        for begin in range(row[0] - 3, row[0] + 1):
+            count = row[0] + 1 - begin
+            assert len(store.read("t", 0, begin, count)) == count
+            assert len(store.read_batch("t", 0, begin, count)) == count
+            assert len(store.get_range("t", 0, begin, count)) == count
+
+
+def test_batch_may_be_longer_than_a_run(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        count = 2 * RUN_MESSAGES + 5
+        for begin in range(0, count, 1000):
+            store.append_batch([("t", 0, b"")] * min(1000, count - begin))
+        assert store.read_batch("t", 0, 0, count).offsets.tolist() == list(range(count))

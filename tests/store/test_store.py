@@ -574,3 +574,11 @@ def test_scan_gives_what_was_durable_though_more_is_written_where_it_has_read_ah
                 store.append("t", 0, bytes(3000))
         assert offsets[:count] == list(range(count))
         assert offsets == list(range(len(offsets)))
+
+
+def test_stats_name_the_memory_of_queue_tables(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"x")
+        tables = store.stats()["queue_tables"]
+        assert tables.keys() == {"open_bytes", "open_messages", "sealed_bytes", "sealed_messages"}
+        assert (tables["open_messages"], tables["sealed_messages"], tables["sealed_bytes"]) == (1, 0, 0)

@@ -624,3 +624,14 @@ def test_footer_that_disagrees_with_the_frames_is_reported(
     path = segment(folder, 2)
     position = rewrite_footer(path, change)
     assert reported(folder, f"the footer's {what}", path, position).messages == MESSAGES
+
+
+def test_messages_that_a_repair_gave_up_are_remarked_at_their_footer(folder: Path) -> None:
+    overwrite(segment(folder, 1), frames(segment(folder, 1))[0].position + 20, b"\xff")
+    with MessageStore.open(folder, CONFIG, repair=True) as store:
+        lost = sum(loss.messages or 0 for loss in store.losses)
+    assert lost
+    record = record_of(segment(folder, 1))
+    report = verify_folder(folder)
+    path = segment(folder, 1)
+    assert f"{lost} messages that a repair gave up in {path} at byte {record.footer_position}" in report.remarks
