@@ -15,6 +15,7 @@ from stratalog.store import (
     inspect_folder,
     verify_folder,
 )
+from stratalog.store.testing import Fault, SimulatedDisk
 
 from .helpers import KIB, flip_bit, scanned, segment_path, segment_paths, take_snapshot, tiny, until
 
@@ -139,6 +140,11 @@ def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnusable, match="file/store cannot be used as a store: Not a directory"):
         MessageStore.open(tmp_path / "file" / "store")
+
+
+def test_error_of_the_device_at_the_opening_is_told_with_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnusable, match="store cannot be used as a store: .*injected"):
+        MessageStore.open(tmp_path / "store", disk=SimulatedDisk([Fault("force", for_good=True)]))
 
 
 def test_a_working_directory_that_is_no_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

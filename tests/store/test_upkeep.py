@@ -12,8 +12,9 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, StoreFull
 from stratalog.store.device.disk import OsDisk, OsFile
 from stratalog.store.segment.sealing import seal
+from stratalog.store.segment.segment import Segment
 
-from .helpers import has_settled, tiny, until
+from .helpers import has_settled, small, tiny, until
 
 MIB = 1 << 20
 
@@ -89,3 +90,16 @@ def test_spare_that_could_not_be_made_larger_keeps_its_size(tmp_path: Path) -> N
             store.append("t", 0, bytes(60 * MIB))
         assert segment_bytes(tmp_path) == 4 * MIB
         assert store.append("t", 0, b"small") == 0
+
+
+def test_pages_of_a_lane_are_dropped_from_the_page_cache_once_they_are_forced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[tuple[int, int]] = []
+    monkeypatch.setattr(Segment, "drop_pages", lambda segment, begin, size: dropped.append((begin, size)))
+    with MessageStore.open(tmp_path, small(direct_io=False, segment_bytes=64 << 20)) as store:
+        while len(dropped) < 2:
+            store.append_batch([("t", 0, bytes(50_000))] * 20)
+        assert store.stats()["last_background_error"] is None
+    (first, size), (second, _) = dropped[:2]
+    assert (first, second) == (0, size)
