@@ -143,7 +143,7 @@ def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_error_of_the_device_at_the_opening_is_told_with_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnusable, match="store cannot be used as a store: .*injected"):
+    with pytest.raises(StoreUnusable, match=r"store cannot be used as a store: .*injected"):
         MessageStore.open(tmp_path / "store", disk=SimulatedDisk([Fault("force", for_good=True)]))
 
 
