@@ -51,13 +51,29 @@ def open_sequential(disk: Disk, path: Path) -> LogFile:
 
 
 def is_begun(disk: Disk, path: Path, lane: int, sequence: int) -> bool:
-    """Does a file have the first frame of its own segment, as far as the frame's header tells? One read of a block."""
+    """Does a file have frames of its own segment, as far as their headers tell?
+
+    One read, which has the first frame. All of the file is searched only if its first block is garbage: a file that was
+    not begun has zeros there, or the header of a segment that was removed.
+    """
     file = disk.open(path)
     try:
-        header = read_frame_header(file.read(DATA_START, BLOCK_BYTES), 0)
+        head, size = file.read(0, DATA_START + BLOCK_BYTES), file.size()
     finally:
         file.close()
-    return header is not None and (header.lane, header.sequence, header.position) == (lane, sequence, DATA_START)
+    first = read_frame_header(head[DATA_START:], 0)
+    if first is not None and (first.lane, first.sequence, first.position) == (lane, sequence, DATA_START):
+        return True
+    block = head[:BLOCK_BYTES]
+    if not any(block) or SegmentHeader.unpack(block) is not None:
+        return False
+    data = open_sequential(disk, path)
+    reader = ChunkReader(data, size)
+    try:
+        return bool(FrameScanner(reader, lane, sequence, 0, 0).find_later(DATA_START, size))
+    finally:
+        reader.close()
+        data.close()
 
 
 class ChunkBuffers:

@@ -72,7 +72,7 @@ class Case:
         if all(name.endswith("/") for name in self.damaged):
             return self.seen  # empty folders are what an interrupted first opening leaves: nothing tells of a store
         put_snapshot(self.damaged, self.path)
-        if self.verdict.is_blind:
+        if self.verdict.is_blind and not self.store_is_hurt():
             self.repair_blind()
             return self.seen
         report, problems = self.look()
