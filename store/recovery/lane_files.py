@@ -193,6 +193,11 @@ class LaneFiles:
 
     # -- what was durable -----------------------------------------------------------------------------
 
+    @property
+    def mark(self) -> Mark:
+        """How far the log was durable by the frames in files without a header."""
+        return self._mark
+
     def vouched(self, files: Sequence[UsedFile], place: Mark) -> bool:
         """Does anything say that the lane was durable beyond `place`?
 

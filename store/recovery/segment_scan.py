@@ -77,7 +77,7 @@ class SegmentScan:
         """The chain ended at `begin`. False if the log ends there; a repair steps over damage: True."""
         scanner, file, next_entry = self._scanner, self._file, self.columns.next_entry
         sealed = self._is_sealed_at(begin, next_entry)
-        if is_end(scanner.chain, file.record, self._following) or not self._durable_beyond(begin):
+        if self._is_end(begin) or not self._durable_beyond(begin):
             return False
         if sealed:
             self.has_gaps = True
@@ -87,7 +87,7 @@ class SegmentScan:
         following = scanner.find_later(begin, scanner.reader.size_bytes)
         resumed = next((header for header in following if header.first_entry >= next_entry), None)
         if resumed is None:
-            end = self.end_entry
+            end = None if self._is_outlasted(begin) else self.end_entry
             self._give_up(begin, scanner.reader.size_bytes, None if end is None else np.arange(next_entry, end))
             return False
         if resumed.position > begin or resumed.first_entry > next_entry:
@@ -95,6 +95,14 @@ class SegmentScan:
         scanner.position, scanner.chain = resumed.position, resumed.chain
         self.columns.next_entry = resumed.first_entry
         return True
+
+    def _is_end(self, begin: int) -> bool:
+        is_outlasted = self._is_outlasted(begin)
+        return is_end(self._scanner.chain, self._file.record, self._following, is_outlasted=is_outlasted)
+
+    def _is_outlasted(self, position: int) -> bool:
+        """Does a frame in a file without a header say that the log was durable beyond this place?"""
+        return self._files.mark > (self._file.sequence, position)
 
     def _take(self, found: Scanned) -> bool:
         """Take a frame on the chain. False if the log ends in it; a repair keeps its good messages: True."""

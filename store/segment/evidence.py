@@ -57,11 +57,14 @@ def is_durable_beyond(place: Mark, records: Iterable[SealRecord | None], frames:
     return any(record is not None for record in records) or any(mark_of(frame) > place for frame in frames)
 
 
-def is_end(chain: int, record: SealRecord | None, following: SegmentHeader | None) -> bool:
-    """Do a segment's frames end at `chain`, by its own record or by the header of the segment in use behind it?"""
+def is_end(chain: int, record: SealRecord | None, following: SegmentHeader | None, *, is_outlasted: bool) -> bool:
+    """Do a segment's frames end at `chain`, by its own record or by the header of the segment in use behind it?
+
+    `is_outlasted`: a frame in a file without a header says that the log was durable beyond this place.
+    """
     if following is not None and not is_unlinked(following) and chain == following.previous_chain:
         return True
-    if record is None or (record.state == CLOSED and following is not None):
+    if record is None or (record.state == CLOSED and (following is not None or is_outlasted)):
         return False
     return chain == record.chain
 

@@ -92,7 +92,8 @@ class FrameWalk:
         """The chain ended at `begin`. False if the log does; else note the damage and go on behind it."""
         record, scanner, lane = self.file.record, self.scanner, self.lane
         following = next((file.header for file in lane.used[self.index + 1 :] if file.header is not None), None)
-        if is_end(scanner.chain, record, following):
+        is_outlasted = lane.mark > (self.file.sequence, begin)
+        if is_end(scanner.chain, record, following, is_outlasted=is_outlasted):
             if record is not None:
                 self._check_padding(begin, record.data_end)
             return False

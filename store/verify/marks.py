@@ -32,7 +32,7 @@ class LaneFrames:
             is_begun(disk, file.path, number, file.sequence) for file in behind
         )
         heads = [head for file in strays if file.sequence < last or not is_closed for head in self.heads(file)]
-        self._mark = max([(0, 0), *map(mark_of, heads)])  # the highest in frames of files without a header
+        self.mark = max([(0, 0), *map(mark_of, heads)])  # the highest in frames of files without a header
         self.used = [file for file in self.files if file.sequence <= last or self._was_used(file, is_closed)]
 
     def _was_used(self, file: SegmentFile, is_closed: bool) -> bool:
@@ -42,7 +42,7 @@ class LaneFrames:
         """
         if is_closed or file.record is not None or file.is_foreign:
             return file.is_foreign or not is_closed
-        return self._mark > (file.sequence, 0)
+        return self.mark > (file.sequence, 0)
 
     def heads(self, file: SegmentFile, begin: int = DATA_START) -> list[FrameHeader]:
         """Headers of the segment's frames from `begin` on, on the chain or not; read once."""
@@ -64,4 +64,4 @@ class LaneFrames:
         pairs = zip(rest, begins, strict=True)
         heads = (head for file, begin in pairs for head in self.heads(file, begin))
         place = (rest[0].sequence, position)
-        return self._mark > place or is_durable_beyond(place, [file.record for file in rest], heads)
+        return self.mark > place or is_durable_beyond(place, [file.record for file in rest], heads)

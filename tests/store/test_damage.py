@@ -269,6 +269,31 @@ def test_old_copy_of_a_closed_segment_does_not_hide_a_segment_without_header_and
         assert max(found[QUEUES[0]]) == max(held[QUEUES[0]])
 
 
+def test_old_copy_of_a_closed_segment_does_not_hide_what_one_frame_behind_it_vouches_for(folder: Path) -> None:
+    """The frame's segment has no header, and nothing vouches for the frame itself; but it vouches for those before."""
+    with MessageStore.open(folder / "s", TINY) as store:
+        fill(store, 0, 3)
+    old = segment_paths(folder / "s")[0].read_bytes()
+    with MessageStore.open(folder / "s", TINY) as store:
+        turn = 3
+        while len(store._lanes[0].view.open) + len(store._lanes[0].view.sealed) < 2:
+            fill(store, turn, turn + 1)
+            turn += 1
+        held = contents(store, QUEUES)
+        path = crash_copy(folder / "s", folder / "crashed")
+    first, second = segment_paths(path)[:2]
+    first.write_bytes(old)
+    overwrite(second, 0, b"\xff" * 40)
+    report = verify_folder(path)
+    assert not report.ok
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(path, TINY)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        found = contents(store, QUEUES)
+        assert store.losses
+        assert all(found[queue][offset] == held[queue][offset] for queue in QUEUES for offset in found[queue])
+
+
 def test_messages_of_exchanged_oldest_segments_are_counted(samples: Samples, folder: Path) -> None:
     sample = samples["retained"]
     path = put_snapshot(sample.files, folder / "s")
