@@ -103,6 +103,15 @@ def test_all_readers_of_a_queue_are_woken(store: MessageStore) -> None:
         assert (reader.looks, reader.found) == (2, [b"came"])
 
 
+def test_readers_of_all_queues_of_a_batch_are_woken(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(lanes=1)) as store:
+        readers = [Reader(store, ("wanted", queue)) for queue in range(5)]
+        store.append_batch([("wanted", queue, b"came") for queue in range(5)])
+        for reader in readers:
+            reader.join()
+            assert (reader.looks, reader.found) == (2, [b"came"])
+
+
 @pytest.mark.parametrize("alignment", ["pad", "trim"])
 def test_no_message_is_slept_through(tmp_path: Path, alignment: str) -> None:
     """Each message is awaited for an hour, some before and some after it came; many frames are durable in parts."""
@@ -243,13 +252,14 @@ def test_read_waits_until_there_are_enough_messages(store: MessageStore) -> None
 def test_read_waits_until_there_are_enough_bytes(store: MessageStore) -> None:
     store.append("t", 0, b"before")
     reader = Reader(store, ("t", 0), min_messages=2, min_bytes=1000)
-    store.append("t", 0, bytes(999))
-    store.append("t", 1, bytes(999))
-    quiet(store)
-    assert reader.is_asleep and reader.looks == 1
+    for size in (600, 399):
+        store.append("t", 0, bytes(size))
+        store.append("t", 1, bytes(999))
+        quiet(store)
+        assert reader.is_asleep and reader.looks == 1
     store.append("t", 0, b"x")
     reader.join()
-    assert (reader.looks, reader.found) == (2, [bytes(999), b"x"])
+    assert (reader.looks, reader.found) == (2, [bytes(600), bytes(399), b"x"])
 
 
 def test_read_that_waits_for_more_than_it_may_return_is_over_when_it_is_full(store: MessageStore) -> None:
