@@ -284,7 +284,8 @@ TIMERS: dict[str, Bug] = {
     ),
     "waiting operations: two threads complete the same one": Bug(
         "index/operation.py",
-        "                if self.is_completed:\n                    return False\n                timer,", "                timer,",
+        "                if self.is_completed:\n                    return False\n                timer,",
+        "                timer,",
         ("tests/index/test_purgatory.py",),
     ),
     "waiting operations: the estimate is never reset": Bug(
