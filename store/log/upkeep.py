@@ -238,7 +238,8 @@ class Upkeep:
                 break
             lane, full = due
             try:
-                self.seal_now(lane, full)
+                if any(opened.segment is full.segment for opened in lane.view.open):
+                    self.seal_now(lane, full)  # else it is done: an interrupt came behind that
             except Exception as error:
                 failed[lane.index] = error
                 continue
