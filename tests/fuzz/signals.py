@@ -172,7 +172,7 @@ class Left:
             if time.monotonic() > deadline:
                 raise Broken(f"left behind: {extra}")
             gc.collect()
-            time.sleep(0.001)
+            time.sleep(0.001)  # lets a thread that is ending end; the limit is above
 
     def _extra(self) -> list[str]:
         extra = sorted(descriptors() - self._descriptors)

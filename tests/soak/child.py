@@ -179,7 +179,7 @@ class Life:
             chance.choice(ways)(store, rows)
         except StoreFull as error:
             self.complain("append", error)
-            time.sleep(PAUSE_S)
+            time.sleep(PAUSE_S)  # the refusal lasts: another try at once would be in vain
         except StorePoisoned as error:
             self.complain("append", error)
             self._stay_poisoned(store, rows)
@@ -251,7 +251,7 @@ class Life:
             return  # retention was quicker
         except StoreError as error:
             self.complain("read", error)
-            time.sleep(PAUSE_S)
+            time.sleep(PAUSE_S)  # the refusal lasts: another try at once would be in vain
             return
         for owner, data in found:
             assert seed_of(owner, data) is not None, f"a read of queue {owner} gave something else"
