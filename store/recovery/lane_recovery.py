@@ -102,7 +102,7 @@ class LaneRecovery:
             if not is_unlinked(listed.header):  # what is put into that was counted here
                 tally.reach(file.header.messages_before)
             if not file.header.is_rebuilt:
-                streams.are_told(file.header.streams_before)
+                streams.are_before(file.header.streams_before)
             segment = Segment(self._disk, self._folder, file.header, direct=self._direct)
             self._opened.append(segment)
             found.segments.append((file.sequence, file.header.capacity_bytes))
@@ -121,7 +121,8 @@ class LaneRecovery:
         """The segments in use. If the first ones are lost, the log begins behind them."""
         files, start = self._files.in_use(), self._files.start
         self._tally.begin(start.sequence, start.messages_before)
-        self._streams.begin_at_zero = start.sequence == 1
+        if start.sequence > 1:
+            self._streams.begin_anywhere()
         if files and files[0].sequence > start.sequence:
             self._repair.on_damage(SEGMENT_IS_MISSING, self._folder / segment_name(start.sequence), 0)
             self._files.move_start(files[0], self._tally.missing_before(files[0].header.messages_before))

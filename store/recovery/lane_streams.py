@@ -24,6 +24,7 @@ from .lane_files import UsedFile
 from .placement import NO_OFFSET
 from .repair import Repair, whole_footer
 
+WIDEST = 1 << 32  # streams; a number has 32 bits
 MOST_UNNAMED = 1 << 20  # streams in a row whose names were lost: more are no streams, but a number that makes no sense
 
 Name = tuple[str, int]  # (topic, queue)
@@ -34,8 +35,8 @@ class LaneStreams:
 
     `unnamed` is how many streams got a name of ours, `told` how many the lane had by here, as far as headers and
     records tell. `is_complete` is False behind lost frames: they may have named streams of which nothing is left.
-    `begin_at_zero`: a stream that turns up begins with offset 0, whichever frame names it. It does not while nothing
-    tells of the streams of segments that retention removed; then its next offset is NO_OFFSET.
+    `new_from`: streams with this number and higher ones begin with offset 0, whichever frame names them. Others may
+    have had messages in segments that retention removed; while nothing tells of these, their next offset is NO_OFFSET.
     `trimmed` has the trimmed streams, by number; `records` is the number of the lane's stream of records.
     """
 
@@ -46,8 +47,8 @@ class LaneStreams:
         self.next_offsets: list[int] = []
         self.trimmed: dict[int, Low] = {}
         self.records: int | None = None
-        self.unnamed = self.told = 0
-        self.is_complete = self.begin_at_zero = True
+        self.unnamed = self.told = self.new_from = 0
+        self.is_complete = True
 
     def load(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are behind its segment."""
@@ -61,8 +62,17 @@ class LaneStreams:
         self.names, self.next_offsets = names_in(footer), next_offsets
         self.records = next((number for number, name in enumerate(self.names) if name[0] == RECORDS_TOPIC), None)
         add_trimmed(self.trimmed, footer.trimmed)
-        self.unnamed = 0
-        self.is_complete = self.begin_at_zero = True
+        self.unnamed = self.new_from = 0
+        self.is_complete = True
+
+    def begin_anywhere(self) -> None:
+        """The log begins behind segments of which nothing tells."""
+        self.new_from = WIDEST
+
+    def are_before(self, streams: int) -> None:
+        """The lane had so many streams where the next segment begins, by its first header."""
+        self.new_from = min(self.new_from, streams)
+        self.are_told(streams)
 
     def are_told(self, streams: int) -> None:
         """The lane had so many streams by here."""
@@ -97,7 +107,7 @@ class LaneStreams:
             name = behind.name(number) if behind is not None else None
             self.unnamed += name is None
             # What no footer knows is kept under a name of ours: its messages can still be read.
-            self._add(name or (f"lost-name-{self._lane}", number), self._begin)
+            self._add(name or (f"lost-name-{self._lane}", number), self._begin(number))
 
     def continues_with(self, footer: FooterData) -> bool:
         """Can this be the footer of the segment that follows? Messages before it may be missing, in a repair."""
@@ -112,15 +122,14 @@ class LaneStreams:
         """Take over the names of a footer's streams that are not known, and what was trimmed."""
         add_trimmed(self.trimmed, footer.trimmed)
         for name in names_in(footer)[len(self.names) :]:
-            self._add(name, self._begin)
+            self._add(name, self._begin(len(self.names)))
 
     def begins(self, footer: FooterData) -> list[int]:
         """Where each of a footer's streams goes on from, those included that nothing before has named."""
-        return self.next_offsets + [self._begin] * (len(footer.first) - len(self.next_offsets))
+        return self.next_offsets + [self._begin(number) for number in range(len(self.names), len(footer.first))]
 
-    @property
-    def _begin(self) -> int:
-        return 0 if self.begin_at_zero else NO_OFFSET
+    def _begin(self, number: int) -> int:
+        return 0 if number >= self.new_from else NO_OFFSET
 
     def note_records(self, found: Scanned, good: npt.NDArray[np.bool_], path: Path) -> None:
         """Note what the records in a frame say, of the `good` ones of its first messages. Raises StoreCorrupt."""

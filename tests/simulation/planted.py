@@ -51,6 +51,9 @@ class _LateLog:
         self._log.write(parts, position)
         self._due = force
 
+    def force(self) -> None:
+        self._due = True
+
     def is_in_place(self) -> bool:
         return self._log.is_in_place()
 

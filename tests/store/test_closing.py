@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreClosed, StoreConfig
+from stratalog.store import MessageStore, StoreClosed, StoreConfig, verify_folder
+from stratalog.store.log.lane import Lane
 from stratalog.store.log.request import answer_all
+from stratalog.store.log.upkeep import Upkeep
+from stratalog.store.log.write import FullSegment
 from stratalog.store.segment.segment import Segment
 
 from .disks import GatedDisk
@@ -243,3 +246,28 @@ MessageStore.open(path).close()
 def test_ticket_under_way_at_a_fork_is_answered_once_in_the_child(tmp_path: Path, where: str) -> None:
     done = run_child(TICKET_IN_CHILD, str(tmp_path), where)
     assert (done.stdout, done.stderr) == ("7\n1\n", "")
+
+
+def test_close_goes_on_behind_an_interrupt_that_came_just_behind_a_seal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment is sealed, and still in the line of those that are full."""
+    seal_now, messages = Upkeep.seal_now, [b"%d" % number * 5000 for number in range(20)]
+
+    def interrupted(upkeep: Upkeep, lane: Lane, full: FullSegment) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise OSError("not now")  # it is tried again: what is full is left for the close
+        seal_now(upkeep, lane, full)
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Upkeep, "seal_now", interrupted)
+        store = MessageStore.open(tmp_path, tiny())
+        for data in messages:
+            store.append("t", 0, data)
+        with pytest.raises(Interrupted):
+            store.close()
+    store.close()
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert [message.data for message in store.read("t", 0, 0, 64)] == messages
+    assert verify_folder(tmp_path).damages == []

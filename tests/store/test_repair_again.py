@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, verify_folder
+from stratalog.store.config import KIB
 from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
 from stratalog.store.recovery.repair import Loss
 
@@ -19,6 +20,7 @@ from .helpers import (
     flip_bit,
     frames_of,
     full_frames,
+    has_settled,
     log_snapshot,
     memory_folder,
     overwrite,
@@ -233,3 +235,26 @@ def test_copy_of_a_closed_segment_does_not_hide_those_behind_it(no_marks: None, 
     with pytest.raises(StoreCorrupt):
         MessageStore.open(path, TINY)
     assert verify_folder(path).damages
+
+
+def test_new_queue_begins_at_zero_though_its_name_and_all_footers_are_lost(no_marks: None, tmp_path: Path) -> None:
+    """Retention has removed the first segments; the header behind them says how many streams there were."""
+    path = tmp_path / "killed"
+    with MessageStore.open(tmp_path / "s", tiny(retention_bytes=64 * KIB)) as store:
+        while not (has_settled(store) and store.queue_bounds("t", 0)[0]):
+            store.append("t", 0, bytes(9000))
+        store.append("new", 0, b"lost with its name")
+        store.append("new", 0, b"left")
+        crash_copy(tmp_path / "s", path)
+    begun = next(at for at in segment_paths(path) if seal_of(at) is None and full_frames(at))
+    naming = next(frame for frame in full_frames(begun) if list(frame.definitions()))
+    for at in segment_paths(path):
+        record = seal_of(at)
+        if record is not None:
+            overwrite(at, BLOCK_BYTES, bytes(BLOCK_BYTES))
+            os.truncate(at, record.footer_position)
+    flip_bit(begun, naming.header.position + 24)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses
+        assert scanned(store)["lost-name-0", 1] == {1: b"left"}
+    assert verify_folder(path).damages == []
