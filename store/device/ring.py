@@ -85,9 +85,9 @@ class Ring:
         deque(map(self._map.write, parts[whole + 1 :]), maxlen=0)
 
     def zero(self, low: int, high: int) -> None:
-        """Fill [low, high) with zeros."""
-        if high > low:
-            self.fill(low, [bytes(high - low)], high - low)
+        """Fill [low, high) with zeros, up to the end of a block: so it does not lie across the ring's end."""
+        at = low % self.size_bytes
+        self._map[at : at + high - low] = bytes(high - low)
 
     def parts(self, low: int, high: int) -> list[memoryview]:
         """[low, high) as one view, or two where it wraps, for a write."""

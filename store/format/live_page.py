@@ -14,7 +14,7 @@ LIVE_FILE: Final = "LIVE"
 LIVE_MAGIC: Final = b"SLOGLIVE"
 
 _HEADER = struct.Struct("<8sII16sQ16sQQ")
-_STATE = struct.Struct("<5Q")
+STATE: Final = struct.Struct("<5Q")
 
 BELL_AT: Final = BLOCK_BYTES // 2  # a u64; its low half is what readers sleep on
 SLOT_BYTES: Final = 64
@@ -76,13 +76,8 @@ class LaneState(NamedTuple):
         return self.sequence, self.position
 
     def pack(self) -> bytes:
-        return pack_state(*self)
-
-
-def pack_state(bell: int, first: int, sealed: int, sequence: int, position: int) -> bytes:
-    """`LaneState.pack` without the object."""
-    body = _STATE.pack(bell, first, sealed, sequence, position)
-    return body + SUM.pack(checksum64(body))
+        body = STATE.pack(*self)
+        return body + SUM.pack(checksum64(body))
 
 
 NO_STATE: Final = LaneState(0, 0, 0, 0, 0)
@@ -97,7 +92,7 @@ def newest_state(slots: bytes) -> LaneState | None:
     """The newer one of a lane's two slots; None if neither is whole."""
     states = []
     for at in (0, SLOT_BYTES):
-        body = checked(slots[at : at + SLOT_BYTES], _STATE.size)
+        body = checked(slots[at : at + SLOT_BYTES], STATE.size)
         if body is not None:
-            states.append(LaneState(*_STATE.unpack(body)))
+            states.append(LaneState(*STATE.unpack(body)))
     return max(states, default=None)

@@ -12,20 +12,45 @@ from time import monotonic
 
 from ..device.disk import Disk
 from ..device.mapped import Mapped, boot_id
+from ..format.layout import SUM, checksum64
 from ..format.live_page import (
     BELL_AT,
     LIVE_FILE,
     NO_STATE,
     PAGE_BYTES,
     SLOT_BYTES,
+    STATE,
     LiveHeader,
     newest_state,
-    pack_state,
     slot_at,
 )
 from ..log.lane import Lane
+from ..log.write import View
 
-RING_EVERY_S = 0.002  # readers look by themselves for longer than that before they sleep: see `follower.AWAKE_S`
+RING_EVERY_S = 0.005  # readers look by themselves for longer than that before they sleep: see `follower.AWAKE_S`
+
+
+class _Told:
+    """What the page says of a lane. `slot` is where it was written last, `other` where it is written next."""
+
+    __slots__ = ("first", "lane", "mark", "other", "sealed", "slot", "under_way", "view")
+
+    def __init__(self, lane: Lane, slot: int, other: int) -> None:
+        self.lane, self.under_way = lane, lane.under_way  # kept: this is looked at behind every force
+        self.slot, self.other = slot, other
+        self.view: View | None = None
+        self.first = self.sealed = 0
+        self.mark = (0, 0)
+
+    def look_at(self, view: View) -> bool:
+        """Note which segments there are. False if that says nothing new."""
+        known, self.view = (self.first, self.sealed) if self.view is not None else None, view
+        sealed, opened = view
+        if sealed:
+            self.first, self.sealed = sealed[0].segment.sequence, sealed[-1].segment.sequence
+        else:
+            self.first, self.sealed = opened[0].segment.sequence if opened else 0, 0
+        return known != (self.first, self.sealed)
 
 
 class Publisher:
@@ -36,9 +61,9 @@ class Publisher:
           after its seal record was forced, the first segment after START says so;
         * of a lane's two slots the older one is written, so a reader, and whoever comes after a kill, finds one whole;
         * the bell is moved after the slot is written, and those who sleep on it are woken after that. Nobody is woken
-          behind a move that is over less than `RING_EVERY_S` after the moment before the last move with a wake: readers
-          do not sleep for longer than that behind a move, and so none can have fallen asleep since that wake. Thus a
-          busy writer does not pay a system call for each force;
+          behind a move that is over less than `RING_EVERY_S` after the last wake: that wake had a move of its own
+          behind the moment that is noted, and readers do not sleep for longer than that behind a move, so none can have
+          fallen asleep since. Thus a busy writer does not pay a system call for each force;
         * no append ever fails because of the page: where there is no room for it, there is none, and `error` says why.
     """
 
@@ -48,8 +73,6 @@ class Publisher:
         self._store_id = store_id
         self._page: Mapped | None = None
         self._count = 0
-        self._told: dict[int, tuple[int, int, int, int]] = {}  # by lane
-        self._turn: dict[int, int] = {}  # of each lane: the slot that is written next
         self._rung_at = float("-inf")
         self._lock = threading.Lock()
         self.error: str | None = None
@@ -67,18 +90,21 @@ class Publisher:
         states = [newest_state(page.load(slot_at(lane.index, 0), 2 * SLOT_BYTES)) or NO_STATE for lane in lanes]
         # Behind a power cut the bell may be older than the slots.
         self._count = max(page.word(BELL_AT), *(state.bell for state in states))
-        self._page = page
+        self._page, first = page, None
         for lane, state in zip(lanes, states, strict=True):
+            slots = slot_at(lane.index, 0), slot_at(lane.index, 1)
+            newest = page.load(slots[1], len(state.pack())) == state.pack()
+            told = _Told(lane, slots[newest], slots[not newest])
             # Both hooks are set before the first look at the lane: nothing it does from now on is missed.
-            lane.under_way.on_forced = lane.on_view = partial(self.publish, lane)
-            in_second = page.load(slot_at(lane.index, 1), len(state.pack())) == state.pack()
-            self._turn[lane.index] = 0 if in_second else 1
-            self.publish(lane)
+            lane.under_way.on_forced = lane.on_view = partial(self._publish, told)
+            self._publish(told)
+            first = first or told
         openings = 0 if found is None else found.openings
         # Last, as it is what makes readers believe the states. Then the bell, which moves with a state alone.
         page.store(0, self._header(page, len(lanes), openings + 1).pack())
-        self._told.clear()
-        self.publish(lanes[0])
+        if first is not None:
+            first.view = None
+            self._publish(first)
 
     def _header(self, page: Mapped, lanes: int, openings: int) -> LiveHeader:
         return LiveHeader(lanes, self._store_id, page.inode, boot_id(), os.getpid(), openings)
@@ -108,23 +134,26 @@ class Publisher:
         page: Mapped = mapper(self._path, PAGE_BYTES, BELL_AT)
         return page
 
-    def publish(self, lane: Lane) -> None:
-        """Tell what is new of a lane. Any thread; a microsecond or two."""
+    def _publish(self, told: _Told) -> None:
+        """Tell what is new of a lane. Any thread; a few microseconds, behind every force."""
         with self._lock:
-            page, index = self._page, lane.index
-            told = _state_of(lane)
-            if page is None or self._told.get(index) == told:
+            page, view, mark = self._page, told.lane.view, told.under_way.forced_mark
+            is_new = view is not told.view and told.look_at(view)
+            if page is None or not (is_new or mark is not told.mark):
                 return
-            self._told[index] = told
-            turn = self._turn[index]
-            self._turn[index] = 1 - turn
-            self._count = count = self._count + 1
-            page.store(slot_at(index, turn), pack_state(count, *told))
-            before = monotonic()
-            page.set_word(BELL_AT, count)
+            told.mark = mark
+            self._move(page, told)
             if monotonic() - self._rung_at >= RING_EVERY_S:
-                self._rung_at = before
+                self._rung_at = monotonic()
+                self._move(page, told)
                 page.wake()
+
+    def _move(self, page: Mapped, told: _Told) -> None:
+        """Write a lane's state into its older slot, and move the bell."""
+        told.slot, told.other = told.other, told.slot
+        self._count = count = self._count + 1
+        body = STATE.pack(count, told.first, told.sealed, *told.mark)
+        page.store_and_set(told.slot, body + SUM.pack(checksum64(body)), BELL_AT, count)
 
     def close(self) -> None:
         """Publish nothing more. What was published stays true."""
@@ -136,12 +165,3 @@ class Publisher:
     def after_fork(self) -> None:
         """In a child process: the page is its parent's, and a lost thread may hold the lock."""
         self._lock, self._page = threading.Lock(), None
-
-
-def _state_of(lane: Lane) -> tuple[int, int, int, int]:
-    """(first, sealed, sequence, position): see `LaneState`."""
-    sealed, opened = lane.view
-    mark = lane.under_way.forced_mark
-    if sealed:
-        return sealed[0].segment.sequence, sealed[-1].segment.sequence, *mark
-    return (opened[0].segment.sequence if opened else 0), 0, *mark

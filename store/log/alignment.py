@@ -28,7 +28,6 @@ class Tail(NamedTuple):
         answered: requests that the write would answer all the same.
         empty_bytes: what padding would add.
         whole_bytes: the whole blocks that are ready to be written.
-        follows: more messages wait already, or producers are known to be on their way.
         active: requests that are under way at once, as the sizer sees them.
     """
 
@@ -36,7 +35,6 @@ class Tail(NamedTuple):
     answered: int
     empty_bytes: int
     whole_bytes: int
-    follows: bool
     active: int = 0
 
 
@@ -54,24 +52,22 @@ class Unissued:
         """A write up to `high` was planned."""
         self._frames = [ends for ends in self._frames if ends[-1] > high]
 
-    def tail(self, tail: int, issued: int, *, follows: bool, active: int) -> Tail:
+    def tail(self, tail: int, issued: int, active: int) -> Tail:
         """The choice that a write of [issued, tail) is faced with."""
         boundary = align_down(tail)
         total = sum(map(len, self._frames))
         whole, earlier = self._up_to(boundary), self._up_to(issued)
-        return Tail(total - whole, whole - earlier, align_up(tail) - tail, boundary - issued, follows, active)
+        return Tail(total - whole, whole - earlier, align_up(tail) - tail, boundary - issued, active)
 
     def _up_to(self, position: int) -> int:
         return sum([bisect_right(ends, position) for ends in self._frames])
 
 
 def should_pad(policy: Alignment, tail: Tail) -> bool:
-    """True to fill the last block, False to hold it back. Never holds when nothing would push it out."""
+    """True to fill the last block, False to hold it back. Not asked where nothing would push it out: that is filled."""
     if tail.empty_bytes == 0:
         return True  # nothing to decide: the write ends on a boundary
     if policy == "pad":
-        return True
-    if not tail.follows:
         return True
     if policy == "trim":
         return False

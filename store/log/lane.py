@@ -213,7 +213,7 @@ class Lane:
 
     def _reserve(self, end: int) -> None:
         """Make room in the ring up to a lane position. Raises RuntimeError where bytes in flight would be lost."""
-        if end - self.ring.size_bytes > self.durable:
+        if end - self.ring.size_bytes > self.under_way.durable:
             raise RuntimeError("the ring is too small for the writes in flight")
         self.ring.reserve(end)
 
@@ -341,11 +341,11 @@ class Lane:
     # -- writing --------------------------------------------------------------------------------------
 
     def plan(self, *, follows: bool, barrier: bool = False, active: int = 0) -> list[Write]:
-        """The writes that are due now, to be performed in order; none if everything is held back."""
+        """The writes that are due now, in order; none if all is held back, which is not done unless more `follows`."""
         if self.segment is not None and self.tail > self.issued:
-            pad = barrier or should_pad(
-                self.config.alignment, self.unissued.tail(self.tail, self.issued, follows=follows, active=active)
-            )
+            pad = not follows or barrier or should_pad(
+                self.config.alignment, self.unissued.tail(self.tail, self.issued, active)
+            )  # fmt: skip
             high = align_up(self.tail) if pad else align_down(self.tail)
             if high > self.issued:
                 self._planned.append(self._plan_up_to(self.segment, high, force=barrier, looks=barrier))

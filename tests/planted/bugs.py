@@ -175,8 +175,8 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_concurrency.py::test_interrupted_producer_does_not_stall_the_others",), hangs=True,
     ),
     "appending: a message overtakes those that were handed over before": Bug(
-        "store/log/queue.py", "        self._items.append(request)\n",
-        "        self._items.insert(0 if len(self._items) > 3 else len(self._items), request)\n",
+        "store/log/queue.py", "                    self._items.append(request)\n",
+        "                    self._items.insert(0 if len(self._items) > 3 else len(self._items), request)\n",
         ("tests/store/test_queue.py::test_requests_of_one_thread_keep_their_order",),
     ),
     "durability: a lane that has gone quiet leaves no mark": Bug(
@@ -235,11 +235,11 @@ BESIDE: dict[str, Bug] = {
         ("tests/store/test_read_only_page.py::test_message_behind_the_mark_is_not_shown",),
     ),
     "other processes: the slot that readers look at is overwritten": Bug(
-        "store/live/publisher.py", "self._turn[index] = 1 - turn", "self._turn[index] = turn",
+        "store/live/publisher.py", "        told.slot, told.other = told.other, told.slot\n", "",
         ("tests/store/test_read_only_page.py::test_slot_that_is_half_written_hides_no_earlier_state",),
     ),
     "other processes: nobody is woken": Bug(
-        "store/live/publisher.py", "            page.wake()\n", "",
+        "store/live/publisher.py", "                page.wake()\n", "",
         ("tests/store/test_read_only_page.py::test_whoever_sleeps_on_the_page_after_a_quiet_time_is_woken",),
     ),
     "other processes: a reader falls asleep while the writer counts on its looking": Bug(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from stratalog.store import MessageStore
 from stratalog.store.config import Alignment
 from stratalog.store.log.alignment import Tail, should_pad
+from stratalog.store.log.lane import Lane
+from stratalog.store.log.write import Write
+
+from .helpers import tiny
 
 POLICIES: list[Alignment] = ["pad", "trim", "adaptive"]
-BUSY = Tail(held=1, answered=9, empty_bytes=100, whole_bytes=40_960, follows=True)
+BUSY = Tail(held=1, answered=9, empty_bytes=100, whole_bytes=40_960)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -17,8 +25,25 @@ def test_full_block_is_always_written(policy: Alignment) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_is_held_when_nothing_would_push_it_out(policy: Alignment) -> None:
-    assert should_pad(policy, BUSY._replace(follows=False))
+def test_nothing_is_held_when_nothing_would_push_it_out(
+    policy: Alignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One producer that waits for each message: a batch is never followed by another one."""
+    plans: list[bool] = []
+    plan = Lane.plan
+
+    def watched(lane: Lane, *, follows: bool, **more: Any) -> list[Write]:
+        writes = plan(lane, follows=follows, **more)
+        if not follows:
+            plans.append(lane.issued >= lane.tail)
+        return writes
+
+    monkeypatch.setattr(Lane, "plan", watched)
+    with MessageStore.open(tmp_path, tiny(alignment=policy)) as store:
+        for number in range(9):
+            store.append("t", 0, b"%d" % number * 100)
+    assert len(plans) >= 9
+    assert all(plans)
 
 
 def test_pad_always_pads() -> None:

@@ -92,22 +92,22 @@ def test_slot_that_is_half_written_hides_no_earlier_state(tmp_path: Path) -> Non
     with MessageStore.open(tmp_path, tiny()) as store, MessageStore.open(tmp_path, read_only=True) as reader:
         for count in range(1, 20):
             store.append("t", 0, b"x")
-            written: list[tuple[int, bytes]] = []
+            written: list[tuple[int, bytes, int, int]] = []
             publisher: Any = store._running.live
-            real = publisher._page.store
+            page = publisher._page
+            real = page.store_and_set
 
-            def torn(at: int, data: bytes, written: list[tuple[int, bytes]] = written, real: Any = real) -> None:
-                if at < LANES_AT or written:
-                    return  # killed before the bell, and before all that would come
-                written.append((at, data))
-                real(at, data[:20])
+            def torn(at: int, data: bytes, *bell: int, written: list[Any] = written, page: Any = page) -> None:
+                if not written:  # killed in the middle, so before the bell, and before all that would come
+                    written.append((at, data, *bell))
+                    page.store(at, data[:20])
 
-            publisher._page.store = torn
+            page.store_and_set = torn
             store.append("t", 0, b"y")
             assert written  # by the append, and now and then by the seal of a segment
             with MessageStore.open(tmp_path, read_only=True) as fresh:
                 assert fresh.queue_bounds("t", 0)[1] in (2 * count - 1, 2 * count)
-            publisher._page.store = real
+            page.store_and_set = real
             real(*written[-1])
         store.append("t", 0, b"z")
         assert reader.queue_bounds("t", 0) == (0, 39)
