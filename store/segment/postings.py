@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..format.footer import by_stream
 
-FEW_TO_SORT = 256  # messages: below it a loop is quicker than sorting them
+FEW_TO_SORT = 1024  # messages: below it a loop is quicker than sorting them
 
 # A stream's messages in one segment: the offset of the first, and the entry numbers ("I") in offset order.
 Row = tuple[int, "array[int]"]
