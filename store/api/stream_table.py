@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,10 +42,15 @@ class StreamTable:
         self._streams: list[Stream | None] = [None] * len(given)
         self._numbers = np.full(len(given), NOT_DEFINED, np.int64)
         self._lanes = np.zeros(len(given), np.int64)
+        self._is_of_tuples = {*map(type, given)} == {tuple}  # which do not change
 
     def is_of(self, streams: object) -> bool:
-        """Is it made of this very tuple? Of a list nobody knows whether it has changed."""
-        return streams is self.given and type(streams) is tuple
+        """Is it made of this very tuple, or of a list with the same pairs, each the very tuple that it was?"""
+        if streams is self.given:
+            return type(streams) is tuple
+        if type(streams) is not list or not self._is_of_tuples or len(streams) != len(self.given):
+            return False
+        return all(map(is_, streams, self.given))
 
     def resolve(self, index: Int64s, find_or_make: FindOrMake) -> Resolved:
         """The streams of the messages, the numbers in the table of which are `index`.

@@ -587,3 +587,27 @@ def test_store_with_trims_is_copied_by_columns(tmp_path: Path) -> None:
         assert two.topics() == ["t"]
         assert [two.queue_bounds("t", queue) for queue in range(3)] == [(0, 5), (0, 1), (0, 5)]
         assert two.get_range("t", 1, 0, 1) == {0: b"4"}
+
+
+def test_list_of_streams_that_changes_between_two_calls_is_looked_up_again(store: MessageStore) -> None:
+    """The table of the call before is used again as long as its pairs are the same objects, and cannot change."""
+    streams: list[Any] = [("t", 0), ("t", 1)]
+    ones, payload = np.ones(2, np.int64), b"ab"
+
+    def append() -> list[tuple[str, int]]:
+        before = {name: store.queue_bounds(*name)[1] for name in [("t", 0), ("t", 1), ("t", 2), ("u", 0)]}
+        store.append_columns(streams, [0, 1], ones, payload)
+        return [name for name, end in before.items() if store.queue_bounds(*name)[1] > end]
+
+    assert append() == append() == [("t", 0), ("t", 1)]
+    streams[1] = ("u", 0)
+    assert append() == [("t", 0), ("u", 0)]
+    streams[1] = pair = ["t", 1]
+    assert append() == [("t", 0), ("t", 1)]
+    pair[1] = 2
+    assert append() == [("t", 0), ("t", 2)]
+    streams[:] = [("t", 0), ("t", 1)]
+    assert append() == [("t", 0), ("t", 1)]
+    streams[1] = ("t", True)  # equal, and no queue id
+    with pytest.raises(InvalidTopic):
+        append()
