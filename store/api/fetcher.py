@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OffsetOutOfRange, StoreUnreadable
+from ..errors import OffsetOutOfRange, StoreError, StoreUnreadable
 from ..log.streams import Stream, check_name
 from ..read.async_reads import AsyncReads, Looked, Wanted
 from ..read.message import Message, MessageBatch
@@ -116,7 +116,20 @@ class Fetcher:
             following = self._next_offset(stream)
             if following > offset:  # it came meanwhile; or a repair gave up what was there
                 found = self._there(stream, topic, queue_id, offset, max_messages, max_bytes)
-        return Looked(found, following, sealed)
+        is_all = bool(wanted.is_choosy and found) and self._is_nothing_between(stream, wanted, found, following)
+        return Looked(found, following, sealed, is_all)
+
+    def _is_nothing_between(
+        self, stream: Stream | None, wanted: Wanted, found: list[Message], following: int
+    ) -> bool:
+        """True if the queue has no message from behind what was found up to `following`."""
+        behind = found[-1].offset + 1
+        if behind >= following or len(found) >= wanted.max_messages:
+            return behind >= following
+        try:
+            return not self._there(stream, *wanted.name, behind, 1, wanted.max_bytes)
+        except StoreError:  # of damage: whoever reads on is told
+            return False
 
     def _next_offset(self, stream: Stream | None) -> int:
         if stream is None or stream.number < 0:

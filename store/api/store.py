@@ -190,7 +190,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()
             self._add_lane(index, folder, found, header.lanes)
-        self._trimming = Trimming(self._shared, self._caches, self._upkeep)
+        self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
         self._start()
 
     def _set_lanes(self, lanes: int) -> None:

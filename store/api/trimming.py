@@ -12,6 +12,7 @@ from ..log.trims import Change, TrimRequest, trim_requests
 from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..read.finder import Finder
+from ..read.waiting import WaitingReaders
 from .checks import check_counts
 from .shared import Shared
 
@@ -19,11 +20,12 @@ from .shared import Shared
 class Trimming:
     """What `TrimCalls` passes its calls on to. What is to stay away is a record in the log, see `format.records`."""
 
-    def __init__(self, shared: Shared, caches: Caches, upkeep: Upkeep) -> None:
+    def __init__(self, shared: Shared, caches: Caches, upkeep: Upkeep, waiting: WaitingReaders) -> None:
         self._shared = shared
         self._streams = shared.streams
         self._caches = caches
         self._upkeep = upkeep
+        self._waiting = waiting
         self._finder = Finder()
 
     def trim(self, topic: str, queue_id: int, before_offset: int) -> int:
@@ -73,6 +75,7 @@ class Trimming:
         for stream, low in changes:
             self._caches.forget_trimmed(stream.lane, stream.number, low.low)
         if changes:
+            self._waiting.look_at([(stream.topic, stream.queue_id) for stream, _ in changes])
             self._upkeep.look()  # whole segments may be free
 
     def requests_of(self, changes: list[Change]) -> list[TrimRequest]:

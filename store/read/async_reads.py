@@ -74,30 +74,36 @@ class Wanted(NamedTuple):
 
     def missing(self, looked: Looked) -> Missing | None:
         """What has to come before what was found is enough; None if it is."""
-        found, following, sealed = looked
+        found, following, sealed, is_all = looked
         wanted = min(self.min_messages, self.max_messages)
         if not found:
             if not wanted and not self.min_bytes:
                 return None
             size = min(self.min_bytes, self.max_bytes)
-            return Missing(max(self.offset, following), wanted, size, self.max_bytes, sealed)
+            return Missing(max(self.offset, following), wanted, size, self.max_bytes, sealed, self.offset)
         if len(found) >= wanted and not self.min_bytes:
             return None
         behind = found[-1].offset + 1
-        if behind < following:  # a limit has ended the read there, or damage
-            return None
+        if behind < following:
+            if not is_all:  # a limit has ended the read there, or damage
+                return None
+            behind = following  # in between are messages that a repair gave up
         size = sum(len(message.data) for message in found)
         size_missing = min(self.min_bytes, self.max_bytes) - size
-        missing = Missing(behind, wanted - len(found), size_missing, self.max_bytes - size, sealed)
+        missing = Missing(behind, wanted - len(found), size_missing, self.max_bytes - size, sealed, self.offset)
         return None if missing.is_nothing else missing
 
 
 class Looked(NamedTuple):
-    """What a read has found; and from before it looked, the queue's next offset and its lane's sealed segments."""
+    """What a read has found; and from before it looked, the queue's next offset and its lane's sealed segments.
+
+    `is_all`: nothing is there between what was found and that next offset.
+    """
 
     found: list[Message]
     following: int
     sealed: Sealed
+    is_all: bool = False
 
 
 class Source(Protocol):

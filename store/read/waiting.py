@@ -39,6 +39,7 @@ class Missing(NamedTuple):
         messages, size_bytes: both must have come; 0 or less where that is no matter.
         room_bytes: when so many bytes have come the read is full, whatever else is missing.
         sealed: the lane's sealed segments before the read looked; None where the queue was unknown.
+        begin: the read's offset. If it is trimmed meanwhile the read is over.
     """
 
     offset: int
@@ -46,6 +47,7 @@ class Missing(NamedTuple):
     size_bytes: int
     room_bytes: int
     sealed: Sealed
+    begin: int
 
     @property
     def is_nothing(self) -> bool:
@@ -73,12 +75,12 @@ class WaitingRead(DelayedOperation):
         stream = self._readers.streams.get(*self.name)
         if stream is None or stream.number < 0:
             return False
-        missing = self._missing
-        following = open_end(stream)
+        missing, following = self._missing, open_end(stream)
+        is_trimmed = stream.low > missing.begin
         if following is None:  # sealed segments alone have it, and their footers may be on the device
-            return sealed_of(stream) is not missing.sealed
-        if following <= missing.offset:
-            return False
+            return sealed_of(stream) is not missing.sealed or is_trimmed
+        if following <= missing.offset or is_trimmed:
+            return is_trimmed
         if missing.messages <= 1 and missing.size_bytes <= 0:
             return True
         came = size_between(stream, missing.offset, following)
@@ -264,11 +266,17 @@ class WaitingReaders:
             if names:
                 self._in_thread(partial(_look_at, purgatory, names))
 
+    def look_at(self, names: Sequence[Name]) -> None:
+        """Something has become of these queues: their messages were trimmed."""
+        purgatory = self._purgatory
+        if purgatory is not None and purgatory.pending:
+            self._in_thread(partial(_look_at, purgatory, names))
+
     def look_at_all(self) -> None:
         """More may be durable than was told."""
         purgatory = self._purgatory
         if purgatory is not None and purgatory.pending:
-            self._in_thread(partial(_look_at, purgatory, _names(purgatory)))
+            self.look_at(_names(purgatory))
 
     def wake_all(self) -> None:
         """Something else has happened that they have to find out."""

@@ -21,7 +21,7 @@ from stratalog.store.segment.sealed import SealedSegment
 
 from ..clocks import SteppedClock
 from .disks import FailingDisk, GatedDisk
-from .helpers import PATIENCE_S, Worker, start, tiny, until
+from .helpers import PATIENCE_S, Worker, crash_copy, flip_bit, full_frames, segment_path, start, tiny, until
 
 AN_HOUR_MS = 3_600_000  # longer than a test may take: who waits is woken, or the test fails
 
@@ -222,9 +222,9 @@ def test_looks_of_the_flusher_and_of_a_loop_read_no_footer(tmp_path: Path, monke
         reader = Reader(store, ("idle", 0))
         readers.is_told = True
         store._waiting.look_at_all()
-        read = ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, store._lanes[0].view.sealed), 1000)
+        read = ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, store._lanes[0].view.sealed, 1), 1000)
         assert not read.try_complete()
-        assert ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, ()), 1000).try_complete()  # to find out
+        assert ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, (), 1), 1000).try_complete()  # to find out
         readers.is_told = False
         store.append("idle", 0, b"came")
         reader.join()
@@ -388,3 +388,47 @@ def test_writes_look_nothing_up_while_nobody_waits(store: MessageStore, monkeypa
     store.append_batch([("t", 0, b"y")] * 3)
     reader.join()
     assert looked[0] == 3
+
+
+def test_trim_wakes_a_read_that_waits_for_more_behind_messages_that_are_removed(store: MessageStore) -> None:
+    store.append_batch([("t", 0, b"%d" % number) for number in range(3)])
+    told: list[object] = []
+
+    def read() -> None:
+        try:
+            told.append(store.read("t", 0, 0, wait_ms=AN_HOUR_MS, min_messages=9))
+        except OffsetOutOfRange as error:
+            told.append(error.first)
+
+    reader = start(read)
+    until(lambda: len(store._waiting) == 1)
+    store.trim("t", 0, 2)
+    reader.join(PATIENCE_S)
+    assert told == [2]
+
+
+def test_read_waits_on_behind_messages_that_a_repair_has_given_up(tmp_path: Path, no_marks: None) -> None:
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        for number in range(4):
+            store.append("t", 0, b"%d" % number)
+        crash_copy(tmp_path / "s", tmp_path / "killed")
+    last = full_frames(segment_path(tmp_path / "killed", 1))[-1]
+    with MessageStore.open(tmp_path / "killed", tiny()) as store:  # its mark vouches for the last frame
+        store.append("t", 1, b"x")
+        crash_copy(tmp_path / "killed", tmp_path / "damaged")
+    flip_bit(segment_path(tmp_path / "damaged", 1), last.payload_start)
+    with MessageStore.open(tmp_path / "damaged", tiny(), repair=True) as store:
+        assert store.queue_bounds("t", 0) == (0, 4)
+        found: list[bytes] = []
+
+        def read() -> None:
+            found.extend(message.data for message in store.read("t", 0, wait_ms=AN_HOUR_MS, min_messages=5))
+
+        reader = start(read)
+        until(lambda: len(store._waiting) == 1)
+        store.append("t", 0, b"4")
+        quiet(store)
+        assert not found
+        store.append("t", 0, b"5")
+        reader.join(PATIENCE_S)
+        assert found == [b"0", b"1", b"2", b"4", b"5"]
