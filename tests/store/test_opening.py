@@ -25,6 +25,7 @@ from stratalog.store.testing import SimulatedDisk
 
 from .disks import GatedDisk
 from .helpers import KIB, handed_over, run_child, segment_paths, small, start, tiny, until
+from .interrupts import interrupt_at, places
 
 PREWRITING = tiny(prewrite_bytes=512 * KIB, lanes=2)
 
@@ -165,6 +166,24 @@ def test_descriptor_that_was_closed_is_not_closed_again(tmp_path: Path) -> None:
     os.fstat(number)
     for one in {mine, number}:
         os.close(one)
+
+
+def test_descriptor_whose_close_was_interrupted_anywhere_is_closed_once(tmp_path: Path) -> None:
+    for place in places():
+        file = OsFile(tmp_path / "f", create=True, direct=False)
+        number = file.fileno()
+        came, _ = interrupt_at(place, ("store/device/disk.py", "store/device/descriptor.py"), file.close)
+        mine = os.open(tmp_path / "mine", os.O_CREAT | os.O_WRONLY)  # takes the lowest number that is free
+        file.close()
+        del file
+        gc.collect()
+        os.fstat(mine)
+        if mine != number:
+            with pytest.raises(OSError):
+                os.fstat(number)
+        os.close(mine)
+        if not came:
+            return
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
