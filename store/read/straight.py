@@ -80,7 +80,15 @@ class Straight:
     def _fetch_device(
         self, segment: Segment, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
     ) -> bool:
-        """The same of a part that the device has."""
+        """The same of a part that the device has, or the page cache."""
+        begin = len(found)
+        copied = segment.copied(flat, entries, found)
+        if copied:
+            lengths = list(map(len, islice(found.values(), begin, None)))
+            self._counters.count_device(lengths, min(lengths), sum(lengths), 0)
+            if copied == len(entries):
+                return True
+            entries = entries[copied:]
         if len(entries) == 1:  # as in a queue that is spread over the log
             at = 3 * entries[0]
             length = flat[at + 1]

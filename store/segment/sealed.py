@@ -131,9 +131,20 @@ class SealedSegment:
             note_opened(self)
         return index
 
+    @property
+    def kept(self) -> KeptPlaces | None:
+        """What the open table knew, if it is still held."""
+        return self._kept.get(0)
+
     def let_go(self) -> None:
         """Give the mapping back until it is wanted again. Readers inside keep theirs."""
         self._index = None
+
+    def give_way(self) -> None:
+        """If somebody waits to write to the file, read it without a mapping for now: it may be cut."""
+        if self.segment.is_wanted():
+            self.let_go()
+            self.segment.unmap()
 
     # -- a damaged footer -----------------------------------------------------------------------------
 
