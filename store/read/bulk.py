@@ -22,6 +22,7 @@ from ..log.streams import Stream
 from ..segment.columns import Columns, open_columns, sealed_columns
 from ..segment.open_table import CHECKSUM, LENGTH, POSITION
 from ..segment.segment import Segment
+from .finder import Finder
 from .message import MessageBatch
 from .sources import ReadCounters
 
@@ -55,13 +56,16 @@ class Bulk:
     It answers only what is as usual; wherever anything is not, the answer is None, as that of `Straight`.
     """
 
-    def __init__(self, counters: ReadCounters, buffers: BufferPool) -> None:
+    def __init__(self, finder: Finder, counters: ReadCounters, buffers: BufferPool) -> None:
+        self._finder = finder
         self._counters = counters
         self._buffers = buffers
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch | None:
         """The messages that there are, up to `limit`. Raises no error for what the log has wrong."""
         if stream.number < 0 or not LEAST_MESSAGES <= limit <= MOST_MESSAGES or offset < stream.low:
+            return None
+        if self._finder.bounds(stream)[1] - offset < LEAST_MESSAGES:
             return None
         try:
             found = _find(stream.lane, stream.number, offset, limit)
@@ -193,28 +197,49 @@ def _pieces(
 
 
 def _filled(ring: Ring, pieces: list[Pieces], view: memoryview) -> bool:
-    """Copy all pieces into a buffer, back to back; False if that cannot be done here. Raises OSError."""
-    at = 0
+    """Copy all pieces into a buffer, back to back; False if one of them is not there any more. Raises OSError."""
     for segment, is_recent, begins, ends in pieces:
         if not is_recent and segment.wants_asking:
-            segment.ask(begins, [end - begin for begin, end in zip(begins, ends, strict=True)])
+            segment.ask(begins, _sizes(begins, ends))
+    at = 0
     for segment, is_recent, begins, ends in pieces:
-        size = sum(ends) - sum(begins)
-        part = view[at : at + size]
-        at += size
-        if not is_recent:
-            if size >= LONG_PIECE_BYTES * len(begins):
-                if not segment.read_pieces(part, begins, ends):
-                    return False
-            elif not segment.copied_pieces(part, begins, ends):
-                return False
-            continue
-        base, to = segment.base, 0
-        assert base is not None
-        for begin, end in zip(begins, ends, strict=True):
-            for recent in ring.parts(base + begin, base + end):
-                part[to : to + len(recent)] = recent
-                to += len(recent)
-        if base + begins[0] < ring.low:  # overtaken while it was copied
+        following = at + sum(ends) - sum(begins)
+        fill = _fill_recent if is_recent else _fill_from_file
+        if not fill(ring, segment, begins, ends, view[at:following]):
             return False
+        at = following
+    return True
+
+
+def _sizes(begins: list[int], ends: list[int]) -> list[int]:
+    return [end - begin for begin, end in zip(begins, ends, strict=True)]
+
+
+def _fill_recent(ring: Ring, segment: Segment, begins: list[int], ends: list[int], view: memoryview) -> bool:
+    base, memory, to = segment.base, ring.memory, 0
+    assert base is not None
+    shift = (base + begins[0]) % ring.size_bytes - begins[0]
+    if ends[-1] + shift <= ring.size_bytes:
+        for begin, end in zip(begins, ends, strict=True):
+            following = to + end - begin
+            view[to:following] = memory[begin + shift : end + shift]
+            to = following
+    else:  # the end of the ring lies between them
+        for begin, end in zip(begins, ends, strict=True):
+            following = to + end - begin
+            view[to:following] = ring.copy(base + begin, end - begin)
+            to = following
+    return base + begins[0] >= ring.low  # else overtaken while it was copied
+
+
+def _fill_from_file(ring: Ring, segment: Segment, begins: list[int], ends: list[int], view: memoryview) -> bool:
+    if len(view) >= LONG_PIECE_BYTES * len(begins):
+        return segment.read_pieces(view, begins, ends)
+    if segment.copied_pieces(view, begins, ends):
+        return True
+    datas, _, _ = segment.read_places(begins, _sizes(begins, ends))
+    found = b"".join(datas)
+    if len(found) != len(view):
+        return False
+    view[:] = found
     return True

@@ -53,7 +53,7 @@ class Reader:
         self.buffers = BufferPool()
         self._first = first
         self._straight = Straight(sources.counters) if sources.are_log else None
-        self._bulk = Bulk(sources.counters, self.buffers) if sources.are_log else None
+        self._bulk = Bulk(self.finder, sources.counters, self.buffers) if sources.are_log else None
 
     def bounds(self, stream: Stream) -> tuple[int, int]:
         """(first, next): the offsets that can be read are first .. next - 1. Never raises for damage."""

@@ -10,11 +10,12 @@ import numpy.typing as npt
 from ..device.ring import Ring
 from ..format.layout import HAS_EXTRAS, LOST_ENTRY
 from .head import ROW_COLUMNS
+from .index import Index
 from .open_table import OpenTable, Uint32s
 from .segment import Segment
 
 if TYPE_CHECKING:
-    from .sealed import Index, SealedSegment
+    from .sealed import SealedSegment
 
 Int64s = npt.NDArray[np.int64]
 Frames = npt.NDArray[np.intp]
