@@ -114,6 +114,11 @@ class SealedSegment:
         """Give the mapping back until it is wanted again. Readers inside keep theirs."""
         self._index = None
 
+    def after_fork(self) -> None:
+        """In a forked child: have nothing of the file."""
+        self._index = None
+        self.segment.after_fork()
+
     def give_way(self) -> None:
         """If somebody waits to write to the file, read it without a mapping for now: it may be cut."""
         if self.segment.is_wanted():

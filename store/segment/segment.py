@@ -245,6 +245,12 @@ class Segment:
             self._data = None
         self.unmap()
 
+    def after_fork(self) -> None:
+        """In a forked child: have nothing of the file. A lease of the parent's would outlive him with it."""
+        self._opening = threading.Lock()  # a lost thread may hold it
+        self._closed = True
+        self._data = self._leased = None
+
     def let_go(self) -> None:
         """Give the reading side's descriptor back until it is wanted again. Readers inside keep theirs."""
         self.unmap()

@@ -238,6 +238,20 @@ def test_truncated_segment_of_an_open_store_is_damage_and_no_signal(tmp_path: Pa
         assert store.get_range("t", 0, 0, 20) == dict(enumerate(datas[:20]))
 
 
+def test_forked_child_holds_no_lease_of_its_parent(tmp_path: Path) -> None:
+    sealed_store(tmp_path / "store")
+    with MessageStore.open(tmp_path / "store", small()) as store:
+        segment = store._lanes[0].view.sealed[0].segment
+        until(lambda: len(store.get_range("t", 0, 0, 100)) == 100 and segment._leased is not None)
+        child = os.fork()
+        if child == 0:
+            links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+            os._exit(links.count(str(segment.path)))
+        assert os.waitpid(child, 0)[1] == 0
+        assert not segment.is_wanted()
+        assert len(store.get_range("t", 0, 0, 100)) == 100
+
+
 def test_closed_store_leases_nothing(tmp_path: Path) -> None:
     sealed_store(tmp_path / "store")
     with MessageStore.open(tmp_path / "store", small()) as store:
