@@ -121,7 +121,7 @@ def test_files_without_a_lease_of_ours_are_not_mapped(path: Path, monkeypatch: p
 
 def test_file_is_cut_only_when_nothing_is_copied_any_more(path: Path) -> None:
     mapped = LeasedMap(OsDisk().open_to_read(path))
-    cutter = threading.Thread(target=os.truncate, args=(path, 0))
+    cutter = threading.Thread(target=os.truncate, args=(path, 0), daemon=True)
     cutter.start()
     time.sleep(0.05)
     assert cutter.is_alive()
@@ -140,7 +140,7 @@ def test_reader_looks_itself_whether_somebody_waits(path: Path, monkeypatch: pyt
     assert not mapped.is_wanted()
     monkeypatch.setattr(mapped, "_look_at", 0.0)
     assert len(copy(mapped)) == len(LENGTHS)  # nobody
-    cutter = threading.Thread(target=os.truncate, args=(path, START))
+    cutter = threading.Thread(target=os.truncate, args=(path, START), daemon=True)
     cutter.start()
     monkeypatch.setattr(leased_module, "LOOK_S", 0.0)
     until(lambda: not copy(mapped))
