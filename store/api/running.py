@@ -209,6 +209,8 @@ class Running:
             self.live.after_fork()
         error = StoreClosed(self.why_closed)
         for lane, queue in zip(self.lanes, self.queues, strict=True):
+            for sealed in lane.view.sealed:
+                sealed.after_fork()
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
             # Of the others nobody is here: their threads and loops stayed with the parent.
             tickets = [one for one in waiting.values() if type(one) is SubmitRequest and not one.done()]

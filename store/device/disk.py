@@ -114,6 +114,7 @@ def _refusable() -> Iterator[None]:
 class OsFile:
     """A `LogFile` of the operating system, with O_DIRECT where the file system takes it."""
 
+    is_leasable = False  # nobody but the store opens the file for writing
     _fd = -1
     _force_flag = RWF_DSYNC  # 0 once the system has refused it
 
@@ -295,6 +296,14 @@ class OsDisk:
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
         return OsFile(path, create=create, direct=direct)
+
+    def open_to_read(self, path: Path) -> OsFile:
+        """Open a file of a store that this process writes; for reading alone, so that it can be leased."""
+        if type(self).open is not OsDisk.open:  # a disk that has files of its own
+            return self.open(path)
+        file = OsFile(path, create=False, direct=False, write=False)
+        file.is_leasable = True
+        return file
 
     def list(self, folder: Path) -> list[str]:
         try:

@@ -168,7 +168,9 @@ class Upkeep:
                 forced = self._clock.monotonic_s()
                 self._try(self._force)
             # Each for itself: on a full disk no spare can be made, and retention is what helps.
-            for task in (self._drop_pages, self._seal_full, self._retire, self._clear_away, self._mark_quiet):
+            for task in (
+                self._drop_pages, self._seal_full, self._retire, self._clear_away, self._mark_quiet, self._give_way,
+            ):  # fmt: skip
                 self._try(task)
 
     def _run_ahead(self) -> None:
@@ -228,6 +230,12 @@ class Upkeep:
         for lane in self._lanes:
             if lane.wants_mark():
                 self._mark(lane)
+
+    def _give_way(self) -> None:
+        """Hold nobody up who wants to write to a sealed segment."""
+        for lane in self._lanes:
+            for sealed in lane.view.sealed:
+                sealed.give_way()
 
     def _seal_full(self) -> None:
         """Seal what is full, of each lane in order. Raises the first error, when all lanes had their turn."""
@@ -321,6 +329,7 @@ class Upkeep:
         segment.removed = True  # from here on it keeps its file open
         try:
             segment.open_data()  # for the readers who found it before, and know only its old name
+            segment.unmap()
             write_start(self._disk, lane.folder, start)  # before the file goes: what is missing else is damage
             self._disk.rename(segment.path, retired)
         except OSError:

@@ -15,6 +15,7 @@ from ..format.extras import Extras
 from ..format.layout import checksum64
 from ..log.streams import Stream
 from ..segment.run import Run
+from .bulk import Bulk
 from .details import Times, details_of
 from .finder import RUN_MESSAGES
 from .message import Message, MessageBatch, make_message
@@ -52,6 +53,7 @@ class Reader:
         self.buffers = BufferPool()
         self._first = first
         self._straight = Straight(sources.counters) if sources.are_log else None
+        self._bulk = Bulk(self.finder, sources.counters, self.buffers) if sources.are_log else None
 
     def bounds(self, stream: Stream) -> tuple[int, int]:
         """(first, next): the offsets that can be read are first .. next - 1. Never raises for damage."""
@@ -161,6 +163,10 @@ class Reader:
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         """The same in columns over one buffer."""
+        if self._bulk is not None:
+            batch = self._bulk.read_batch(stream, offset, limit, max_bytes)
+            if batch is not None:
+                return batch
         try:
             found = self._batch(stream, offset, limit, max_bytes)
         except StoreCorrupt:

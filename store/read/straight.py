@@ -25,6 +25,7 @@ MOST_MESSAGES = 1024  # of a call; a longer one wants its bytes in chunks
 
 # Some messages of a segment: the entries, and the position, length and checksum of entry n at 3 n, 3 n + 1, 3 n + 2.
 Part = tuple[Segment, Sequence[int], Sequence[int]]
+Spans = list[tuple[int, int]]  # begin and end of messages that were copied from a mapping, among those found
 
 
 class Straight:
@@ -44,23 +45,30 @@ class Straight:
             return None
         ring = stream.lane.ring
         found: dict[int, bytes] = {}
+        spans: Spans = []
         try:
             parts = _find(stream.lane, stream.number, offset, limit)
-            if parts is None or not self._fetch(ring, _asked(ring, parts), found):
+            if parts is None or not self._fetch(ring, _asked(ring, parts), found, spans):
                 return None
         except (OSError, StoreCorrupt):
             return None
-        counters = self._counters
-        counters.messages += len(found)
-        counters.bytes += sum(map(len, found.values()))
+        self._count(found, spans)
         return found
 
-    def _fetch(self, ring: Ring, parts: list[Part], found: dict[int, bytes]) -> bool:
+    def _count(self, found: dict[int, bytes], spans: Spans) -> None:
+        counters, lengths = self._counters, list(map(len, found.values()))
+        counters.messages += len(found)
+        counters.bytes += sum(lengths)
+        for begin, end in spans:
+            copied = lengths[begin:end]
+            counters.count_device(copied, min(copied), sum(copied), 0)
+
+    def _fetch(self, ring: Ring, parts: list[Part], found: dict[int, bytes], spans: Spans) -> bool:
         """Add the messages; False if one is not what it was, or cannot be told. Raises OSError."""
         for segment, flat, entries in parts:
             base, oldest = segment.base, flat[3 * entries[0]]
             if base is None or base + oldest < ring.low:
-                if not self._fetch_device(segment, flat, entries, found):
+                if not self._fetch_device(segment, flat, entries, found, spans):
                     return False
                 continue
             last = 3 * entries[-1]
@@ -78,9 +86,18 @@ class Straight:
         return True
 
     def _fetch_device(
-        self, segment: Segment, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
+        self, segment: Segment, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes], spans: Spans
     ) -> bool:
-        """The same of a part that the device has."""
+        """The same of a part that the device has, or the page cache: `spans` gets what is not counted yet."""
+        copied = segment.copied(flat, entries, found)
+        if copied:
+            begin, end = len(found) - copied, len(found)
+            if spans and spans[-1][1] == begin:
+                begin = spans.pop()[0]
+            spans.append((begin, end))
+            if copied == len(entries):
+                return True
+            entries = entries[copied:]
         if len(entries) == 1:  # as in a queue that is spread over the log
             at = 3 * entries[0]
             length = flat[at + 1]

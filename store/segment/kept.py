@@ -1,17 +1,25 @@
-"""The places of a recently sealed segment, as its open table had them: nothing of it is decoded again."""
+"""The places of a segment's messages in one table: nothing of it is decoded again."""
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from ..format.footer import FooterData
+from ..format.layout import LOST_ENTRY
+from .head import ROW_COLUMNS, Head
 from .held import Item
-from .open_table import OpenTable
+from .index import Index
+from .open_table import OpenTable, Uint32s
+
+ENTRY_BYTES, STREAM_BYTES = 16, 12
 
 
 class KeptPlaces(Item):
     """Where the messages of a segment lie: 16 bytes a message and 12 a stream, part of the memory for sealed segments.
 
-    All of it was made in memory by the lane and the sealing, and nothing of it is read from the file. So there is
-    nothing to check, but for the messages' checksums.
+    It is made in memory by the lane and the sealing, or of the heads of all frames, which were compared with the footer
+    then. So a look-up has nothing to check, but for the messages' checksums.
 
     Attributes:
         streams: how many the segment knows.
@@ -21,11 +29,52 @@ class KeptPlaces(Item):
 
     __slots__ = ("entries", "first", "flat", "start", "streams")
 
-    def __init__(self, data: FooterData, table: OpenTable) -> None:
-        columns = table.columns(0, table.entries).copy()  # the table's own are longer
-        self.streams = len(data.first)
-        self.first = memoryview(data.first.data)
-        self.start = memoryview(data.start.data)
-        self.entries = memoryview(data.entries.data)
+    def __init__(
+        self,
+        first: npt.NDArray[np.int64],
+        start: npt.NDArray[np.uint32],
+        entries: npt.NDArray[np.uint32],
+        columns: Uint32s,
+    ) -> None:
+        """`columns` (entries, 3). All arrays are for this object alone."""
+        self.streams = len(first)
+        self.first = memoryview(first.data)
+        self.start = memoryview(start.data)
+        self.entries = memoryview(entries.data)
         self.flat = columns.reshape(-1).data
-        super().__init__(columns.nbytes + self.first.nbytes + self.start.nbytes + self.entries.nbytes)
+        super().__init__(columns.nbytes + first.nbytes + start.nbytes + entries.nbytes)
+
+
+def places_size(entries: int, streams: int) -> int:
+    """Bytes of the kept places of a segment."""
+    return ENTRY_BYTES * entries + STREAM_BYTES * streams
+
+
+def sealed_places(data: FooterData, table: OpenTable) -> KeptPlaces:
+    """What the open table of a segment knew, without a copy of what its footer is made of."""
+    columns = table.columns(0, table.entries).copy()  # the table's own are longer
+    return KeptPlaces(data.first, data.start, data.entries, columns)
+
+
+def joined_heads(index: Index, count: int) -> KeptPlaces | None:
+    """What the heads of all frames say of `count` entries; None where one is gone, or does not agree with the footer.
+
+    None also where a repair gave messages up: only the footer says which.
+    """
+    footer, begins = index.footer, index.frame_entry.tolist()
+    parts: list[Uint32s] = []
+    for number, (begin, end) in enumerate(zip(begins, [*begins[1:], count], strict=True)):
+        head: Head | None = index.heads.get(number)
+        if head is None or head.first_entry != begin or head.end_entry < end:
+            return None
+        parts.append(np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))[: end - begin])
+    rows, entries = np.concatenate(parts), footer.entries.copy()
+    if not len(rows) == len(entries) == count or (entries == LOST_ENTRY).any() or (entries >= count).any():
+        return None
+    starts = footer.start.astype(np.int64)
+    messages = starts[1:] - starts[:-1]
+    numbers = np.arange(len(messages)).repeat(messages)
+    lows = ((footer.first - starts[:-1]).repeat(messages) + np.arange(count)) & 0xFFFF
+    if (rows[entries, 0] != numbers).any() or (rows[entries, 1] != lows).any():
+        return None
+    return KeptPlaces(footer.first.copy(), footer.start.copy(), entries, np.ascontiguousarray(rows[:, 2:]))

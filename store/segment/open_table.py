@@ -145,6 +145,10 @@ class OpenTable:
         parts = [np.frombuffer(part, kind) for part, kind in zip(packed, kinds, strict=True)]
         return np.concatenate(parts, dtype=np.uint32)
 
+    def rows_of(self, entries: Uint32s) -> Uint32s:
+        """(n, 3): position, length and checksum of some entries."""
+        return self._columns.take(entries, axis=0)
+
     def columns(self, low: int, high: int) -> Uint32s:
         """(n, 3): position, length and checksum of the entries low .. high - 1, not to be written to."""
         return self._columns[low:high]

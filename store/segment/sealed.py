@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,9 @@ from ..format.footer import Footer, FooterData
 from ..format.frame import Frame, decode_head
 from ..format.layout import LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
 from .head import ROW, ROW_BYTES, ROW_COLUMNS, Head
-from .held import HeldMemory, Item
-from .kept import KeptPlaces
+from .held import HeldMemory
+from .index import Index, RemadeIndex, index_of
+from .kept import KeptPlaces, joined_heads, places_size
 from .open_table import Places
 from .remade import Remade, neighbours
 from .run import Run
@@ -34,33 +35,6 @@ _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
 HEAD_GUESS_BYTES = 4096
 KEPT_PART = 4  # of the memory for sealed segments: a larger table would drive out too much else
-
-
-class Index(NamedTuple):
-    """A footer, and the columns that every look-up wants: a view's single items cost a third of an array's.
-
-    `is_remade`: it is not the file's, but made of the frames. `heads`: those that are held, by their frame's number in
-    this index and in no other.
-    """
-
-    streams: int
-    first: memoryview
-    start: memoryview
-    entries: memoryview
-    frame_entry: memoryview
-    footer: Footer
-    is_remade: bool
-    heads: dict[int, Head]
-
-
-class _RemadeIndex(Item):
-    """An index in memory, to be held."""
-
-    __slots__ = ("index",)
-
-    def __init__(self, index: Index) -> None:
-        self.index = index
-        super().__init__(index.footer.size_bytes)
 
 
 class _WrongFooter(Exception):
@@ -93,7 +67,7 @@ class SealedSegment:
         self._heads: dict[int, Head] = {}  # of the footer in the file, also when it is mapped again
         self._kept: dict[int, KeptPlaces] = {}  # what the open table knew, if it is held
         self._new: KeptPlaces | None = None  # until it is
-        self._made: dict[int, _RemadeIndex] = {}  # the index that was made of the frames, if it is held
+        self._made: dict[int, RemadeIndex] = {}  # the index that was made of the frames, if it is held
 
     def join(self, lane: Lane) -> None:
         """Belong to a lane, which has the neighbours that a damaged footer is made again of, and the memory."""
@@ -127,13 +101,29 @@ class SealedSegment:
                 # An error of its own, which was never raised: no frames that would keep this segment alive.
                 self._damage = StoreCorrupt(error.what, self.segment.path, error.position)
                 return None
-            index = self._index = _index_of(footer, self._heads, is_remade=False)
+            index = self._index = index_of(footer, self._heads, is_remade=False)
             note_opened(self)
         return index
+
+    @property
+    def kept(self) -> KeptPlaces | None:
+        """What the open table knew, if it is still held."""
+        return self._kept.get(0)
 
     def let_go(self) -> None:
         """Give the mapping back until it is wanted again. Readers inside keep theirs."""
         self._index = None
+
+    def after_fork(self) -> None:
+        """In a forked child: have nothing of the file."""
+        self._index = None
+        self.segment.after_fork()
+
+    def give_way(self) -> None:
+        """If somebody waits to write to the file, read it without a mapping for now: it may be cut."""
+        if self.segment.is_wanted():
+            self.let_go()
+            self.segment.unmap()
 
     # -- a damaged footer -----------------------------------------------------------------------------
 
@@ -148,7 +138,7 @@ class SealedSegment:
         held.used = True
         return held.index
 
-    def _remake(self) -> _RemadeIndex:
+    def _remake(self) -> RemadeIndex:
         self.segment.check_open()
         lane = self._lane
         if lane is None or self._is_lost:
@@ -157,7 +147,7 @@ class SealedSegment:
         if footer is None:
             self._is_lost = True
             raise self.damaged()
-        held = _RemadeIndex(_index_of(footer, {}, is_remade=True))
+        held = RemadeIndex(index_of(footer, {}, is_remade=True))
         self._memory.keep_footer(self._made, held)
         return held
 
@@ -332,7 +322,16 @@ class SealedSegment:
             return found
         head = Head(self._frame(index, ring, frame), frame)
         self._memory.frames.keep(heads, frame, head)
+        if len(heads) == len(index.frame_entry) and not index.is_remade:
+            self._join_heads(index)
         return head
+
+    def _join_heads(self, index: Index) -> None:
+        """All heads are held: from now on, what they say is one table."""
+        if places_size(self.record.entries, index.streams) <= self._memory.limit_bytes // KEPT_PART:
+            kept = joined_heads(index, self.record.entries)
+            if kept is not None:
+                self._memory.frames.keep(self._kept, 0, kept)
 
     def _frame(self, index: Index, ring: Ring | None, frame: int) -> Frame:
         """The decoded frame with this number in the index. Raises StoreCorrupt."""
@@ -359,13 +358,6 @@ class SealedSegment:
 
 
 _WRONG_MESSAGE = "the footer points to a wrong message"
-
-
-def _index_of(footer: Footer, heads: dict[int, Head], *, is_remade: bool) -> Index:
-    return Index(
-        len(footer.first), memoryview(footer.first.data), memoryview(footer.start.data),
-        memoryview(footer.entries.data), memoryview(footer.frame_entry.data), footer, is_remade, heads,
-    )  # fmt: skip
 
 
 def write_footer(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..format.footer import Footer, FooterData, by_stream, pack_names
 from ..format.records import NOTHING_TRIMMED, Trimmed
-from .kept import KeptPlaces
+from .kept import sealed_places
 from .open_table import OpenTable
 from .postings import Row
 from .sealed import SealedSegment, write_footer
@@ -118,7 +118,7 @@ def seal(
     names.add(streams, _pause)
     data = make_footer(full.table, names, before, full.trimmed)
     sealed = write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries)
-    sealed.keep(KeptPlaces(data, full.table))
+    sealed.keep(sealed_places(data, full.table))
     return sealed
 
 

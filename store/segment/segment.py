@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from ..device.disk import Disk, LogFile
+from ..device.leased import LeasedMap
 from ..device.open_files import note_opened
 from ..device.ring import Ring
 from ..errors import StoreClosed
@@ -19,6 +20,7 @@ from .windows import Windows
 ZEROS = bytes(1 << 20)
 NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
 GROUP_BYTES = 1 << 20
+MAP_AGAIN_S = 1.0  # after a lease was refused, or given back
 
 
 class Segment:
@@ -46,6 +48,8 @@ class Segment:
         self._data: LogFile | None = None
         self._closed = False
         self._opening = threading.Lock()
+        self._leased: LeasedMap | None = None
+        self._map_at = 0.0  # not before (`time.monotonic`)
         self.windows = Windows()
 
     @property
@@ -77,7 +81,7 @@ class Segment:
             data = self._data
             if data is not None:
                 return data
-            data = self._data = self._disk.open(self.path)
+            data = self._data = getattr(self._disk, "open_to_read", self._disk.open)(self.path)
         note_opened(self)
         return data
 
@@ -152,6 +156,62 @@ class Segment:
             index = last
         return total, calls
 
+    def copied(self, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
+        """Add those messages to `found` that can be had without a system call, as `LeasedMap.copied` does: how many."""
+        leased = self._leased or self._map()
+        return 0 if leased is None or leased.memory is None else leased.copied(flat, entries, found)
+
+    def copied_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:
+        """Fill a buffer with some ranges, without a system call; False if they cannot all be had so."""
+        leased = self._leased or self._map()
+        return leased is not None and leased.copied_pieces(view, begins, ends)
+
+    def read_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:
+        """The same with a system call for each; False if the file ends before. Raises OSError."""
+        data, at = self._data or self.data, 0
+        read_into = getattr(data, "read_into", None)
+        for begin, end in zip(begins, ends, strict=True):
+            following = at + end - begin
+            if read_into is not None:
+                size = read_into([view[at:following]], begin)
+            else:
+                found = data.read(begin, end - begin)
+                size = len(found)
+                view[at : at + size] = found
+            if size != end - begin:
+                return False
+            at = following
+        return True
+
+    def _map(self) -> LeasedMap | None:
+        """Map the file if nobody writes to it, us included."""
+        if self._log is not None or monotonic() < self._map_at:
+            return None
+        data = self._data or self.data
+        with self._opening:
+            if self._leased is not None or self.removed or self._closed or monotonic() < self._map_at:
+                return self._leased
+            self._map_at = monotonic() + MAP_AGAIN_S
+            try:
+                leased = self._leased = LeasedMap(data)
+            except OSError:
+                return None
+        note_opened(leased)
+        return leased
+
+    def is_wanted(self) -> bool:
+        """Whether somebody waits until the file is not mapped any more."""
+        leased = self._leased
+        return leased is not None and leased.is_wanted()
+
+    def unmap(self) -> None:
+        """Copy nothing from a mapping for a while. A removed file is not mapped again."""
+        with self._opening:
+            leased, self._leased = self._leased, None
+            self._map_at = monotonic() + MAP_AGAIN_S
+        if leased is not None:
+            leased.let_go()
+
     def check_open(self) -> None:
         """Raises StoreClosed if the store was closed meanwhile: then nothing that was read counts."""
         if self._closed:
@@ -183,9 +243,17 @@ class Segment:
         with self._opening:
             self._closed = True
             self._data = None
+        self.unmap()
+
+    def after_fork(self) -> None:
+        """In a forked child: have nothing of the file. A lease of the parent's would outlive him with it."""
+        self._opening = threading.Lock()  # a lost thread may hold it
+        self._closed = True
+        self._data = self._leased = None
 
     def let_go(self) -> None:
         """Give the reading side's descriptor back until it is wanted again. Readers inside keep theirs."""
+        self.unmap()
         with self._opening:
             if not self.removed:  # a removed segment's name leads nowhere, or to another life of the file
                 self._data = None

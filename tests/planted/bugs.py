@@ -39,6 +39,34 @@ CACHE: dict[str, Bug] = {
 }  # fmt: skip
 
 READING: dict[str, Bug] = {
+    "reading: a mapped message is believed without its checksum": Bug(
+        "store/device/leased.py", "if checksum64(data) & LOW_32 != flat[place + 2]:", "if False:",
+        ("tests/store/test_leased.py::test_copying_ends_before_a_message_with_wrong_bytes",),
+    ),
+    "reading: pages are touched that are not in memory": Bug(
+        "store/device/leased.py", "                if not self._is_resident(window):", "                if False:",
+        ("tests/store/test_leased.py::test_pages_that_are_not_in_memory_are_not_touched",),
+    ),
+    "reading: nobody looks whether somebody waits for the lease": Bug(
+        "store/device/leased.py", "F_GETLEASE) == fcntl.F_RDLCK", "F_GETLEASE) >= 0",
+        ("tests/store/test_leased.py::test_file_is_cut_only_when_nothing_is_copied_any_more",),
+    ),
+    "reading: a forked child shares its parent's lease": Bug(
+        "store/api/running.py", "                sealed.after_fork()", "                pass",
+        ("tests/store/test_leased.py::test_forked_child_holds_no_lease_of_its_parent",),
+    ),
+    "reading: a batch in columns is believed without its checksums": Bug(
+        "store/read/bulk.py", "            if (np.array(sums", "            if False and (np.array(sums",
+        ("tests/store/test_bulk.py::test_damaged_message_is_never_returned",),
+    ),
+    "reading: a batch in columns is believed although the ring went on": Bug(
+        "store/read/bulk.py", "    return base + begins[0] >= ring.low  #", "    return True  #",
+        ("tests/store/test_bulk.py::test_message_that_is_overtaken_while_it_is_read_comes_from_the_file",),
+    ),
+    "reading: heads become a table without a look at their streams": Bug(
+        "store/segment/kept.py", "if (rows[entries, 0] != numbers).any() or (rows", "if (rows",
+        ("tests/store/test_straight.py::test_heads_that_do_not_agree_with_the_footer_become_no_table",),
+    ),
     "reader: a message is given without a look at its checksum": Bug(
         "store/read/sources.py", "raise self._damage(stream, run, found)", "return found",
         ("tests/store/test_recovery.py::test_damage_found_while_reading_is_reported", "tests/store/test_reader.py"),

@@ -25,7 +25,8 @@ from stratalog.store.format.frame import Frame, OptionalColumns, _Optional
 from stratalog.store.format.layout import BLOCK_BYTES, LOST_ENTRY
 from stratalog.store.segment import sealed as sealed_module
 from stratalog.store.segment.held import Held, Item
-from stratalog.store.segment.sealed import LONG_RUN, Index, SealedSegment
+from stratalog.store.segment.index import Index
+from stratalog.store.segment.sealed import LONG_RUN, SealedSegment
 
 from .helpers import KIB, full_frames, overwrite, scanned, seal_of, segment_path, small, start, tiny, until
 

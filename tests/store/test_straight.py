@@ -10,6 +10,7 @@ import pytest
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt
 from stratalog.store.segment.held import HeldMemory
+from stratalog.store.segment.kept import joined_heads
 from tests.store.helpers import KIB, flip_bit, segment_path, small, until
 
 from ..seeds import draw_seed
@@ -125,3 +126,45 @@ def test_what_is_not_there_is_left_to_the_long_way(tmp_path: Path) -> None:
 def test_a_store_with_a_read_cache_asks_it(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, StoreConfig(read_cache_bytes=4 << 20, segment_bytes=512 * KIB)) as store:
         assert store._fetcher.reader._straight is None
+
+
+def test_heads_of_all_frames_become_one_table(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    config = small(segment_bytes=512 * KIB)
+    with MessageStore.open(tmp_path, config) as store:
+        rows = fill(store, rng, 2000)
+    with MessageStore.open(tmp_path, config) as store:
+        sealed = store._lanes[0].view.sealed
+        heads = [len(one.index.frame_entry) for one in sealed]
+        for queue in range(QUEUES):
+            assert store.get_range("t", queue, 0, 1000) == dict(enumerate(rows[queue]))
+        assert [len(one.index.heads) for one in sealed] == heads
+        assert all(kept(store))
+        for one in sealed:
+            one.index.heads.clear()  # nothing asks for them any more
+        check(store, rows, rng)
+        assert not any(one.index.heads for one in sealed)
+
+
+def test_heads_that_do_not_agree_with_the_footer_become_no_table(tmp_path: Path) -> None:
+    config = small(segment_bytes=512 * KIB)
+    with MessageStore.open(tmp_path, config) as store:
+        fill(store, random.Random(1), 1000)
+    with MessageStore.open(tmp_path, config) as store:
+        one = store._lanes[0].view.sealed[0]
+        index, count = one.index, one.record.entries
+        frames = range(len(index.frame_entry))
+        heads = [one.head(index, None, frame) for frame in frames]
+        assert joined_heads(index, count) is not None
+        del index.heads[1]
+        assert joined_heads(index, count) is None
+        index.heads[1] = heads[0]  # of another frame
+        assert joined_heads(index, count) is None
+        index.heads[1] = heads[1]
+        assert joined_heads(index, count + 1) is None
+        right = heads[1].rows
+        for at in (0, 4):  # another stream's, or another offset's
+            heads[1].rows = right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :]
+            assert joined_heads(index, count) is None
+        heads[1].rows = right
+        assert joined_heads(index, count) is not None

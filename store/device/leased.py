@@ -1,0 +1,193 @@
+"""A mapping of a file that readers copy from without a system call, and that does not kill the process.
+
+To touch a mapped page that the file does not have any more, or that the device cannot read, is the signal SIGBUS, and
+the end of the process. Two things stand against it:
+
+* A lease (`F_SETLEASE`). As long as we have it, the kernel holds up whoever wants to open the file for writing or to
+  cut it, for `/proc/sys/fs/lease-break-time` (45 s). Readers look every LOOK_S whether somebody waits, and copy nothing
+  from the mapping any more if so. The store's background looks as well and gives the lease back: the other one goes on.
+* Only windows are copied from whose pages were all in memory TRUST_S ago or later (`mincore`). A page that is there was
+  read without an error. So for a signal, a page must be evicted within that time, and the device must fail to read what
+  it has read before.
+
+Where there is no lease to be had (a file system without leases, another owner, somebody who has the file open for
+writing), there is no mapping, and reads are system calls.
+
+Not covered: a process that is stopped in the middle of a copy for longer than the kernel waits, while somebody cuts the
+file; and a file system that other machines write to, where it grants leases without asking them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from ..format.layout import checksum64
+from .disk import LogFile
+
+WINDOW_SHIFT = 20
+WINDOW_BYTES = 1 << WINDOW_SHIFT
+TRUST_S = 0.1
+LOOK_S = 1.0
+NEAR_MESSAGES = 4  # of a window, and more: their windows are looked at together
+LEAST_PATIENCE_S = 10  # of the kernel
+PATIENCE = Path("/proc/sys/fs/lease-break-time")
+F_SETSIG = 10  # not in the fcntl module
+LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
+PAGES = WINDOW_BYTES // mmap.PAGESIZE
+ALL_THERE = b"\1" * PAGES
+
+_MINCORE: Any = None
+try:
+    # With the interpreter lock: the call is over sooner than the lock could be had again.
+    _MINCORE = ctypes.PyDLL(None)["mincore"]
+    _MINCORE.argtypes = (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
+except (OSError, TypeError, AttributeError):
+    pass
+
+
+class LeasedMap:
+    """The whole of a file that nobody writes to. Any number of threads may use it.
+
+    Invariants:
+        * `memory` is looked into under `lock` alone, and the lease is given back under it, after `memory` is gone;
+        * nothing is copied before a look that is younger than LOOK_S has found the lease whole.
+    """
+
+    def __init__(self, file: LogFile) -> None:
+        """`file` is opened for reading alone. Raises OSError where it cannot be mapped, or not safely."""
+        fileno = getattr(file, "fileno", None)
+        if fileno is None or not getattr(file, "is_leasable", False) or _MINCORE is None:
+            raise OSError("this file has no lease")
+        if int(PATIENCE.read_text()) < LEAST_PATIENCE_S:
+            raise OSError("the kernel does not wait long enough for a lease")
+        self.lock = threading.Lock()
+        self._file: Any = file  # the lease goes with its descriptor
+        self._pid = os.getpid()
+        fd: int = fileno()
+        # Who waits is told by a signal that programs ignore unless they ask for it; the usual one would end them.
+        fcntl.fcntl(fd, F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        try:
+            self.memory: mmap.mmap | None = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+        except BaseException as error:
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            if isinstance(error, ValueError):
+                raise OSError("an empty file is not mapped") from error
+            raise
+        self._address = np.frombuffer(self.memory, np.uint8).ctypes.data
+        self._pages = (ctypes.c_char * PAGES)()
+        windows = -(-len(self.memory) // WINDOW_BYTES)
+        self._seen = [0.0] * windows  # when all pages of a window were in memory
+        self._missed = [0.0] * windows  # when one of them was not
+        self._look_at = monotonic() + LOOK_S
+
+    def copied(self, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
+        """Add copies of messages with right checksums to `found`: how many, from the first on.
+
+        The position, length and checksum of entry n are at 3 n, 3 n + 1, 3 n + 2 of `flat`. It ends before what it
+        cannot have: pages that are not in memory, bytes that are wrong, a place behind the end.
+        """
+        begin = index = len(found)
+        with self.lock:
+            memory, now = self.memory, monotonic()
+            if memory is None or not (now < self._look_at or self._has_lease(now)):
+                return 0
+            seen, old = self._seen, now - TRUST_S
+            try:
+                is_checked = len(entries) >= NEAR_MESSAGES and self._is_near(flat, entries, now)
+                for entry in entries:
+                    place = 3 * entry
+                    at = flat[place]
+                    end = at + flat[place + 1]
+                    if not is_checked:
+                        trusted = seen[at >> WINDOW_SHIFT] >= old <= seen[(end - 1) >> WINDOW_SHIFT]
+                        if not (trusted and end - at <= WINDOW_BYTES) and not self._are_there(at, end, now):
+                            break
+                    data = memory[at:end]
+                    if checksum64(data) & LOW_32 != flat[place + 2]:
+                        break
+                    found[index] = data
+                    index += 1
+            except IndexError:  # behind the end of the file
+                pass
+        return index - begin
+
+    def copied_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:
+        """Fill a buffer with some ranges, back to back; False where one of them cannot be had."""
+        with self.lock:
+            memory, now = self.memory, monotonic()
+            if memory is None or not (now < self._look_at or self._has_lease(now)):
+                return False
+            seen, old, at = self._seen, now - TRUST_S, 0
+            try:
+                for begin, end in zip(begins, ends, strict=True):
+                    trusted = seen[begin >> WINDOW_SHIFT] >= old <= seen[(end - 1) >> WINDOW_SHIFT]
+                    if not (trusted and end - begin <= WINDOW_BYTES) and not self._are_there(begin, end, now):
+                        return False
+                    following = at + end - begin
+                    view[at:following] = memory[begin:end]
+                    at = following
+            except (IndexError, ValueError):  # behind the end of the file
+                return False
+        return True
+
+    def _is_near(self, flat: Sequence[int], entries: Sequence[int], now: float) -> bool:
+        """Whether the messages lie so close together that their windows are looked at once, and are all there."""
+        first, last = 3 * entries[0], 3 * entries[-1]
+        begin, end = flat[first], flat[last] + flat[last + 1]
+        return end - begin <= len(entries) * (WINDOW_BYTES // NEAR_MESSAGES) and self._are_there(begin, end, now)
+
+    def _are_there(self, begin: int, end: int, now: float) -> bool:
+        """Whether all pages of these bytes' windows are in memory. Raises IndexError behind the end of the file."""
+        seen, missed, old = self._seen, self._missed, now - TRUST_S
+        for window in range(begin >> WINDOW_SHIFT, ((end - 1) >> WINDOW_SHIFT) + 1):
+            if seen[window] < old:
+                if missed[window] >= old:
+                    return False
+                if not self._is_resident(window):
+                    missed[window] = now
+                    return False
+                seen[window] = now
+        return True
+
+    def _is_resident(self, window: int) -> bool:
+        assert self.memory is not None
+        at, pages = window << WINDOW_SHIFT, self._pages
+        if at + WINDOW_BYTES <= len(self.memory):
+            return not _MINCORE(self._address + at, WINDOW_BYTES, pages) and pages.raw == ALL_THERE
+        size = len(self.memory) - at
+        count = -(-size // mmap.PAGESIZE)
+        return not _MINCORE(self._address + at, size, pages) and pages.raw.startswith(ALL_THERE[:count])
+
+    def _has_lease(self, now: float) -> bool:
+        """Look whether the lease is whole; if not, copy nothing any more. The caller has the lock."""
+        if self._pid == os.getpid() and fcntl.fcntl(self._file.fileno(), fcntl.F_GETLEASE) == fcntl.F_RDLCK:
+            self._look_at = now + LOOK_S
+            return True
+        self.memory = None
+        return False
+
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for the file: then nothing is copied any more, and `let_go` is what he waits for."""
+        with self.lock:
+            return self.memory is None or not self._has_lease(monotonic())
+
+    def let_go(self) -> None:
+        """Copy nothing any more, and give the lease back."""
+        with self.lock:
+            self.memory = None
+            if self._pid == os.getpid():  # else it is the parent's
+                with contextlib.suppress(OSError):  # the kernel has taken it away, or it was given back before
+                    fcntl.fcntl(self._file.fileno(), fcntl.F_SETLEASE, fcntl.F_UNLCK)

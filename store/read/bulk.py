@@ -1,0 +1,245 @@
+"""The straight way of `read_batch` through the log: columns all the way, and no object a message but its checksum.
+
+What lies close together is read with one call into the buffer that the caller gets, gaps and all. What lies far apart
+is copied piece by piece, from the ring or from a mapping.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.buffers import BufferPool
+from ..device.ring import Ring
+from ..errors import StoreCorrupt
+from ..format.layout import checksum64
+from ..log.lane import Lane
+from ..log.streams import Stream
+from ..segment.columns import Columns, open_columns, sealed_columns
+from ..segment.open_table import CHECKSUM, LENGTH, POSITION
+from ..segment.segment import Segment
+from .finder import Finder
+from .message import MessageBatch
+from .sources import ReadCounters
+
+LEAST_MESSAGES = 64  # of a call; below that runs are as quick
+MOST_MESSAGES = 1 << 18
+GAP_BYTES = 4096  # such as a frame's header and columns
+LARGEST_WASTE = 4  # the gaps are at most a fourth of the messages
+LONG_PIECE_BYTES = 16 << 10  # it is worth a call of its own
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Pieces(NamedTuple):
+    """Ranges of a segment's file that become one another's neighbours in a buffer.
+
+    Attributes:
+        segment: whose.
+        is_recent: the ring has them.
+        begins, ends: positions in the segment.
+    """
+
+    segment: Segment
+    is_recent: bool
+    begins: list[int]
+    ends: list[int]
+
+
+class Bulk:
+    """Reads from the ring and the device. Any number of threads may use it.
+
+    It answers only what is as usual; wherever anything is not, the answer is None, as that of `Straight`.
+    """
+
+    def __init__(self, finder: Finder, counters: ReadCounters, buffers: BufferPool) -> None:
+        self._finder = finder
+        self._counters = counters
+        self._buffers = buffers
+
+    def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch | None:
+        """The messages that there are, up to `limit`. Raises no error for what the log has wrong."""
+        if stream.number < 0 or not LEAST_MESSAGES <= limit <= MOST_MESSAGES or offset < stream.low:
+            return None
+        if self._finder.bounds(stream)[1] - offset < LEAST_MESSAGES:
+            return None
+        try:
+            found = _find(stream.lane, stream.number, offset, limit)
+            if found is None:
+                return None
+            return self._fetch(stream, offset, _cut(found, max_bytes))
+        except (OSError, StoreCorrupt):
+            return None
+
+    def _fetch(self, stream: Stream, offset: int, parts: list[Columns]) -> MessageBatch | None:
+        """The messages of all parts; None if they are not all there, or one has a wrong checksum. Raises OSError."""
+        ring = stream.lane.ring
+        parts = [half for part in parts for half in _split(ring, part)]
+        rows = np.concatenate([part.rows for part in parts])
+        starts, lengths = rows[:, POSITION].astype(np.int64), rows[:, LENGTH].astype(np.int64)
+        borders = np.cumsum([len(part.rows) for part in parts])[:-1]
+        pieces, positions, size = _pieces(ring, parts, starts, lengths, borders)
+        buffer = self._buffers.take(size)
+        view = buffer.getbuffer()
+        try:
+            if not _filled(ring, pieces, view):
+                return None
+            ends = (positions + lengths).tolist()
+            sums = [checksum64(view[begin:end]) for begin, end in zip(positions.tolist(), ends, strict=True)]
+            if (np.array(sums, np.uint64).astype(np.uint32) != rows[:, CHECKSUM]).any():
+                return None
+        finally:
+            view.release()
+        self._count(parts, pieces, lengths)
+        return MessageBatch(
+            self._buffers.lend(buffer, size), positions, lengths, np.arange(offset, offset + len(rows)),
+            np.concatenate([part.times for part in parts]), np.zeros(len(rows), np.uint32),
+            [(stream.topic, stream.queue_id)],
+        )  # fmt: skip
+
+    def _count(self, parts: list[Columns], pieces: list[Pieces], lengths: Int64s) -> None:
+        counters = self._counters
+        counters.messages += len(lengths)
+        counters.bytes += int(lengths.sum())
+        for part, piece in zip(parts, pieces, strict=True):
+            sizes = part.rows[:, LENGTH].tolist()
+            if piece.is_recent:
+                counters.recent_messages += len(sizes)
+                counters.recent_bytes += sum(sizes)
+            else:
+                counters.count_device(sizes, min(sizes), sum(piece.ends) - sum(piece.begins), len(piece.begins))
+
+
+def _find(lane: Lane, number: int, offset: int, limit: int) -> list[Columns] | None:
+    """The messages from `offset` on; None if one of them, or the way to it, is not there. Raises StoreCorrupt."""
+    view = lane.view
+    parts: list[Columns] = []
+    at, end = offset, offset + limit
+    index = bisect_right(view.sealed, at, key=lambda segment: segment.first_offset(number)) - 1 if view.sealed else 0
+    if index < 0:
+        return None
+    for sealed in islice(view.sealed, index, None):
+        found = sealed_columns(sealed, lane.ring, number, at, end)
+        if found is None:
+            return None
+        if len(found.rows):
+            parts.append(found)
+            at += len(found.rows)
+        if at == end:
+            return parts
+    for segment, table in view.open:
+        row = table.row(number)
+        if row is None:
+            continue
+        if at < row[0]:
+            return None  # a gap that a repair left, or damage
+        entries = row[1][at - row[0] : end - row[0]]
+        if entries:
+            found = open_columns(segment, table, np.frombuffer(entries, np.uint32))
+            if found is None:
+                return None
+            parts.append(found)
+            at += len(entries)
+    return parts or None
+
+
+def _cut(parts: list[Columns], max_bytes: int) -> list[Columns]:
+    """The messages in front of the first one that would pass `max_bytes`, and at least one."""
+    kept: list[Columns] = []
+    for part in parts:
+        ends = part.rows[:, LENGTH].cumsum(dtype=np.int64)
+        if int(ends[-1]) > max_bytes:
+            count = max(int(ends.searchsorted(max_bytes, side="right")), 0 if kept else 1)
+            if count:
+                kept.append(Columns(part.segment, part.rows[:count], part.times[:count]))
+            break
+        kept.append(part)
+        max_bytes -= int(ends[-1])
+    return kept
+
+
+def _split(ring: Ring, part: Columns) -> list[Columns]:
+    """The part, cut where the ring begins."""
+    base = part.segment.base
+    older = len(part.rows) if base is None else int(part.rows[:, POSITION].searchsorted(ring.low - base))
+    if not 0 < older < len(part.rows):
+        return [part]
+    segment, rows, times = part
+    return [Columns(segment, rows[:older], times[:older]), Columns(segment, rows[older:], times[older:])]
+
+
+def _pieces(
+    ring: Ring, parts: list[Columns], starts: Int64s, lengths: Int64s, borders: Int64s
+) -> tuple[list[Pieces], Int64s, int]:
+    """What is read for each part, where each message lies in the buffer then, and the buffer's bytes."""
+    ends = starts + lengths
+    gaps = starts[1:] - ends[:-1]
+    apart = (gaps < 0) | (gaps > GAP_BYTES)
+    apart[borders - 1] = True
+    if int(gaps[~apart].sum()) * LARGEST_WASTE > int(lengths.sum()):
+        apart |= gaps != 0
+    firsts = np.concatenate([[0], np.flatnonzero(apart) + 1])
+    lasts = np.concatenate([firsts[1:] - 1, [len(starts) - 1]])
+    sizes = ends[lasts] - starts[firsts]
+    after = sizes.cumsum()
+    shifts = (after - sizes - starts[firsts]).repeat(lasts - firsts + 1)
+    found: list[Pieces] = []
+    cuts = [0, *firsts.searchsorted(borders).tolist(), len(firsts)]
+    for part, low, high in zip(parts, cuts[:-1], cuts[1:], strict=True):
+        begins, base = starts[firsts[low:high]].tolist(), part.segment.base
+        is_recent = base is not None and base + begins[0] >= ring.low
+        found.append(Pieces(part.segment, is_recent, begins, ends[lasts[low:high]].tolist()))
+    return found, starts + shifts, int(after[-1])
+
+
+def _filled(ring: Ring, pieces: list[Pieces], view: memoryview) -> bool:
+    """Copy all pieces into a buffer, back to back; False if one of them is not there any more. Raises OSError."""
+    for segment, is_recent, begins, ends in pieces:
+        if not is_recent and segment.wants_asking:
+            segment.ask(begins, _sizes(begins, ends))
+    at = 0
+    for segment, is_recent, begins, ends in pieces:
+        following = at + sum(ends) - sum(begins)
+        fill = _fill_recent if is_recent else _fill_from_file
+        if not fill(ring, segment, begins, ends, view[at:following]):
+            return False
+        at = following
+    return True
+
+
+def _sizes(begins: list[int], ends: list[int]) -> list[int]:
+    return [end - begin for begin, end in zip(begins, ends, strict=True)]
+
+
+def _fill_recent(ring: Ring, segment: Segment, begins: list[int], ends: list[int], view: memoryview) -> bool:
+    base, memory, to = segment.base, ring.memory, 0
+    assert base is not None
+    shift = (base + begins[0]) % ring.size_bytes - begins[0]
+    if ends[-1] + shift <= ring.size_bytes:
+        for begin, end in zip(begins, ends, strict=True):
+            following = to + end - begin
+            view[to:following] = memory[begin + shift : end + shift]
+            to = following
+    else:  # the end of the ring lies between them
+        for begin, end in zip(begins, ends, strict=True):
+            following = to + end - begin
+            view[to:following] = ring.copy(base + begin, end - begin)
+            to = following
+    return base + begins[0] >= ring.low  # else overtaken while it was copied
+
+
+def _fill_from_file(ring: Ring, segment: Segment, begins: list[int], ends: list[int], view: memoryview) -> bool:
+    if len(view) >= LONG_PIECE_BYTES * len(begins):
+        return segment.read_pieces(view, begins, ends)
+    if segment.copied_pieces(view, begins, ends):
+        return True
+    datas, _, _ = segment.read_places(begins, _sizes(begins, ends))
+    found = b"".join(datas)
+    if len(found) != len(view):
+        return False
+    view[:] = found
+    return True
