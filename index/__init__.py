@@ -12,11 +12,12 @@ from .operation import DelayedOperation
 from .purgatory import Purgatory
 from .timer_thread import TimerThread
 from .timing_wheel import Timer, TimingWheel
-from .trackers import HeapTracker, TimeBucketTracker, Tracker
+from .trackers import BucketTracker, HeapTracker, TimeBucketTracker, Tracker
 
 __all__ = [
     "SYSTEM_CLOCK",
     "BadEntry",
+    "BucketTracker",
     "BulkTimingWheel",
     "Clock",
     "DelayedOperation",

@@ -4,8 +4,9 @@ A `HeapTracker` is the plain reference, a `TimeBucketTracker` holds millions in 
 them on disk. All of them are a `Tracker`.
 """
 
+from .bucket_tracker import BucketTracker
 from .heap_tracker import HeapTracker
 from .time_bucket_tracker import TimeBucketTracker
 from .tracker import Tracker
 
-__all__ = ["HeapTracker", "TimeBucketTracker", "Tracker"]
+__all__ = ["BucketTracker", "HeapTracker", "TimeBucketTracker", "Tracker"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +35,7 @@ def narrow(values: Int64s) -> Narrow:
     most = int(values.max()) if len(values) else 0
     for width in WIDTHS:
         if most <= np.iinfo(width).max:
-            narrowed: Narrow = values.astype(width)
-            return narrowed
+            return cast(Narrow, values.astype(width))
     return values.copy()  # else it would keep a larger array alive
 
 

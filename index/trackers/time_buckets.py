@@ -213,6 +213,11 @@ class TimeBuckets:
             [NO_ROWS[1], *(part[1] for part in parts)]
         )
 
+    def put_back(self, times: Int64s, places: Int64s) -> None:
+        """Rows that `take_all` gave, and that could not be stored."""
+        order = np.argsort(places)
+        self._place(times[order], places[order])
+
     # leaving
 
     def cancel(self, place: int) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from stratalog.index import HeapTracker, TimeBucketTracker
-from stratalog.index.trackers.tracker import Tracker
+from stratalog.index import BucketTracker, HeapTracker, TimeBucketTracker, Tracker
+
+from .simulated_files import SimulatedFiles
 
 Make = Callable[..., Tracker]
 
@@ -22,7 +24,16 @@ def time_buckets(*, precision_bits: int = 0, memory_limit_bytes: int | None = No
     return TimeBucketTracker(precision_bits, memory_limit_bytes=memory_limit_bytes)
 
 
-KINDS: dict[str, Make] = {"heap": heap, "time buckets": time_buckets}
+def on_disk(*, precision_bits: int = 0, memory_limit_bytes: int | None = None, **given: Any) -> BucketTracker:
+    """On a simulated disk, with small buckets and segments, so that there are many."""
+    settings = {"seal_entries": 700, "most_entries": 3_000, "segment_ms": 700, "segment_entries": 90, "most_buckets": 3}
+    files = given.pop("files", None) or SimulatedFiles(0)
+    return BucketTracker(
+        "", precision_bits, memory_limit_bytes=memory_limit_bytes, files=files, **{**settings, **given}
+    )
+
+
+KINDS: dict[str, Make] = {"heap": heap, "time buckets": time_buckets, "on disk": on_disk}
 
 
 class Model:
@@ -77,6 +88,13 @@ def check(tracker: Tracker, model: Model, now_ms: int) -> None:
     assert tracker.has_message_available(now_ms) == (model.next_ms is not None and model.next_ms <= now_ms)
 
 
-def reopened(tracker: Tracker, has_checkpoint: bool) -> Tracker:
+def reopened(tracker: Tracker, has_crash: bool) -> Tracker:
     """The tracker after it was closed and opened again, if it is one that is kept; else as it is."""
-    return tracker
+    if not isinstance(tracker, BucketTracker):
+        return tracker
+    files = tracker._files
+    assert isinstance(files, SimulatedFiles)
+    tracker.checkpoint()
+    bits = tracker._bits
+    tracker.close()
+    return on_disk(precision_bits=bits, files=files.crashed(1) if has_crash else files)
