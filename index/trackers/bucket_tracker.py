@@ -38,7 +38,7 @@ class _Pulled:
 
     def take(self, until_ms: int, count: int) -> Rows:
         rows = self._bucket.take(until_ms, count)
-        self._pulled |= bitmap_of(rows[1])
+        self._pulled |= self._bucket.last_taken
         return rows
 
 
@@ -206,7 +206,10 @@ class BucketTracker(Tracker):
             if not len(times):
                 break
             if of_sealed:
-                self._pulled -= bitmap_of(self._due.rows[1][:of_sealed])
+                if of_sealed == len(self._due.rows[0]):
+                    self._pulled = BitMap64()
+                else:
+                    self._pulled -= bitmap_of(self._due.rows[1][:of_sealed])
                 self._due.drop(of_sealed)
             if len(times) > of_sealed:
                 self._mutable.drop(len(times) - of_sealed)

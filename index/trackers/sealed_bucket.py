@@ -55,6 +55,7 @@ class SealedBucket:
         self.live_version = listed.live_version
         self.floor = listed.floor
         self.live, self.gone = BitMap64(), BitMap64()
+        self.last_taken = BitMap64()  # places that the last `take` gave
         self._next = 0  # segment
         self._kept_from = 0  # no segment before this one has a row of `live` or `gone`
         self._open: Rows = NO_ROWS  # the rest of the segment before it
@@ -167,11 +168,12 @@ class SealedBucket:
         if self._has_dead:
             live = are_in(places, self.live)
             if live is None:
-                return NO_ROWS
-            times, places = times[live], places[live]
-        taken = bitmap_of(places)
-        self.live -= taken
-        self.gone |= taken
+                times, places = NO_ROWS
+            else:
+                times, places = times[live], places[live]
+        self.last_taken = bitmap_of(places)
+        self.live -= self.last_taken
+        self.gone |= self.last_taken
         return times, places
 
     def _segments(self, first: int, end: int) -> Rows:
