@@ -25,6 +25,7 @@ class SimulatedFiles:
 
     Attributes:
         steps: how many changes were asked for.
+        read_bytes: by all reads.
         on_step: called with each change, when a crash may leave what was there before it, or a part of it.
         fail_at: the change that raises OSError in place of being made.
     """
@@ -33,7 +34,7 @@ class SimulatedFiles:
         self._chance = random.Random(seed)
         self.fail_at: int | None = None
         self.steps = 0
-        self.reads = 0
+        self.read_bytes = 0
         self.on_step: Callable[[], object] | None = None
         self._now: dict[str, _File] = {}
         self._forced: dict[str, _File] = {}
@@ -82,8 +83,9 @@ class SimulatedFiles:
 
     def read(self, name: str, at: int, size: int) -> bytes:
         """What is there."""
-        self.reads += 1
-        return bytes(self._file(name).data[at : at + size])
+        data = bytes(self._file(name).data[at : at + size])
+        self.read_bytes += len(data)
+        return data
 
     def size(self, name: str) -> int:
         """In bytes."""
