@@ -1,8 +1,8 @@
 """The buckets on disk, the manifest that lists them, and the steps from one list to the next.
 
-Each step is: write new files and force them; force the folder; write the new manifest beside the old one, force it,
-rename it, force the folder; only then change what is in memory, and remove the files that are not listed any more. So a
-crash, or an error, at any point leaves the list before or the list after, and all files of either.
+Each step is: write new files and force them; write the new manifest beside the old one, force it, force the folder,
+rename the manifest, force the folder; only then change what is in memory, and remove the files that are not listed any
+more. So a crash, or an error, at any point leaves the list before or the list after, and all files of either.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Shelf:
         self._files.remove(MANIFEST_NEW)
         self._files.append(MANIFEST_NEW, manifest.encoded())
         self._files.force(MANIFEST_NEW)
-        self._files.force_folder()
+        self._files.force_folder()  # the names of the new files are durable before they are listed
         self._files.rename(MANIFEST_NEW, MANIFEST)
         self._files.force_folder()
         self.buckets, self.mark = buckets, mark
@@ -111,7 +111,6 @@ class Shelf:
         writer = BucketWriter(self._files, number, packing, self._rule)
         writer.append(*rows)
         writer.finish(places)
-        self._files.force_folder()
         return writer.opened()
 
     def _list(self, bucket: SealedBucket) -> None:
@@ -140,7 +139,6 @@ class Shelf:
                 old += bucket.names[1:]
                 self._unlisted.append(bucket.write_live(self._give_number()))
                 bucket.live_version = self._next_number - 1
-            self._files.force_folder()
             self._publish([*kept, *new], mark)
         except BaseException:
             for bucket, version in changed:
@@ -233,7 +231,6 @@ class Shelf:
         if len(places) > writer.rows:
             raise damaged(f"the list of what is pending in {', '.join(source.names[0] for source in sources)}")
         writer.finish(places)
-        self._files.force_folder()
         merged = writer.opened()
         merged.take_over(sources)
         rest = [bucket for bucket in self.buckets if bucket not in sources]

@@ -128,7 +128,7 @@ class Delayed(Experiment):
             told = {}
             for name, stride in (("all_bytes", 1), ("half_bytes", 2)):
                 # Every second message: neighbours are no stretch, and so bitmaps cannot write them as one.
-                load = Load(self.messages, rate, stride=stride)
+                load = Load(max(LEAST_LOAD, self.messages // 5), rate, stride=stride)
                 told[name] = self._apart(in_memory, bits, load, self.seed)["told_bytes_per_entry"]
                 run.one_done()
             model = model_bytes(rate, bits)
