@@ -247,10 +247,10 @@ class BucketTracker(Tracker):
         self._due.rows = self._due.rows[0][kept], self._due.rows[1][kept]
 
     def _trim(self, before_place: int) -> int:
-        count = self._mutable.trim(before_place) + len(self._pulled)
+        count = self._mutable.trim(before_place) + len(self._due.rows[0])
         self._keep_due(self._due.rows[1] >= before_place)
         self._pulled = bitmap_of(self._due.rows[1])
-        return count - len(self._pulled) + self._shelf.trim(before_place)
+        return count - len(self._due.rows[0]) + self._shelf.trim(before_place)
 
     def _clear(self) -> None:
         self._shelf.clear()
@@ -265,7 +265,7 @@ class BucketTracker(Tracker):
     # what is told
 
     def _count(self) -> int:
-        return len(self._mutable) + len(self._pulled) + sum(len(one.live) for one in self._shelf.buckets)
+        return len(self._mutable) + len(self._due.rows[0]) + sum(one.count for one in self._shelf.buckets)
 
     def _memory_bytes(self) -> int:
         sealed = sum(one.memory_bytes for one in self._shelf.buckets)
@@ -275,7 +275,7 @@ class BucketTracker(Tracker):
         buckets = self._shelf.buckets
         return {
             "memory_bytes": self._memory_bytes(), "buckets": len(buckets),
-            "sealed": sum(len(one.live) for one in buckets),
+            "sealed": sum(one.count for one in buckets),
             "disk_bytes": sum(one.size for one in buckets), "disk_rows": sum(one.rows for one in buckets),
             "not_checkpointed": sum(len(one.gone) for one in buckets), "ready": len(self._due.rows[0]),
             "seals": self._seals, "merges": self._shelf.merges, "merged_rows": self._shelf.merged_rows,

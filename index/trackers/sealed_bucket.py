@@ -55,6 +55,7 @@ class SealedBucket:
         self.live_version = listed.live_version
         self.floor = listed.floor
         self.live, self.gone = BitMap64(), BitMap64()
+        self.count = 0  # of `live`
         self.last_taken = BitMap64()  # places that the last `take` gave
         self._next = 0  # segment
         self._kept_from = 0  # no segment before this one has a row of `live` or `gone`
@@ -91,7 +92,8 @@ class SealedBucket:
                 raise damaged(self._name)
         self.live = BitMap64.deserialize(data)
         self.live.remove_range(0, self.floor)
-        self._has_dead = len(self.live) != self.rows
+        self.count = len(self.live)
+        self._has_dead = self.count != self.rows
 
     def _live_file(self) -> bytes:
         name = live_name(self.number, self.live_version)
@@ -173,6 +175,7 @@ class SealedBucket:
                 times, places = times[live], places[live]
         self.last_taken = bitmap_of(places)
         self.live -= self.last_taken
+        self.count -= len(places)
         self.gone |= self.last_taken
         return times, places
 
@@ -195,18 +198,20 @@ class SealedBucket:
         if place not in self.live:
             return False
         self.live.remove(place)
+        self.count -= 1
         self.gone.add(place)
         self._has_dead = True
         return True
 
     def trim(self, before_place: int) -> int:
         """Forget places below this one, also what the disk says of them; how many of them were pending."""
-        before = len(self.live)
+        before = self.count
         self.live.remove_range(0, before_place)
+        self.count = len(self.live)
         self.gone.remove_range(0, before_place)
         self._has_dead = True
         self.floor = max(self.floor, before_place)
-        return before - len(self.live)
+        return before - self.count
 
     def forget(self, places: BitMap64) -> None:
         """These places are in a later bucket on disk."""
@@ -216,6 +221,7 @@ class SealedBucket:
         """At an opening: places that a later bucket lists are not pending here."""
         if not self.live.isdisjoint(newer):
             self.live -= newer
+            self.count = len(self.live)
             self._has_dead = True
 
     def checkpointed(self) -> None:
@@ -239,7 +245,7 @@ class SealedBucket:
             end = max(begin + 1, int(np.searchsorted(ends, read + MERGED_ROWS, side="right")))
             times, places = self._segments(first + begin, first + end)
             read += len(times)
-            if len(self.live) + len(self.gone) != self.rows:
+            if self.count + len(self.gone) != self.rows:
                 kept = _either(are_in(places, self.live), are_in(places, self.gone))
                 if kept is None:
                     continue
@@ -254,7 +260,8 @@ class SealedBucket:
         for source in sources:
             self.live |= source.live
             self.gone |= source.gone
-        self._has_dead = len(self.live) != self.rows
+        self.count = len(self.live)
+        self._has_dead = self.count != self.rows
         heads = [head for source in sources if (head := source.head_ms) is not None]
         self._next = len(self._table)
         if heads:

@@ -18,19 +18,20 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from ..columns import Int64s
+from ..columns import Int64s, stable_order
 from .bitmaps import add_places, are_in, bitmap_of, memory_bytes, those_before
 from .blocks import Run
 from .dense import DenseSlots
-from .density import SLOT_BYTES, slots_of
+from .density import SLOT_BYTES, Slots, slots_of
 from .due import Due
 from .merging import merge
-from .places import MOST_TIME_MS, NO_ROWS, Rows, in_order, is_ascending, joined
+from .places import MOST_TIME_MS, NO_ROWS, Rows, is_ascending, joined
 
 INBOX_ROWS = 4096
 FEW_ROWS = 1024  # a smaller batch goes into the inbox
 WAITING_BYTES = 190  # of an entry in a dict
-MOST_RUNS = 12
+MOST_RUNS = 12  # beside long ones
+MOST_MERGED_ROWS = 1 << 20  # a run of more rows is a long one
 MOST_MOVED = 1 << 16
 DEAD_LEAST = 4096  # dead rows are swept out when they are more than this ..
 DEAD_PART = 4  # .. and than one for so many live ones
@@ -44,7 +45,8 @@ class TimeBuckets:
     def __init__(self) -> None:
         self._inbox: dict[int, int] = {}  # place -> time
         self._moved: dict[int, int] = {}
-        self._inbox_first = self._moved_first = NEVER  # not later than the first time
+        self._inbox_first = self._moved_first = NEVER  # not later than the first time, and exact ..
+        self._is_exact = True  # .. unless entries have left
         self._live = BitMap64()
         self._live_count = 0
         self._highest = -1  # place that was ever settled
@@ -125,29 +127,42 @@ class TimeBuckets:
         add_places(self._live, places)
         self._live_count += len(places)
         self._highest = max(self._highest, int(places[-1]))
-        if not bool((times[1:] >= times[:-1]).all()):
-            times, places = in_order(times, places, has_runs=False)
-        slots = slots_of(times, places)
+        # Places ascend, so an order by the times alone that leaves equal ones as they are is the order of rows.
+        common = int(np.bitwise_or.reduce(times))
+        order = stable_order(times >> (common & -common).bit_length() - 1 if common else times)
+        if order is not None:
+            times, places = times[order], places[order]
+        slots = slots_of(times, places, has_bitmaps=len(self._dense) > 0)
+        if slots is not None:
+            times, places = self._place_dense(slots, times, places)
+        if len(times):
+            run = Run()
+            run.append(times, places)
+            self._runs.append(run)
+            self._merge_runs()
+
+    def _place_dense(self, slots: Slots, times: Int64s, places: Int64s) -> Rows:
+        """Make bitmaps of the dense slots; the rows of the others."""
         saved = slots.packed_bytes - slots.least_bytes
         is_dense = saved > SLOT_BYTES
         for at in np.flatnonzero((saved > 0) & ~is_dense).tolist() if len(self._dense) else ():
             is_dense[at] = int(slots.times[at]) in self._dense
         for at in np.flatnonzero(is_dense).tolist():
             self._dense.add(int(slots.times[at]), places[slots.begins[at] : slots.ends[at]])
-        if not is_dense.all():
-            sparse = np.repeat(~is_dense, slots.ends - slots.begins)
-            run = Run()
-            run.append(times[sparse], places[sparse])
-            self._runs.append(run)
-            self._merge_runs()
+        sparse = np.repeat(~is_dense, slots.ends - slots.begins)
+        return times[sparse], places[sparse]
 
     def _merge_runs(self) -> None:
-        """Keep the runs few: the newest ones are merged, and each older one that is not twice as long as those."""
+        """Keep the runs few: the newest ones are merged, and each older one that is not twice as long as those.
+
+        A long run is left alone: to merge it would hold up the caller who adds.
+        """
         self._runs = [run for run in self._runs if run.rows]
-        if len(self._runs) <= MOST_RUNS:
+        least = max((at + 1 for at, run in enumerate(self._runs) if run.rows > MOST_MERGED_ROWS), default=0)
+        if len(self._runs) - least <= MOST_RUNS:
             return
         rows, first = self._runs[-1].rows, len(self._runs) - 1
-        while first and (self._runs[first - 1].rows <= 2 * rows or first > MOST_RUNS - 2):
+        while first > least and (self._runs[first - 1].rows <= 2 * rows or first - least > MOST_RUNS - 2):
             first -= 1
             rows += self._runs[first].rows
         merged = Run()
@@ -186,6 +201,7 @@ class TimeBuckets:
             moved = np.isin(places, np.fromiter(self._moved, np.int64, len(self._moved)))
             for place in places[moved].tolist():
                 del self._moved[place]
+            self._is_exact = False
             places = places[~moved]
         self._due.drop(len(places))
         if len(places):
@@ -197,8 +213,10 @@ class TimeBuckets:
         """The first pending entry's time, exactly; None if nothing is pending."""
         if not self:
             return None
-        for waiting in ("_inbox", "_moved"):
-            setattr(self, f"{waiting}_first", min(getattr(self, waiting).values(), default=NEVER))
+        if not self._is_exact:
+            self._inbox_first = min(self._inbox.values(), default=NEVER)
+            self._moved_first = min(self._moved.values(), default=NEVER)
+            self._is_exact = True
         times, _ = self._due.peek(MOST_TIME_MS, 1, [self._dense, *self._runs])
         return min(int(times[0]) if len(times) else NEVER, self._inbox_first, self._moved_first)
 
@@ -223,6 +241,7 @@ class TimeBuckets:
     def cancel(self, place: int) -> bool:
         """Whether it was pending; it is not any more."""
         if self._inbox.pop(place, None) is not None or self._moved.pop(place, None) is not None:
+            self._is_exact = False
             return True
         if place not in self._live:
             return False
@@ -237,6 +256,7 @@ class TimeBuckets:
     def trim(self, before_place: int) -> int:
         """How many pending entries were at places before this one; they are not any more."""
         before = len(self)
+        self._is_exact = False
         for waiting in (self._inbox, self._moved):
             for place in [place for place in waiting if place < before_place]:
                 del waiting[place]

@@ -29,7 +29,8 @@ from .places import (
     rounded_up,
 )
 
-SLICE_ROWS = 1 << 18  # the limit of memory is looked at once for so many rows
+SLICE_ROWS = 1 << 18  # the limit of memory is looked at once for so many rows ..
+UNCHECKED_ADDS = 256  # .. or single entries
 
 
 class Tracker(ABC):
@@ -51,6 +52,7 @@ class Tracker(ABC):
             raise BadEntry(f"memory_limit_bytes is an integer of 1 or more, or None, not {memory_limit_bytes!r}")
         self._bits = precision_bits
         self._memory_limit_bytes = memory_limit_bytes
+        self._unchecked = 0  # entries that may be added before memory is looked at
         self._lock = threading.RLock()
         self._why_closed = ""
         tell_after_fork(self)
@@ -74,7 +76,10 @@ class Tracker(ABC):
             if self._why_closed:
                 raise TrackerClosed(self._why_closed)
             if self._memory_limit_bytes is not None:
-                self._refuse_if_full()
+                self._unchecked -= 1
+                if self._unchecked < 0:
+                    self._refuse_if_full()
+                    self._unchecked = UNCHECKED_ADDS
             return self._add_one(place, time_ms)
 
     def add_messages(self, ledgers: npt.ArrayLike, entries: npt.ArrayLike, deliver_at_ms: npt.ArrayLike) -> int:
