@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...index import BucketTracker, HeapTracker, TimeBucketTracker, Tracker
-from ..machine.usage import peak_rss_mb, resident_bytes
+from ..machine.usage import give_back_free_memory, peak_rss_mb, resident_bytes
 from .checker import WrongResult
 
 LEDGER_ENTRIES = 50_000
@@ -121,13 +121,16 @@ def in_memory(kind: int | str, load: Load, seed: int) -> dict[str, Any]:
         for batch in load._replace(entries=min(load.entries, WARM_ENTRIES)).batches(seed):
             warm.add_messages(*batch)
         warm.get_scheduled_messages(load.end_ms + precision_ms, load.entries)
-    del warm
+    del warm, batch
     gc.collect()
+    give_back_free_memory()
     before, timed = resident_bytes(), _Timed()
     tracker = made(kind)
     for batch in load.batches(seed):
         timed.add(tracker, batch)
+    del batch
     gc.collect()
+    give_back_free_memory()
     grown, told, stats = resident_bytes() - before, tracker.buffer_memory_usage, tracker.stats()
     return {
         "grown_mb": grown / 1e6, "bytes_per_entry": grown / load.entries, "told_mb": told / 1e6,
