@@ -111,7 +111,7 @@ class BucketTracker(Tracker):
             if len(self._mutable) >= self._seal_entries:
                 self._seal()
             self._last_ledger = ledger
-        if any(place in known for known in self._overlapping(place, place)):
+        if place <= self._shelf.highest and any(place in known for known in self._overlapping(place, place)):
             return False
         is_new = self._mutable.add_one(place, time_ms)
         if is_new and len(self._mutable) >= self._most_entries:
@@ -140,6 +140,12 @@ class BucketTracker(Tracker):
             if known and (found := are_in(places, known)) is not None:
                 times, places = times[~found], places[~found]
         return self._mutable.add_rows(times, places) if len(times) else 0
+
+    def _refuse_if_full(self) -> None:
+        """The mutable bucket goes to disk first."""
+        if self.should_pause_all_deliveries:
+            self._seal()
+        super()._refuse_if_full()
 
     # sealing and merging
 
@@ -226,11 +232,10 @@ class BucketTracker(Tracker):
             self._seal()
 
     def _next_ms(self) -> int | None:
-        times, _ = self._due.peek(1 << 62, 1, [_Pulled(one, self._pulled) for one in self._shelf.buckets])
-        mutable_ms = self._mutable.next_ms
-        if not len(times):
-            return mutable_ms
-        return int(times[0]) if mutable_ms is None else min(mutable_ms, int(times[0]))
+        times = self._due.rows[0]
+        first = [int(times[0])] if len(times) else []
+        heads = [self._mutable.next_ms, *(bucket.next_ms for bucket in self._shelf.buckets)]
+        return min((head for head in (*first, *heads) if head is not None), default=None)
 
     # leaving
 

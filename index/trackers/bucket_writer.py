@@ -27,6 +27,7 @@ from .places import Rows
 from .sealed_bucket import SealedBucket
 
 GATHERED_ROWS = 1 << 16  # so that segments are not cut where a small part ends
+FLUSHED_BYTES = 8 << 20  # else the end of a merge would wait for all that it has written
 MOST_DELTA_MS = (1 << 32) - 1
 
 
@@ -61,6 +62,7 @@ class BucketWriter:
         self._rule = rule
         self._gathered: list[Rows] = []
         self._waiting = 0
+        self._unforced = 0
         self._table: list[npt.NDArray[np.void]] = []
         self.rows = 0
         self.size = HEADER_BYTES
@@ -97,6 +99,10 @@ class BucketWriter:
             for begin, end in zip(begins.tolist(), (begins + rows).tolist(), strict=True)
         ]
         self._files.append(self._name, data)
+        self._unforced += len(data)
+        if self._unforced >= FLUSHED_BYTES:
+            self._files.flush(self._name)
+            self._unforced = 0
         self._table.append(table)
         self.size += len(data)
 

@@ -78,6 +78,6 @@ class Due:
             pulled = [source for source in sources if (head := source.head_ms) is not None and head <= until_ms]
             if not pulled:
                 return
-            # A few more than a source's share: what is pulled is sorted again with the next pull.
+            # More than a source's share, and beyond `until_ms`: each pull sorts again what is here.
             wanted = max(LEAST_PULLED, 2 * count // len(pulled))
-            self.rows = joined([self.rows, *(source.take(until_ms, wanted) for source in pulled)])
+            self.rows = joined([self.rows, *(source.take(now_ms, wanted) for source in pulled)])

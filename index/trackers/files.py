@@ -22,6 +22,9 @@ class Files(Protocol):
     def append(self, name: str, data: bytes | memoryview) -> None:
         """Write behind what was written to the file, which the first call makes. It must not be there before."""
 
+    def flush(self, name: str) -> None:
+        """The bytes that were written to the file so far are durable; more may follow."""
+
     def force(self, name: str) -> None:
         """The bytes of a file that was written are durable. Nothing more is appended to it."""
 
@@ -67,6 +70,10 @@ class FolderFiles:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(writer, rest) :]
+
+    def flush(self, name: str) -> None:
+        """What is there is durable."""
+        os.fdatasync(self._writers[name])
 
     def force(self, name: str) -> None:
         """The file is durable, or an error is raised; it is not written to any more in either case."""

@@ -153,6 +153,20 @@ class SealedBucket:
             return int(self._open[0][0])
         return int(self._table["first_ms"][self._next]) if self._next < len(self._table) else None
 
+    @property
+    def next_ms(self) -> int | None:
+        """The time of the next pending row, without taking it; None if nothing is pending."""
+        while self.count and self._has_dead:
+            if not len(self._open[0]):
+                self._open = self._segments(self._next, self._next + 1)
+                self._next += 1
+            times, places = self._open
+            if int(places[0]) in self.live:
+                break
+            live = are_in(places, self.live)
+            self._open = NO_ROWS if live is None else (times[live], places[live])
+        return self.head_ms if self.count else None
+
     def take(self, until_ms: int, count: int) -> Rows:
         """The first rows that are pending, of one segment, or of several if `count` is more than one has."""
         if not len(self._open[0]):

@@ -34,6 +34,7 @@ class Shelf:
 
     Attributes:
         buckets: all that are listed.
+        highest: no place above this one is in a bucket.
         mark: what the caller gave with the last checkpoint.
         most_buckets: with more, some are merged.
         merges: how many were made.
@@ -45,6 +46,7 @@ class Shelf:
         self._rule = rule
         self.most_buckets = most_buckets
         self.buckets: list[SealedBucket] = []
+        self.highest = -1
         self.mark = b""
         self.merges = self.merged_rows = 0
         self._next_number = 1
@@ -66,6 +68,7 @@ class Shelf:
                 self._files.remove(name)
                 if name.endswith(".bucket"):  # its number may have been given out by a list that is lost
                     self._next_number = max(self._next_number, int(name.partition(".")[0], 16) + 1)
+        self._note_highest()
         newest_first = sorted(self.buckets, key=lambda bucket: -bucket.number)
         for at, newer in enumerate(newest_first):
             for older in newest_first[at + 1 :]:
@@ -86,6 +89,10 @@ class Shelf:
         self._files.rename(MANIFEST_NEW, MANIFEST)
         self._files.force_folder()
         self.buckets, self.mark = buckets, mark
+        self._note_highest()
+
+    def _note_highest(self) -> None:
+        self.highest = max((bucket.high for bucket in self.buckets), default=-1)
 
     def _remove_unlisted(self) -> None:
         names, self._unlisted = self._unlisted, []

@@ -217,8 +217,14 @@ class TimeBuckets:
             self._inbox_first = min(self._inbox.values(), default=NEVER)
             self._moved_first = min(self._moved.values(), default=NEVER)
             self._is_exact = True
-        times, _ = self._due.peek(MOST_TIME_MS, 1, [self._dense, *self._runs])
-        return min(int(times[0]) if len(times) else NEVER, self._inbox_first, self._moved_first)
+        sources = [self._dense, *self._runs]
+        if self._due.dead:  # the heads may be dead
+            times, _ = self._due.peek(MOST_TIME_MS, 1, sources)
+        else:
+            times = self._due.rows[0]
+        first_ms = int(times[0]) if len(times) else NEVER
+        heads = [head for source in sources if (head := source.head_ms) is not None]
+        return min(first_ms, self._inbox_first, self._moved_first, *heads)
 
     def take_all(self) -> Rows:
         """All pending rows in order; nothing is left."""

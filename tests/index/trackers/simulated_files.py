@@ -59,6 +59,11 @@ class SimulatedFiles:
         file.data += data
         self._step()
 
+    def flush(self, name: str) -> None:
+        """The bytes so far are safe; a crash comes before that."""
+        self._step()
+        self._now[name].forced = len(self._now[name].data)
+
     def force(self, name: str) -> None:
         """The bytes are safe; a crash comes before that."""
         self._step()

@@ -270,3 +270,19 @@ def test_folder_keeps_a_tracker(tmp_path: Path) -> None:
         tracker.checkpoint()
     assert len({*first, *rest, (3, 3)}) == 20_000
     assert sorted(path.name for path in folder.iterdir()) == ["MANIFEST", "notes.txt"]
+
+
+def test_mutable_bucket_goes_to_disk_before_memory_is_full() -> None:
+    tracker, chance = on_disk(
+        memory_limit_bytes=400_000, seal_entries=500_000, most_entries=500_000, segment_ms=1 << 30,
+        segment_entries=5_000,
+    ), np.random.default_rng(draw_seed())  # fmt: skip
+    most = 0
+    for ledger in range(100):
+        tracker.add_messages(ledger, np.arange(2_000), chance.integers(0, 1 << 30, 2_000))
+        most = max(most, tracker.buffer_memory_usage)
+    for entry in range(2_000):
+        tracker.add_message(100, entry, 5)
+    assert tracker.stats()["seals"] > 1
+    assert most < 500_000
+    assert len(tracker) == 202_000
