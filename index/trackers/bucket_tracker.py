@@ -281,7 +281,7 @@ class BucketTracker(Tracker):
         return {
             "memory_bytes": self._memory_bytes(), "buckets": len(buckets),
             "sealed": sum(one.count for one in buckets),
-            "disk_bytes": sum(one.size for one in buckets), "disk_rows": sum(one.rows for one in buckets),
+            "disk_bytes": sum(one.listed.size for one in buckets), "disk_rows": sum(one.rows for one in buckets),
             "not_checkpointed": sum(len(one.gone) for one in buckets), "ready": len(self._due.rows[0]),
             "seals": self._seals, "merges": self._shelf.merges, "merged_rows": self._shelf.merged_rows,
             "is_merging": self._shelf.is_merging, "mutable": {"pending": len(self._mutable), **self._mutable.stats()},

@@ -123,4 +123,4 @@ class BucketWriter:
 
     def opened(self) -> SealedBucket:
         """The bucket, read back from its file."""
-        return SealedBucket(self._files, Listed(self._number, self.size, 0, 0))
+        return SealedBucket(self._files, Listed(self._number, self.size))

@@ -2,10 +2,11 @@
 
     MANIFEST            which buckets there are; it is replaced in one step (written as MANIFEST.new, forced, renamed)
     0000...2a.bucket    bucket 42: entries by their times, in segments; never changed
-    0000...2a-3.live    which entries of bucket 42 are still pending, third version; without one: those that it lists
+    0000...2b.live      which entries of some buckets are still pending since a checkpoint; a bucket that is in no such
+                        file: those that it lists
 
-A file that the manifest does not list is of a step that a crash has cut off, and is removed at the next opening. Bucket
-numbers ascend and are not given again. If two buckets list the same entry, the one of the higher number is right.
+A file that the manifest does not list is of a step that a crash has cut off, and is removed at the next opening.
+Numbers ascend and are not given again. If two buckets list the same entry, the one of the higher number is right.
 
 BUCKET
     header    magic "STRABUCK", version, row width, zero, bucket number, first ledger, spread; checksum of these
@@ -24,12 +25,13 @@ BUCKET
 A segment ends where a span of 5 minutes (from 0 on) ends, and after 5,000 rows. Both are settings.
 
 LIVE
-    magic "STRALIVE", version, zeros, bucket number, size; checksum of the header and the bitmap; the bitmap
+    for each bucket a section: magic "STRALIVE", version, zeros, bucket number, size of the bitmap; checksum of this
+    header and the bitmap; the bitmap
 
 MANIFEST
     magic "STRAMANI", version, zeros, next bucket number, size of the mark, number of buckets; then a record a bucket:
-    its number, size in bytes, version of its live file (0: none), floor (entries at places below were trimmed); then
-    the caller's mark; then a checksum of all that.
+    its number, size in bytes, number of the live file (0: none), place and size of its section there, floor (entries
+    at places below were trimmed); then the caller's mark; then a checksum of all that.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ LIVE_HEADER: Final = struct.Struct("<8sHHIQQ")
 LIVE_MAGIC: Final = b"STRALIVE"
 MANIFEST_HEADER: Final = struct.Struct("<8sHHIQII")
 MANIFEST_MAGIC: Final = b"STRAMANI"
-LISTED: Final = struct.Struct("<QQQq")
+LISTED: Final = struct.Struct("<QQQQQQ")
 
 LOW_BITS: Final = 16
 WIDE: Final = 12
@@ -84,9 +86,9 @@ def bucket_name(number: int) -> str:
     return f"{number:016x}.bucket"
 
 
-def live_name(number: int, version: int) -> str:
-    """Of the file that says which of the bucket's entries are pending."""
-    return f"{number:016x}-{version:x}.live"
+def live_name(number: int) -> str:
+    """Of a file that says which entries of some buckets are pending."""
+    return f"{number:016x}.live"
 
 
 class Packing(NamedTuple):
@@ -157,8 +159,10 @@ class Listed(NamedTuple):
 
     number: int
     size: int
-    live_version: int
-    floor: int
+    live_file: int = 0
+    live_at: int = 0
+    live_size: int = 0
+    floor: int = 0
 
 
 class Manifest(NamedTuple):

@@ -51,9 +51,7 @@ class SealedBucket:
         self._files = files
         self._name = bucket_name(listed.number)
         self.number = listed.number
-        self.size = listed.size
-        self.live_version = listed.live_version
-        self.floor = listed.floor
+        self.listed = listed
         self.live, self.gone = BitMap64(), BitMap64()
         self.count = 0  # of `live`
         self.last_taken = BitMap64()  # places that the last `take` gave
@@ -61,16 +59,18 @@ class SealedBucket:
         self._kept_from = 0  # no segment before this one has a row of `live` or `gone`
         self._open: Rows = NO_ROWS  # the rest of the segment before it
         self._has_dead = False  # rows at or after the cursor that are not in `live`
+        self._is_stale = False  # the files list places that are in a later bucket, and so not pending here
         self._read_ends()
         self.low, self.high = (self.live.min(), self.live.max()) if self.live else (0, -1)
 
     def _read_ends(self) -> None:
         """The header, the trailer, the table and the set of pending entries."""
+        size = self.listed.size
         try:
-            if self._files.size(self._name) != self.size:
+            if self._files.size(self._name) != size:
                 raise damaged(self._name)
             header = without_sum(self._files.read(self._name, 0, HEADER_BYTES), self._name)
-            ends = without_sum(self._files.read(self._name, self.size - TRAILER_BYTES, TRAILER_BYTES), self._name)
+            ends = without_sum(self._files.read(self._name, size - TRAILER_BYTES, TRAILER_BYTES), self._name)
         except FileNotFoundError:
             raise damaged(self._name) from None
         magic, version, width, _, number, first_ledger, spread = BUCKET_HEADER.unpack(header)
@@ -84,54 +84,48 @@ class SealedBucket:
         if checksum(table) != table_sum:
             raise damaged(self._name)
         self._table: npt.NDArray[np.void] = np.frombuffer(table, TABLE)
-        if self.live_version:
-            data = self._live_file()
+        if self.listed.live_file:
+            data = self._live_section()
         else:
             data = self._files.read(self._name, bitmap_at, bitmap_size)
             if checksum(data) != bitmap_sum:
                 raise damaged(self._name)
         self.live = BitMap64.deserialize(data)
-        self.live.remove_range(0, self.floor)
+        self.live.remove_range(0, self.listed.floor)
         self.count = len(self.live)
         self._has_dead = self.count != self.rows
 
-    def _live_file(self) -> bytes:
-        name = live_name(self.number, self.live_version)
+    def _live_section(self) -> bytes:
+        name = live_name(self.listed.live_file)
         try:
-            data = self._files.read(name, 0, self._files.size(name))
+            data = self._files.read(name, self.listed.live_at, self.listed.live_size)
         except FileNotFoundError:
             raise damaged(name) from None
-        head = data[: LIVE_HEADER.size]
-        if len(head) < LIVE_HEADER.size or LIVE_HEADER.unpack(head)[0] != LIVE_MAGIC:
+        head, bitmap = data[: LIVE_HEADER.size], data[LIVE_HEADER.size + SUM.size :]
+        if data[LIVE_HEADER.size :][: SUM.size] != SUM.pack(checksum(head + bitmap)) or len(data) < LIVE_HEADER.size:
             raise damaged(name)
-        _, version, _, _, number, size = LIVE_HEADER.unpack(head)
+        magic, version, _, _, number, size = LIVE_HEADER.unpack(head)
         check_version(version, name)
-        bitmap = data[LIVE_HEADER.size + SUM.size :]
-        if data[LIVE_HEADER.size :][: SUM.size] != SUM.pack(checksum(head + bitmap)):
-            raise damaged(name)
-        if (number, size) != (self.number, len(bitmap)):
+        if (magic, number, size) != (LIVE_MAGIC, self.number, len(bitmap)):
             raise damaged(name)
         return bitmap
 
-    def write_live(self, version: int) -> str:
-        """Write and force the file of what is pending now; its name. It counts once the manifest lists it."""
-        name = live_name(self.number, version)
+    def live_section(self) -> bytes:
+        """What is pending now, as a section of a live file."""
         self.live.run_optimize()
         bitmap = self.live.serialize()
         head = LIVE_HEADER.pack(LIVE_MAGIC, VERSION, 0, 0, self.number, len(bitmap))
-        self._files.append(name, head + SUM.pack(checksum(head + bitmap)) + bitmap)
-        self._files.force(name)
-        return name
-
-    @property
-    def listed(self) -> Listed:
-        """As the manifest lists it."""
-        return Listed(self.number, self.size, self.live_version, self.floor)
+        return head + SUM.pack(checksum(head + bitmap)) + bitmap
 
     @property
     def names(self) -> list[str]:
-        """Of its files."""
-        return [self._name, *([live_name(self.number, self.live_version)] if self.live_version else [])]
+        """Of the files that it needs."""
+        return [self._name, *([live_name(self.listed.live_file)] if self.listed.live_file else [])]
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the disk says that more is pending here than what is."""
+        return self._is_stale or bool(self.gone)
 
     @property
     def is_over(self) -> bool:
@@ -224,23 +218,27 @@ class SealedBucket:
         self.count = len(self.live)
         self.gone.remove_range(0, before_place)
         self._has_dead = True
-        self.floor = max(self.floor, before_place)
+        self.listed = self.listed._replace(floor=max(self.listed.floor, before_place))
         return before - self.count
 
     def forget(self, places: BitMap64) -> None:
         """These places are in a later bucket on disk."""
-        self.gone -= places
+        if not self.gone.isdisjoint(places):
+            self.gone -= places
+            self._is_stale = True  # the later bucket may drop them at a checkpoint, and this one must do so by then
 
     def forget_older(self, newer: BitMap64) -> None:
         """At an opening: places that a later bucket lists are not pending here."""
         if not self.live.isdisjoint(newer):
             self.live -= newer
+            self._is_stale = True
             self.count = len(self.live)
             self._has_dead = True
 
     def checkpointed(self) -> None:
         """What was taken is durably so."""
         self.gone = BitMap64()
+        self._is_stale = False
         self._kept_from = self._next - (1 if len(self._open[0]) else 0)
 
     # merging

@@ -7,6 +7,7 @@ more. So a crash, or an error, at any point leaves the list before or the list a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,10 +16,12 @@ from pyroaring import BitMap64
 from ..errors import report
 from .bucket_writer import BucketWriter, SegmentRule
 from .files import Files
-from .format import MANIFEST, MANIFEST_NEW, Manifest, Packing, bucket_name, damaged
+from .format import MANIFEST, MANIFEST_NEW, Manifest, Packing, bucket_name, damaged, live_name
 from .merging import merge
 from .places import MOST_ENTRY, Rows
 from .sealed_bucket import SealedBucket
+
+OURS = re.compile("[0-9a-f]{16}[.](bucket|live)")
 
 
 class _Merge(NamedTuple):
@@ -51,7 +54,7 @@ class Shelf:
         self.merges = self.merged_rows = 0
         self._next_number = 1
         self._merge: _Merge | None = None
-        self._unlisted: list[str] = []  # files to remove, after the next list is published
+        self._written_names: set[str] = set()  # of all files that may be there
         self._open()
 
     def _open(self) -> None:
@@ -63,11 +66,12 @@ class Shelf:
             self._files.force_folder()  # the list may be of a step whose last force never was
             self.buckets = [SealedBucket(self._files, listed) for listed in manifest.buckets]
         listed = {MANIFEST, *(name for bucket in self.buckets for name in bucket.names)}
+        self._files.remove(MANIFEST_NEW)
         for name in sorted(names - listed):
-            if name == MANIFEST_NEW or name.endswith((".bucket", ".live")):
-                self._files.remove(name)
-                if name.endswith(".bucket"):  # its number may have been given out by a list that is lost
-                    self._next_number = max(self._next_number, int(name.partition(".")[0], 16) + 1)
+            if OURS.fullmatch(name):
+                self._files.remove(name)  # its number may have been given out by a list that is lost
+                self._next_number = max(self._next_number, int(name.partition(".")[0], 16) + 1)
+        self._written_names = listed - {MANIFEST}
         self._note_highest()
         newest_first = sorted(self.buckets, key=lambda bucket: -bucket.number)
         for at, newer in enumerate(newest_first):
@@ -80,7 +84,6 @@ class Shelf:
     def _publish(self, buckets: list[SealedBucket], mark: bytes | None = None) -> None:
         """The disk has this list, or an error is raised and it may have either."""
         mark = self.mark if mark is None else mark
-        # Listed for the state on disk: a bucket whose live file is new is listed by the caller's `live_version`.
         manifest = Manifest(self._next_number, tuple(bucket.listed for bucket in buckets), mark)
         self._files.remove(MANIFEST_NEW)
         self._files.append(MANIFEST_NEW, manifest.encoded())
@@ -95,39 +98,37 @@ class Shelf:
         self.highest = max((bucket.high for bucket in self.buckets), default=-1)
 
     def _remove_unlisted(self) -> None:
-        names, self._unlisted = self._unlisted, []
-        busy = {name for source in self._merge.sources for name in source.names} if self._merge else set()
-        for name in names:
+        """Remove the files that the list, and a merge on its way, do not need."""
+        needed = {name for bucket in self.buckets for name in bucket.names}
+        if self._merge:
+            needed |= {bucket_name(self._merge.number)}
+            needed |= {name for source in self._merge.sources for name in source.names}
+        for name in sorted(self._written_names - needed):
             try:
-                if name not in busy:
-                    self._files.remove(name)
-                    continue
+                self._files.remove(name)
+                self._written_names.remove(name)
             except OSError as error:  # the step itself is done
                 report(f"{name} could not be removed; it is tried again", error)
-            self._unlisted.append(name)
 
     def _give_number(self) -> int:
         self._next_number += 1
         return self._next_number - 1
 
+    def _writer(self, number: int, packing: Packing) -> BucketWriter:
+        self._written_names.add(bucket_name(number))
+        return BucketWriter(self._files, number, packing, self._rule)
+
     def _written(self, rows: Rows, places: BitMap64) -> SealedBucket:
         """A new bucket, durable and not listed."""
-        number = self._give_number()
-        self._unlisted.append(bucket_name(number))  # until it is listed
         packing = Packing.of(places.min(), places.max(), int((rows[1] & MOST_ENTRY).max()))
-        writer = BucketWriter(self._files, number, packing, self._rule)
+        writer = self._writer(self._give_number(), packing)
         writer.append(*rows)
         writer.finish(places)
         return writer.opened()
 
-    def _list(self, bucket: SealedBucket) -> None:
-        self._unlisted.remove(bucket.names[0])
-
     def seal(self, rows: Rows, places: BitMap64) -> None:
         """A new bucket of these rows, which are in order and not empty, durable and listed."""
-        new = self._written(rows, places)
-        self._publish([*self.buckets, new])
-        self._list(new)
+        self._publish([*self.buckets, self._written(rows, places)])
         for bucket in self.buckets[:-1]:
             bucket.forget(places)
         self._remove_unlisted()
@@ -136,28 +137,33 @@ class Shelf:
         """The same, and what was taken or cancelled is durably so, and the mark is this one."""
         new = [self._written(rows, places)] if places else []
         if self._merge and not any(source.live for source in self._merge.sources):
-            self._give_up_merge()
+            self._merge = None
         merging = self._merge.sources if self._merge else []
         kept = [bucket for bucket in self.buckets if bucket.live or bucket in merging]
-        changed = [(bucket, bucket.live_version) for bucket in kept if bucket.gone]
-        old = [name for bucket in self.buckets if bucket not in kept for name in bucket.names]
+        changed = {bucket: bucket.listed for bucket in kept if bucket.has_changed}
         try:
-            for bucket, _ in changed:
-                old += bucket.names[1:]
-                self._unlisted.append(bucket.write_live(self._give_number()))
-                bucket.live_version = self._next_number - 1
+            if changed:
+                self._write_live(list(changed))
             self._publish([*kept, *new], mark)
         except BaseException:
-            for bucket, version in changed:
-                bucket.live_version = version
+            for bucket, listed in changed.items():
+                bucket.listed = listed
             raise
-        for bucket in new:
-            self._list(bucket)
-        for bucket, _ in changed:
-            self._unlisted.remove(bucket.names[1])
+        for bucket in changed:
             bucket.checkpointed()
-        self._unlisted += old
         self._remove_unlisted()
+
+    def _write_live(self, buckets: list[SealedBucket]) -> None:
+        """A file of what is pending in these buckets, durable; they say where it is."""
+        number, at, sections = self._give_number(), 0, []
+        self._written_names.add(live_name(number))
+        for bucket in buckets:
+            section = bucket.live_section()
+            bucket.listed = bucket.listed._replace(live_file=number, live_at=at, live_size=len(section))
+            sections.append(section)
+            at += len(section)
+        self._files.append(live_name(number), b"".join(sections))
+        self._files.force(live_name(number))
 
     def trim(self, before_place: int) -> int:
         """Forget all places below this one, durably; how many were pending."""
@@ -166,20 +172,14 @@ class Shelf:
         count = sum(bucket.trim(before_place) for bucket in self.buckets)
         merging = self._merge.sources if self._merge else []
         kept = [bucket for bucket in self.buckets if not bucket.is_over or bucket in merging]
-        old = [name for bucket in self.buckets if bucket not in kept for name in bucket.names]
         self._publish(kept)
-        self._unlisted += old
         self._remove_unlisted()
         return count
 
     def clear(self) -> None:
         """Forget everything but the mark, durably."""
-        old = [name for bucket in self.buckets for name in bucket.names]
-        if self._merge:
-            self._unlisted.append(bucket_name(self._merge.number))
-            self._merge = None
+        self._merge = None
         self._publish([])
-        self._unlisted += old
         self._remove_unlisted()
 
     # merging
@@ -204,14 +204,8 @@ class Shelf:
                 if budget <= 0:
                     return
         except BaseException:
-            self._give_up_merge()
+            self._merge = None  # the sources are as they were; the next call begins anew
             raise
-
-    def _give_up_merge(self) -> None:
-        """The sources are as they were; the next call begins anew."""
-        if self._merge is not None:
-            self._unlisted.append(bucket_name(self._merge.number))
-            self._merge = None
 
     def _begin_merge(self) -> None:
         """The smaller half of the buckets, at least two, become one: an entry is merged once a doubling or less."""
@@ -224,7 +218,7 @@ class Shelf:
         places = [bucket for bucket in sources if bucket.high >= 0]
         first, last = min(bucket.low for bucket in places), max(bucket.high for bucket in places)
         packing = Packing.of(first, last, (max(bucket.packing.spread for bucket in sources) << 16) - 1)
-        writer = BucketWriter(self._files, number, packing, self._rule)
+        writer = self._writer(number, packing)
         for times, found in merge([bucket.kept_rows() for bucket in sources]):
             writer.append(times, found)
             yield len(times)
@@ -245,9 +239,6 @@ class Shelf:
         self._merge = None
         self.merges += 1
         self.merged_rows += writer.rows
-        self._unlisted += [name for source in sources for name in source.names]
-        if not places:
-            self._unlisted += merged.names
         self._remove_unlisted()
 
 

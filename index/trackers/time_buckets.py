@@ -23,7 +23,7 @@ from .bitmaps import add_places, are_in, bitmap_of, memory_bytes, those_before
 from .blocks import Run
 from .dense import DenseSlots
 from .density import SLOT_BYTES, Slots, slots_of
-from .due import Due
+from .due import Due, Source
 from .merging import merge
 from .places import MOST_TIME_MS, NO_ROWS, Rows, is_ascending, joined
 
@@ -217,7 +217,7 @@ class TimeBuckets:
             self._inbox_first = min(self._inbox.values(), default=NEVER)
             self._moved_first = min(self._moved.values(), default=NEVER)
             self._is_exact = True
-        sources = [self._dense, *self._runs]
+        sources: list[Source] = [self._dense, *self._runs]
         if self._due.dead:  # the heads may be dead
             times, _ = self._due.peek(MOST_TIME_MS, 1, sources)
         else:

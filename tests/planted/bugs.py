@@ -355,12 +355,17 @@ TRACKERS: dict[str, Bug] = {
         "index/trackers/shelf.py", "                    older.forget_older(newer.live)\n", "                    pass\n",
         ("tests/index/trackers/test_crashes.py",),
     ),
+    "bucket tracker: an entry that moved comes back from where it was first": Bug(
+        "index/trackers/sealed_bucket.py", "            self.gone -= places\n            self._is_stale = True",
+        "            self.gone -= places",
+        ("tests/index/trackers/test_bucket_tracker.py",),
+    ),
     "bucket tracker: a segment is believed without its checksum": Bug(
         "index/trackers/sealed_bucket.py", "            if checksum(view[begin : begin + rows * width]) != expected:\n",
         "            if False:\n", ("tests/index/trackers/test_format.py",),
     ),
     "bucket tracker: trimmed entries come back after a crash": Bug(
-        "index/trackers/sealed_bucket.py", "        self.live.remove_range(0, self.floor)\n", "",
+        "index/trackers/sealed_bucket.py", "        self.live.remove_range(0, self.listed.floor)\n", "",
         ("tests/index/trackers/test_bucket_tracker.py",),
     ),
 }  # fmt: skip

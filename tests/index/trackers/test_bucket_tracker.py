@@ -232,6 +232,18 @@ def test_bucket_goes_when_it_is_used_up_and_a_cleared_tracker_leaves_no_bucket()
     assert len(on_disk(files=files)) == 0
 
 
+def test_entry_that_moved_and_was_cancelled_does_not_come_back_from_the_bucket_where_it_was_first() -> None:
+    """The later bucket, which overrules the first one, drops it at a checkpoint: so must the first one."""
+    files = SimulatedFiles(0)
+    tracker = on_disk(files=files, seal_entries=2, most_entries=2, most_buckets=9)
+    tracker.add_messages(0, [1, 2], [10, 20])
+    assert tracker.cancel(0, 1)
+    tracker.add_messages(0, [1, 3], [30, 30])
+    assert tracker.cancel(0, 1)
+    tracker.checkpoint()
+    assert taken(on_disk(files=files), 100) == [(0, 2), (0, 3)]
+
+
 @pytest.mark.parametrize("ledgers", [[0, 1], [0, 1 << 30], [(1 << 31) - 1]])
 @pytest.mark.parametrize("entry", [0, 65_535, 65_536, (1 << 32) - 1])
 def test_positions_of_any_size_are_kept(ledgers: list[int], entry: int) -> None:

@@ -11,9 +11,9 @@ from .kinds import on_disk, taken
 from .simulated_files import SimulatedFiles
 
 GOLDEN = {
-    "0000000000000001-2.live": (92, "8749f3a0a756ba18"),
     "0000000000000001.bucket": (312, "26ce96f9bcfe8b69"),
-    "MANIFEST": (75, "22053854a2f86a08"),
+    "0000000000000002.live": (92, "8749f3a0a756ba18"),
+    "MANIFEST": (91, "7f2e2818caf8116a"),
 }
 
 
