@@ -54,7 +54,7 @@ class Program:
     def run(self, calls: int) -> None:
         """Make calls."""
         steps: list[Callable[[], None]] = [self.add] * 6 + [self.cancel] * 3 + [self.move, self.take, self.take]
-        steps += [self.checkpoint, self.trim, self.upkeep]
+        steps += [self.checkpoint, self.trim, self.upkeep, self.restart]
         for _ in range(calls):
             self.chance.choice(steps)()
             self.now_ms += self.chance.choice([0, 1, 10])
@@ -133,6 +133,23 @@ class Program:
         """Merge all that there is to merge."""
         self.retried(lambda: self.tracker.upkeep(1 << 30))
 
+    def restart(self) -> None:
+        """Crash, and go on with what is left: so later steps build on what an opening has made."""
+        files = self.files.crashed(self.chance.getrandbits(32))
+        actual = self._repeated(self.open(files.crashed(0)), self._mark_of(files))
+        mark = self._mark_of(files)
+        self.checkpoints = {mark: self.checkpoints[mark]}
+        files.on_step, files.steps = self.files.on_step, self.files.steps
+        self.files = files
+        self.taken.clear()
+        self.tracker = self.retried(lambda: self.open(files))
+        self.retried(lambda: self._repeat(self.tracker, mark))
+        self.pending = actual
+        assert len(self.tracker) == len(actual)
+
+    def _mark_of(self, files: SimulatedFiles) -> int:
+        return int(self.open(files.crashed(0)).mark or b"0")
+
     def check_crash(self, seed: int) -> None:
         """Crash now, and look at what is left; then once more, in the recovery."""
         files = self.files.crashed(seed)
@@ -160,15 +177,19 @@ class Program:
     def _repeated(self, tracker: BucketTracker, mark: int) -> dict[Position, int]:
         tracker._files.on_step = None  # type: ignore[attr-defined]
         restored = self.open(tracker._files)  # type: ignore[arg-type]  # rows_of has emptied the first one
-        for position, time_ms in self.log[mark:]:
-            if time_ms is None:
-                if position[1] >= 0:
-                    restored.cancel(*position)
-            else:
-                restored.add_message(*position, time_ms)
-        restored.trim(self.floor_asked)
-        assert restored.number_of_delayed_messages == len(restored)
+        self._repeat(restored, mark)
         return rows_of(restored)
+
+    def _repeat(self, tracker: BucketTracker, mark: int) -> None:
+        """What the log says; where it was trimmed, it has nothing to say any more."""
+        for position, time_ms in self.log[mark:]:
+            if position[0] < self.floor_asked or position[1] < 0:
+                continue
+            if time_ms is None:
+                tracker.cancel(*position)
+            else:
+                tracker.add_message(*position, time_ms)
+        tracker.trim(self.floor_asked)
 
     def _must_be(self, mark: int) -> dict[Position, set[int]]:
         """By the log alone: what was taken since the mark is pending again, at its first time or at a later one."""

@@ -10,8 +10,8 @@ from tests.seeds import draw_seed
 
 from .crashes import Program, rows_of
 
-PROGRAMS = 5
-CALLS = 50
+PROGRAMS = 4
+CALLS = 30
 
 
 @pytest.mark.parametrize("number", range(PROGRAMS))
