@@ -6,6 +6,7 @@ A failure prints its seed; `--seed` runs that program again.
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import sys
 import time
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int)
     given = parser.parse_args()
+    logging.getLogger("stratalog").setLevel(logging.CRITICAL)  # files that cannot be removed are told of
     if given.seed is not None:
         print(sum(crash_states(given.seed, has_errors=errors) for errors in (False, True)), "states")
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -293,6 +294,30 @@ def test_child_of_a_fork_refuses_every_call(make: Make) -> None:
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert taken(tracker, 1) == [(1, 1)]
+
+
+def test_threads_that_add_cancel_and_take_lose_nothing(make: Make) -> None:
+    tracker, got, cancelled = make(precision_bits=3), [[], []], []  # type: ignore[var-annotated]
+
+    def add(ledger: int) -> None:
+        for first in range(0, 6_000, 1_500):
+            tracker.add_messages(ledger, np.arange(first, first + 1_500), np.arange(1_500) % 300)
+            for entry in range(first, first + 100):
+                if tracker.cancel(ledger, entry):
+                    cancelled.append((ledger, entry))
+
+    def take(into: list[tuple[int, int]]) -> None:
+        while any(thread.is_alive() for thread in adders):
+            into += taken(tracker, 200, 700)
+
+    adders = [threading.Thread(target=add, args=(ledger,)) for ledger in range(3)]
+    takers = [threading.Thread(target=take, args=(into,)) for into in got]
+    for thread in [*adders, *takers]:
+        thread.start()
+    for thread in [*adders, *takers]:
+        thread.join()
+    everything = [*got[0], *got[1], *cancelled, *taken(tracker, FAR_MS)]
+    assert sorted(everything) == [(ledger, entry) for ledger in range(3) for entry in range(6_000)]
 
 
 def test_many_entries_in_all_forms_come_as_from_a_sorted_list(make: Make) -> None:
