@@ -9,7 +9,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ..columns import Int64s
-from ..errors import BadEntry
+from ..errors import BadEntry, report
 from .bitmaps import are_in, bitmap_of, memory_bytes
 from .bucket_writer import MOST_DELTA_MS, SegmentRule
 from .due import Due
@@ -229,7 +229,11 @@ class BucketTracker(Tracker):
         elif self._begun_ms is None or now_ms < self._begun_ms:
             self._begun_ms = now_ms
         elif now_ms - self._begun_ms >= self._seal_after_ms:
-            self._seal()
+            self._begun_ms = now_ms
+            try:
+                self._seal()
+            except OSError as error:  # a full disk is no reason to hold back what is due
+                report("the mutable bucket could not be sealed; it is tried again", error)
 
     def _next_ms(self) -> int | None:
         times = self._due.rows[0]

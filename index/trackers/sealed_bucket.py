@@ -33,7 +33,6 @@ from .format import (
 )
 from .places import NO_ROWS, Rows
 
-MERGED_ROWS = 1 << 15  # read at a time for a merge
 FIXED_BYTES = 2_000
 
 
@@ -248,13 +247,13 @@ class SealedBucket:
         """That `kept_rows` reads."""
         return int(self._table["rows"][self._kept_from :].sum())
 
-    def kept_rows(self) -> Iterator[Rows]:
-        """All rows that the disk says are pending here, from the first one on, whatever was taken."""
+    def kept_rows(self, part_rows: int) -> Iterator[Rows]:
+        """All rows that the disk says are pending here, from the first one on, whatever was taken, in parts."""
         first, read, expected = self._kept_from, 0, self.rows_to_merge
         ends = np.cumsum(self._table["rows"][first:], dtype=np.int64)
         while read < expected:
             begin = int(np.searchsorted(ends, read, side="right"))
-            end = max(begin + 1, int(np.searchsorted(ends, read + MERGED_ROWS, side="right")))
+            end = max(begin + 1, int(np.searchsorted(ends, read + part_rows, side="right")))
             times, places = self._segments(first + begin, first + end)
             read += len(times)
             if self.count + len(self.gone) != self.rows:

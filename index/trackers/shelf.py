@@ -21,6 +21,7 @@ from .merging import merge
 from .places import MOST_ENTRY, Rows
 from .sealed_bucket import SealedBucket
 
+MERGED_ROWS = 1 << 20  # of all sources together in memory
 OURS = re.compile("[0-9a-f]{16}[.](bucket|live)")
 
 
@@ -72,12 +73,13 @@ class Shelf:
                 self._files.remove(name)  # its number may have been given out by a list that is lost
                 self._next_number = max(self._next_number, int(name.partition(".")[0], 16) + 1)
         self._written_names = listed - {MANIFEST}
-        self._note_highest()
         newest_first = sorted(self.buckets, key=lambda bucket: -bucket.number)
         for at, newer in enumerate(newest_first):
             for older in newest_first[at + 1 :]:
                 if newer.live and older.low <= newer.high and newer.low <= older.high:
                     older.forget_older(newer.live)
+        self.buckets = [bucket for bucket in self.buckets if bucket.live]  # the next list leaves the others out
+        self._note_highest()
 
     # the list
 
@@ -215,11 +217,10 @@ class Shelf:
         self._merge = _Merge(sources, number, self._merging(sources, number))
 
     def _merging(self, sources: list[SealedBucket], number: int) -> Iterator[int]:
-        places = [bucket for bucket in sources if bucket.high >= 0]
-        first, last = min(bucket.low for bucket in places), max(bucket.high for bucket in places)
+        first, last = min(bucket.low for bucket in sources), max(bucket.high for bucket in sources)
         packing = Packing.of(first, last, (max(bucket.packing.spread for bucket in sources) << 16) - 1)
-        writer = self._writer(number, packing)
-        for times, found in merge([bucket.kept_rows() for bucket in sources]):
+        writer, part = self._writer(number, packing), max(1, MERGED_ROWS // len(sources))
+        for times, found in merge([bucket.kept_rows(part) for bucket in sources]):
             writer.append(times, found)
             yield len(times)
         self._finish_merge(sources, writer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from operator import index
 from types import TracebackType
 from typing import Any
 
@@ -67,6 +68,8 @@ class Tracker(ABC):
         """
         try:
             place = ledger << ENTRY_BITS | entry
+            if type(place) is not int or type(deliver_at_ms) is not int:  # numpy's integers have few bits
+                return self.add_message(index(ledger), index(entry), index(deliver_at_ms))
             time_ms = -(-deliver_at_ms >> self._bits << self._bits)
         except TypeError as error:
             raise bad_entry(ledger, entry, deliver_at_ms) from error
@@ -111,9 +114,10 @@ class Tracker(ABC):
 
         Raises BadEntry for a number of messages below 0.
         """
-        for name, value in (("now_ms", now_ms), ("max_messages", max_messages)):
-            if not isinstance(value, int):
-                raise BadEntry(f"{name} is an integer, not {type(value).__name__}")
+        try:
+            now_ms, max_messages = index(now_ms), index(max_messages)
+        except TypeError as error:
+            raise BadEntry(f"a time and a number of messages are integers: {error}") from error
         if max_messages < 0:
             raise BadEntry(f"max_messages is 0 or more, not {max_messages}")
         with self._open():
@@ -166,13 +170,13 @@ class Tracker(ABC):
     def cancel(self, ledger: int, entry: int) -> bool:
         """True exactly if the entry was still pending; it is never given out then."""
         try:
-            place = ledger << ENTRY_BITS | entry
+            ledger, entry = index(ledger), index(entry)
         except TypeError as error:
             raise bad_entry(ledger, entry) from error
         if not (0 <= ledger <= MOST_LEDGER and 0 <= entry <= MOST_ENTRY):
             raise bad_entry(ledger, entry)
         with self._open():
-            return self._cancel(place)
+            return self._cancel(ledger << ENTRY_BITS | entry)
 
     def trim(self, before_ledger: int) -> int:
         """Forget all pending entries of ledgers before this one, and nothing else; how many that were."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stratalog.index import BadEntry, BucketTracker
-from stratalog.index.trackers import sealed_bucket, time_buckets
+from stratalog.index.trackers import shelf, time_buckets
 from stratalog.index.trackers.places import Rows
 from stratalog.index.trackers.sealed_bucket import SealedBucket
 from tests.seeds import draw_seed
@@ -80,8 +80,8 @@ def test_merge_that_misses_rows_keeps_its_sources(monkeypatch: pytest.MonkeyPatc
     tracker = filled(SimulatedFiles(0), 12, 700, seal_entries=700, most_buckets=20)
     whole = SealedBucket.kept_rows
 
-    def without_a_part(bucket: SealedBucket) -> Iterator[Rows]:
-        yield from list(whole(bucket))[1:]
+    def without_a_part(bucket: SealedBucket, part_rows: int) -> Iterator[Rows]:
+        yield from list(whole(bucket, 100))[1:]
 
     tracker._shelf.most_buckets = 2
     monkeypatch.setattr(SealedBucket, "kept_rows", without_a_part)
@@ -107,7 +107,7 @@ def test_merge_goes_on_a_part_with_each_sealing() -> None:
 def test_entries_that_leave_during_a_merge_stay_away_and_those_that_move_come_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sealed_bucket, "MERGED_ROWS", 50)
+    monkeypatch.setattr(shelf, "MERGED_ROWS", 300)
     files = SimulatedFiles(0)
     tracker = filled(files, 6, 700, seal_entries=700, most_buckets=20)
     tracker._shelf.most_buckets = 1
@@ -179,6 +179,19 @@ def test_segment_that_cannot_be_read_is_tried_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SimulatedFiles, "read", read)
     assert len(tracker) == left and tracker.has_message_available(END_MS)
     assert len(taken(tracker, END_MS)) == left
+
+
+def test_full_disk_does_not_hold_back_what_is_due() -> None:
+    files = SimulatedFiles(0)
+    tracker = on_disk(files=files, seal_after_ms=1_000)
+    tracker.add_messages(0, [1, 2], [100, 3_000])
+    assert taken(tracker, 100) == [(0, 1)]
+
+    def fail() -> None:
+        files.fail_at = files.steps
+
+    files.on_step = fail
+    assert taken(tracker, 3_000) == [(0, 2)]
 
 
 def test_what_was_taken_comes_back_after_a_crash_until_the_checkpoint() -> None:

@@ -249,6 +249,16 @@ def test_entry_that_is_out_of_range_is_refused(make: Make, given: tuple[Any, Any
     assert len(tracker) == 0
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.uint8, np.int64])
+def test_integers_of_numpy_are_integers(make: Make, kind: Any) -> None:
+    tracker = make(precision_bits=4)
+    assert tracker.add_message(kind(3), kind(7), kind(100))
+    assert not tracker.add_message(3, 7, 5)
+    assert tracker.cancel(kind(3), kind(7))
+    tracker.add_message(kind(3), kind(7), kind(100))
+    assert taken(tracker, kind(112), kind(5)) == [(3, 7)]
+
+
 def test_call_that_makes_no_sense_is_refused(make: Make) -> None:
     tracker = make()
     calls: list[tuple[Any, ...]] = [
