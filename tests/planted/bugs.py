@@ -332,7 +332,7 @@ TRACKERS: dict[str, Bug] = {
     ),
     "trackers: a merge gives rows beyond those that were loaded of all sources": Bug(
         "index/trackers/merging.py", "time_ms, place = min((", "time_ms, place = max((",
-        ("tests/index/trackers/test_bucket_tracker.py", "tests/index/trackers/test_model.py"),
+        ("tests/index/trackers/test_bucket_tracker.py", "tests/index/trackers/test_model.py"), hangs=True,
     ),
     "bucket tracker: the old buckets go before the new one is listed": Bug(
         "index/trackers/shelf.py",
