@@ -106,31 +106,26 @@ class BucketTracker(Tracker):
         return [*sets, self._pulled] if self._pulled else sets
 
     def _add_one(self, place: int, time_ms: int) -> bool:
-        ledger = place >> ENTRY_BITS
-        if ledger != self._last_ledger:
-            if len(self._mutable) >= self._seal_entries:
-                self._seal()
-            self._last_ledger = ledger
+        self._seal_before(place >> ENTRY_BITS)
+        self._last_ledger = place >> ENTRY_BITS
         if place <= self._shelf.highest and any(place in known for known in self._overlapping(place, place)):
             return False
-        is_new = self._mutable.add_one(place, time_ms)
-        if is_new and len(self._mutable) >= self._most_entries:
-            self._seal()
-        return is_new
+        return self._mutable.add_one(place, time_ms)
 
     def _add_rows(self, times: Int64s, places: Int64s) -> int:
         new = 0
         while len(times):
-            begins_ledger = int(places[0]) >> ENTRY_BITS != self._last_ledger
-            if len(self._mutable) >= (self._seal_entries if begins_ledger else self._most_entries):
-                self._seal()
+            self._seal_before(int(places[0]) >> ENTRY_BITS)
             count = self._most_entries - len(self._mutable)
             new += self._add_part(times[:count], places[:count])
             self._last_ledger = int(places[:count][-1]) >> ENTRY_BITS
             times, places = times[count:], places[count:]
-            if len(self._mutable) >= self._most_entries:
-                self._seal()
         return new
+
+    def _seal_before(self, ledger: int) -> None:
+        """Seal where a ledger ends, or at the bound. After an error the bucket is as it was, and nothing is added."""
+        if len(self._mutable) >= (self._seal_entries if ledger != self._last_ledger else self._most_entries):
+            self._seal()
 
     def _add_part(self, times: Int64s, places: Int64s) -> int:
         if sets := self._overlapping(int(places.min()), int(places.max())):
