@@ -269,11 +269,14 @@ def test_entry_that_moved_and_was_cancelled_does_not_come_back_from_the_bucket_w
     files = SimulatedFiles(0)
     tracker = on_disk(files=files, seal_entries=2, most_entries=2, most_buckets=9)
     tracker.add_messages(0, [1, 2], [10, 20])
+    tracker.add_message(0, 9, 40)
     assert tracker.cancel(0, 1)
-    tracker.add_messages(0, [1, 3], [30, 30])
+    tracker.add_message(0, 1, 30)
+    tracker.add_message(0, 3, 30)
+    assert tracker.stats()["seals"] == 2
     assert tracker.cancel(0, 1)
     tracker.checkpoint()
-    assert taken(on_disk(files=files), 100) == [(0, 2), (0, 3)]
+    assert taken(on_disk(files=files), 100) == [(0, 2), (0, 3), (0, 9)]
 
 
 @pytest.mark.parametrize("ledgers", [[0, 1], [0, 1 << 30], [(1 << 31) - 1]])
