@@ -1,28 +1,38 @@
-"""Timers and waiting operations: knows times and keys, nothing of messages, files or topics.
+"""Timers, waiting operations and delayed entries: knows times, keys and positions, nothing of messages or topics.
 
 A `TimingWheel` holds timers one by one, a `BulkTimingWheel` holds them in columns; a `TimerThread` drives either with a
-clock. A `Purgatory` holds operations that wait for a condition or for their time-out, whichever comes first.
+clock. A `Purgatory` holds operations that wait for a condition or for their time-out, whichever comes first. A
+`Tracker` knows which entries are delayed: `HeapTracker` and `TimeBucketTracker` in memory, `BucketTracker` on disk.
 """
 
 from .bulk_timing_wheel import BulkTimingWheel
 from .clock import SYSTEM_CLOCK, Clock, SystemClock
-from .errors import TimersClosed
+from .errors import BadEntry, TimersClosed, TrackerClosed, TrackerDamaged, TrackerFull
 from .operation import DelayedOperation
 from .purgatory import Purgatory
 from .timer_thread import TimerThread
 from .timing_wheel import Timer, TimingWheel
+from .trackers import BucketTracker, HeapTracker, TimeBucketTracker, Tracker
 
 __all__ = [
     "SYSTEM_CLOCK",
+    "BadEntry",
+    "BucketTracker",
     "BulkTimingWheel",
     "Clock",
     "DelayedOperation",
+    "HeapTracker",
     "Purgatory",
     "SystemClock",
+    "TimeBucketTracker",
     "Timer",
     "TimerThread",
     "TimersClosed",
     "TimingWheel",
+    "Tracker",
+    "TrackerClosed",
+    "TrackerDamaged",
+    "TrackerFull",
 ]
 
 if not __name__.startswith("stratalog."):  # else a second copy of each module could be loaded by accident

@@ -1,4 +1,4 @@
-"""The errors of timers and of waiting operations, and the log for errors that nobody is there to catch."""
+"""The errors of timers, operations and trackers, and the log for errors that nobody is there to catch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ LOGGER: Final = logging.getLogger("stratalog")
 
 class TimersClosed(RuntimeError):
     """A timer thread or a purgatory takes nothing any more: it was closed, or it belongs to the parent of a fork."""
+
+
+class BadEntry(ValueError):
+    """A ledger, an entry, a time or a count that no tracker can take; the text says which and why."""
+
+
+class TrackerClosed(RuntimeError):
+    """A tracker takes nothing any more: it was closed, or it belongs to the parent of a fork."""
+
+
+class TrackerFull(RuntimeError):
+    """A tracker is at its limit of memory. Take what is due, or wait, and give it the same entries again."""
+
+
+class TrackerDamaged(RuntimeError):
+    """Files of a tracker are missing or have wrong bytes. Clear its folder, and add what is pending from the log."""
 
 
 def report(what: str, error: BaseException) -> None:

@@ -16,6 +16,7 @@ from ..experiments.apis import Apis
 from ..experiments.batch import Batch
 from ..experiments.cache import Cache
 from ..experiments.columns import Columns
+from ..experiments.delayed import Delayed
 from ..experiments.experiment import Experiment
 from ..experiments.hotcold import HotCold
 from ..experiments.lanes import Lanes
@@ -38,7 +39,7 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
-    Waits, Purgatory, TimerRates,
+    Waits, Purgatory, TimerRates, Delayed,
 )  # fmt: skip
 
 app = typer.Typer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import resource
@@ -26,6 +27,13 @@ def resident_bytes() -> int:
     """The process's resident memory now, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
+
+
+def give_back_free_memory() -> None:
+    """Have the C library give unused pages back to the system, so that resident memory is what is in use."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def device_bytes(what: str) -> int | None:

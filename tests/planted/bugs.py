@@ -338,6 +338,66 @@ TIMERS: dict[str, Bug] = {
     ),
 }  # fmt: skip
 
+TRACKERS: dict[str, Bug] = {
+    "trackers: a time is rounded down, so that an entry is early": Bug(
+        "index/trackers/places.py", "    return (times + mask) & ~mask\n", "    return times & ~mask\n",
+        ("tests/index/trackers/test_contract.py",),
+    ),
+    "trackers: an entry that moved comes at its old time as well": Bug(
+        "index/trackers/time_buckets.py",
+        "        dead = are_in(places, self._due.dead) if self._due.dead and len(places) else None\n",
+        "        dead = None\n",
+        ("tests/index/trackers/test_contract.py",),
+    ),
+    "trackers: an entry of the inbox waits beyond its time": Bug(
+        "index/trackers/time_buckets.py",
+        "        if self._inbox_first <= now_ms:\n", "        if self._inbox_first < now_ms:\n",
+        ("tests/index/trackers/test_contract.py",),
+    ),
+    "trackers: what is pulled of several sources is out of order": Bug(
+        "index/trackers/due.py", "head <= until_ms]", "head < until_ms]",
+        ("tests/index/trackers/test_contract.py",), hangs=True,
+    ),
+    "trackers: a merge gives rows beyond those that were loaded of all sources": Bug(
+        "index/trackers/merging.py", "time_ms, place = min((", "time_ms, place = max((",
+        ("tests/index/trackers/test_bucket_tracker.py", "tests/index/trackers/test_model.py"), hangs=True,
+    ),
+    "bucket tracker: the old buckets go before the new one is listed": Bug(
+        "index/trackers/shelf.py",
+        "        self._publish([*rest, merged] if places else rest)\n",
+        "        for name in [name for source in sources for name in source.names]:\n"
+        "            self._files.remove(name)\n"
+        "        self._publish([*rest, merged] if places else rest)\n",
+        ("tests/index/trackers/test_crashes.py",),
+    ),
+    "bucket tracker: a bucket is listed before its name is durable": Bug(
+        "index/trackers/shelf.py",
+        "        self._files.force_folder()  # the names of the new files are durable before they are listed\n", "",
+        ("tests/index/trackers/test_crashes.py",),
+    ),
+    "bucket tracker: what was taken is forgotten before the checkpoint": Bug(
+        "index/trackers/sealed_bucket.py", "        self.gone |= self.last_taken\n", "",
+        ("tests/index/trackers/test_crashes.py",),
+    ),
+    "bucket tracker: entries that two buckets list come twice after an opening": Bug(
+        "index/trackers/shelf.py", "                    older.forget_older(newer.live)\n", "                    pass\n",
+        ("tests/index/trackers/test_crashes.py",),
+    ),
+    "bucket tracker: an entry that moved comes back from where it was first": Bug(
+        "index/trackers/sealed_bucket.py", "            self.gone -= places\n            self._is_stale = True",
+        "            self.gone -= places",
+        ("tests/index/trackers/test_bucket_tracker.py",),
+    ),
+    "bucket tracker: a segment is believed without its checksum": Bug(
+        "index/trackers/sealed_bucket.py", "            if checksum(view[begin : begin + rows * width]) != expected:\n",
+        "            if False:\n", ("tests/index/trackers/test_format.py",),
+    ),
+    "bucket tracker: trimmed entries come back after a crash": Bug(
+        "index/trackers/sealed_bucket.py", "        self.live.remove_range(0, self.listed.floor)\n", "",
+        ("tests/index/trackers/test_bucket_tracker.py",),
+    ),
+}  # fmt: skip
+
 BUGS: dict[str, Bug] = {
-    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS
+    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS
 }  # fmt: skip

@@ -1,0 +1,71 @@
+"""Sets of places as compressed bitmaps, filled and asked in bulk."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from ..columns import Int64s
+
+BITMAP_BYTES: Final = 224  # of an object with one container, measured
+CONTAINER_BYTES: Final = 40  # of each further one
+FEW = 8  # rows of a stretch at least, on average, to add stretches in place of rows
+
+
+def stretches(ascending: Int64s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Where stretches of consecutive places begin and end (exclusive) in an ascending array that is not empty."""
+    cuts = np.flatnonzero(ascending[1:] != ascending[:-1] + 1) + 1
+    return np.concatenate(([0], cuts)), np.concatenate((cuts, [len(ascending)]))
+
+
+def add_places(bitmap: BitMap64, ascending: Int64s) -> None:
+    """Add places, which ascend. Stretches of them stay stretches: a full ledger takes a few bytes."""
+    if not len(ascending):
+        return
+    begins, ends = stretches(ascending)
+    if len(begins) * FEW <= len(ascending):
+        for first, last in zip(ascending[begins].tolist(), ascending[ends - 1].tolist(), strict=True):
+            bitmap.add_range(first, last + 1)
+    else:
+        bitmap.update(array("Q", ascending.tobytes()))  # three times as fast as from a numpy array
+
+
+def bitmap_of(places: Int64s) -> BitMap64:
+    """The set of these places, in whatever order."""
+    bitmap = BitMap64()
+    add_places(bitmap, np.sort(places))
+    return bitmap
+
+
+def places_of(bitmap: BitMap64) -> Int64s:
+    """The places of the set, ascending."""
+    return np.frombuffer(bitmap.to_array(), np.int64) if bitmap else np.empty(0, np.int64)
+
+
+def are_in(places: Int64s, bitmap: BitMap64) -> npt.NDArray[np.bool_] | None:
+    """For each place whether the set has it; None if it has none of them."""
+    common = places_of(bitmap_of(places) & bitmap)
+    if not len(common):
+        return None
+    at = np.searchsorted(common, places)
+    at[at == len(common)] = 0
+    found: npt.NDArray[np.bool_] = common[at] == places
+    return found
+
+
+def those_before(bitmap: BitMap64, place: int) -> BitMap64:
+    """The part of the set that is below a place."""
+    part = bitmap.copy()
+    part.remove_range(place, 1 << 63)  # it visits only what is there
+    return part
+
+
+def memory_bytes(bitmap: BitMap64) -> int:
+    """What it occupies, about."""
+    told = bitmap.get_statistics()
+    payload = told["n_bytes_array_containers"] + told["n_bytes_run_containers"] + told["n_bytes_bitset_containers"]
+    return BITMAP_BYTES + payload + CONTAINER_BYTES * told["n_containers"]

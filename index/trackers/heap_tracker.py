@@ -1,0 +1,81 @@
+"""The heap of delayed entries (R26): the reference that the other trackers are tested against."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from ..columns import Int64s
+from .tracker import Tracker
+
+ENTRY_BYTES = 300  # of a tuple, its numbers, and its places in the heap and in the dict
+DEAD_LEAST = 1024
+
+
+class HeapTracker(Tracker):
+    """A binary heap of (time, place), and a dict of what is pending. Exact to the millisecond, simple, large.
+
+    An entry that was cancelled stays in the heap until its time comes, or until half of the heap is such.
+    """
+
+    def __init__(self, *, memory_limit_bytes: int | None = None) -> None:
+        super().__init__(0, memory_limit_bytes)
+        self._heap: list[tuple[int, int]] = []
+        self._pending: dict[int, int] = {}  # place -> time
+
+    def _add_one(self, place: int, time_ms: int) -> bool:
+        if place in self._pending:
+            return False
+        self._pending[place] = time_ms
+        heappush(self._heap, (time_ms, place))
+        return True
+
+    def _add_rows(self, times: Int64s, places: Int64s) -> int:
+        return sum(map(self._add_one, places.tolist(), times.tolist()))
+
+    def _next_ms(self) -> int | None:
+        heap, pending = self._heap, self._pending
+        while heap and pending.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def _take(self, now_ms: int, count: int) -> Int64s:
+        taken: list[int] = []
+        while len(taken) < count and (next_ms := self._next_ms()) is not None and next_ms <= now_ms:
+            _, place = heappop(self._heap)
+            del self._pending[place]
+            taken.append(place)
+        return np.array(taken, np.int64)
+
+    def _cancel(self, place: int) -> bool:
+        found = self._pending.pop(place, None) is not None
+        self._drop_dead()
+        return found
+
+    def _drop_dead(self) -> None:
+        if len(self._heap) > 2 * len(self._pending) + DEAD_LEAST:
+            self._heap = [(time_ms, place) for place, time_ms in self._pending.items()]
+            heapify(self._heap)
+
+    def _trim(self, before_place: int) -> int:
+        before = len(self._pending)
+        self._pending = {place: time_ms for place, time_ms in self._pending.items() if place >= before_place}
+        self._drop_dead()
+        return before - len(self._pending)
+
+    def _count(self) -> int:
+        return len(self._pending)
+
+    def _memory_bytes(self) -> int:
+        return ENTRY_BYTES * len(self._heap)
+
+    def _stats(self) -> dict[str, Any]:
+        return {"heap_rows": len(self._heap), "memory_bytes": self._memory_bytes()}
+
+    def _clear(self) -> None:
+        self._heap, self._pending = [], {}
+
+    def _close(self) -> None:
+        self._clear()

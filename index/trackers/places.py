@@ -1,0 +1,128 @@
+"""Positions and times as numbers, in bulk: checks, packing and order.
+
+A *place* is a position (ledger, entry) as one integer, ledger * 2**32 + entry: places sort as positions do. *Rows* are
+two arrays of one length, the times in milliseconds and the places; in order means by (time, place).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..columns import Int64s, as_int64
+from ..errors import BadEntry
+
+Rows: TypeAlias = tuple[Int64s, Int64s]
+
+ENTRY_BITS: Final = 32
+MOST_ENTRY: Final = (1 << ENTRY_BITS) - 1
+MOST_LEDGER: Final = (1 << 31) - 1  # so that a place is an int64
+MOST_TIME_MS: Final = (1 << 62) - 1  # 146 million years; rounding up stays below 2**63
+MOST_PRECISION_BITS: Final = 40  # 35 years
+KEY_BITS: Final = 63
+NO_ROWS: Final[Rows] = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def bad_entry(ledger: Any, entry: Any, deliver_at_ms: Any = 0) -> BadEntry:
+    """The error that says which of the three is out of range."""
+    for name, value, most in (
+        ("ledger", ledger, MOST_LEDGER), ("entry", entry, MOST_ENTRY), ("deliver_at_ms", deliver_at_ms, MOST_TIME_MS)
+    ):  # fmt: skip
+        if not isinstance(value, int | np.integer):
+            return BadEntry(f"{name} is an integer, not {type(value).__name__}")
+        if not 0 <= value <= most:
+            return BadEntry(f"{name} is from 0 to {most:,}, not {value:,}")
+    return BadEntry("an entry has a ledger, a number in it and a time, all of them integers")
+
+
+def checked_columns(ledgers: npt.ArrayLike, entries: npt.ArrayLike, deliver_at_ms: npt.ArrayLike) -> Rows:
+    """The times and places of a batch. One ledger or one time for all of them may be given as a single number.
+
+    Raises BadEntry for arrays of other shapes or types, of different lengths, or with a value out of range.
+    """
+    try:
+        numbers = as_int64(entries, "entries")
+        columns = [
+            as_int64(np.full(len(numbers), given) if np.ndim(given) == 0 else given, name)
+            for name, given in (("ledgers", ledgers), ("deliver_at_ms", deliver_at_ms))
+        ]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadEntry(str(error)) from error
+    books, times = columns
+    if not len(books) == len(numbers) == len(times):
+        raise BadEntry(f"{len(books):,} ledgers, {len(numbers):,} entries, {len(times):,} times: not of one length")
+    if not len(numbers):
+        return NO_ROWS
+    for name, column, most in (
+        ("ledger", books, MOST_LEDGER), ("entry", numbers, MOST_ENTRY), ("time", times, MOST_TIME_MS)
+    ):  # fmt: skip
+        low, high = int(column.min()), int(column.max())
+        if low < 0 or high > most:
+            raise BadEntry(f"each {name} is from 0 to {most:,}, not {low if low < 0 else high:,}")
+    return times, (books << ENTRY_BITS) | numbers
+
+
+def positions_of(places: Int64s) -> tuple[Int64s, Int64s]:
+    """(ledgers, entries)."""
+    return places >> ENTRY_BITS, places & MOST_ENTRY
+
+
+def rounded_up(times: Int64s, bits: int) -> Int64s:
+    """The times, up to the next multiples of 2**bits: so nothing is early."""
+    if not bits:
+        return times
+    mask = (1 << bits) - 1
+    return (times + mask) & ~mask
+
+
+def is_ascending(values: Int64s) -> bool:
+    """Whether each value is greater than the one before it."""
+    return bool((values[1:] > values[:-1]).all())
+
+
+def in_order(times: Int64s, places: Int64s) -> Rows:
+    """The rows by (time, place); they are a few ordered parts, one behind another.
+
+    Time and place become one number of 63 bits where they fit, as they nearly always do, so that one sort of plain
+    numbers is enough: four times as fast as to sort by two columns.
+    """
+    if len(times) < 2:
+        return times, places
+    ledgers, entries = positions_of(places)
+    first_time, first_ledger = times.min(), ledgers.min()
+    entry_bits = int(entries.max()).bit_length()
+    ledger_bits = int(ledgers.max() - first_ledger).bit_length()
+    time_bits = int(times.max() - first_time).bit_length()
+    if entry_bits + ledger_bits + time_bits > KEY_BITS:
+        order = np.lexsort((places, times))
+        return times[order], places[order]
+    keys = times - first_time
+    keys <<= ledger_bits
+    keys |= ledgers - first_ledger
+    keys <<= entry_bits
+    keys |= entries
+    keys.sort(kind="stable")  # it makes use of ordered parts
+    places = keys & ((1 << entry_bits) - 1)
+    keys >>= entry_bits
+    places |= ((keys & ((1 << ledger_bits) - 1)) + first_ledger) << ENTRY_BITS
+    keys >>= ledger_bits
+    keys += first_time
+    return keys, places
+
+
+def joined(parts: list[Rows]) -> Rows:
+    """The rows of all parts, which are ordered each, in order."""
+    parts = [part for part in parts if len(part[0])]
+    if len(parts) < 2:
+        return parts[0] if parts else NO_ROWS
+    times, places = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
+    return in_order(times, places)
+
+
+def rows_until(rows: Rows, time_ms: int, place: int) -> int:
+    """How many of these ordered rows are at or before (time, place)."""
+    times, places = rows
+    begin, end = np.searchsorted(times, (time_ms, time_ms + 1))
+    return int(begin) + int(np.searchsorted(places[begin:end], place, side="right"))

@@ -1,0 +1,201 @@
+"""Delayed entries as the source's test makes them, and what a process of its own measures of a tracker.
+
+The source (R27) writes x messages a millisecond, 50,000 a ledger, all with one delay. Each function here that measures
+runs in a fresh process, so that its growth is the tracker's alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...index import BucketTracker, HeapTracker, TimeBucketTracker, Tracker
+from ..machine.usage import give_back_free_memory, peak_rss_mb, resident_bytes
+from .checker import WrongResult
+
+LEDGER_ENTRIES = 50_000
+BATCH = 100_000
+FIRST_DELAY_MS = 3_600_000
+STEPS = 200  # of the time, while all is taken
+TAKEN = 100_000  # at most, by one call
+WARM_ENTRIES = 300_000
+HEAP = "heap"
+
+Batch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+class Load(NamedTuple):
+    """So many entries, `rate` a millisecond. With a spread, delays are random below it; else they are all alike.
+
+    `stride`: every so manieth message is delayed, the others are not.
+    """
+
+    entries: int
+    rate: int
+    spread_ms: int = 0
+    stride: int = 1
+
+    def batches(self, seed: int) -> Iterator[Batch]:
+        """(ledgers, entries, times)."""
+        chance = np.random.default_rng([seed, self.rate, self.spread_ms % (1 << 32)])
+        for first in range(0, self.entries, BATCH):
+            number = np.arange(first, min(first + BATCH, self.entries)) * self.stride
+            times = number // (self.rate * self.stride) + FIRST_DELAY_MS
+            if self.spread_ms:
+                times += chance.integers(0, self.spread_ms, len(number)) - FIRST_DELAY_MS
+            yield number // LEDGER_ENTRIES, number % LEDGER_ENTRIES, times
+
+    @property
+    def end_ms(self) -> int:
+        """All times are before this."""
+        return self.entries // self.rate + 1 + (self.spread_ms or FIRST_DELAY_MS + 1)
+
+
+class _Timed:
+    """Seconds in the calls of a tracker, and the longest call."""
+
+    def __init__(self) -> None:
+        self.seconds = self.longest = 0.0
+
+    def add(self, tracker: Tracker, batch: Batch) -> None:
+        """Add a batch."""
+        began = time.perf_counter()
+        tracker.add_messages(*batch)
+        took = time.perf_counter() - began
+        self.seconds += took
+        self.longest = max(self.longest, took)
+
+
+def made(kind: int | str) -> Tracker:
+    """A time-bucket tracker of so many bits, or the heap."""
+    return TimeBucketTracker(kind) if isinstance(kind, int) else HeapTracker()
+
+
+def edges_of(load: Load, precision_ms: int) -> npt.NDArray[np.int64]:
+    """The times at which all is taken, step by step."""
+    return np.linspace(0, load.end_ms + precision_ms, STEPS + 1).astype(np.int64)[1:]
+
+
+class DueCounts:
+    """How many entries have to be given at each step, and how many may be."""
+
+    def __init__(self, load: Load, seed: int, precision_ms: int) -> None:
+        self.edges = edges_of(load, precision_ms)
+        self.may = np.zeros(STEPS, np.int64)
+        self.must = np.zeros(STEPS, np.int64)
+        for _, _, times in load.batches(seed):
+            ordered = np.sort(times)
+            self.may += np.searchsorted(ordered, self.edges, side="right")
+            self.must += np.searchsorted(ordered, self.edges - (precision_ms - 1), side="right")
+
+
+def drain(tracker: Tracker, due: DueCounts, most: int) -> float:
+    """Seconds for each entry, to take all or `most`. Raises WrongResult if one is early, late or lost."""
+    taken, seconds = 0, 0.0
+    for now_ms, must, may in zip(due.edges.tolist(), due.must.tolist(), due.may.tolist(), strict=True):
+        began = time.perf_counter()
+        while True:
+            ledgers, _ = tracker.get_scheduled_messages(now_ms, TAKEN)
+            taken += len(ledgers)
+            if len(ledgers) < TAKEN:
+                break
+        seconds += time.perf_counter() - began
+        if not must <= taken <= may:
+            raise WrongResult(f"at {now_ms:,} ms {taken:,} entries were given; {must:,} to {may:,} are due")
+        if taken >= most:
+            break
+    return seconds / max(1, taken)
+
+
+def in_memory(kind: int | str, load: Load, seed: int) -> dict[str, Any]:
+    """Add all in batches, look at the process, take all. `kind`: bits of precision, or the heap."""
+    precision_ms = 1 << kind if isinstance(kind, int) else 1
+    due = DueCounts(load, seed, precision_ms)
+    with made(kind) as warm:  # what code and libraries take is no tracker's
+        for batch in load._replace(entries=min(load.entries, WARM_ENTRIES)).batches(seed):
+            warm.add_messages(*batch)
+        warm.get_scheduled_messages(load.end_ms + precision_ms, load.entries)
+    del warm, batch
+    gc.collect()
+    give_back_free_memory()
+    before, timed = resident_bytes(), _Timed()
+    tracker = made(kind)
+    for batch in load.batches(seed):
+        timed.add(tracker, batch)
+    del batch
+    gc.collect()
+    give_back_free_memory()
+    grown, told, stats = resident_bytes() - before, tracker.buffer_memory_usage, tracker.stats()
+    return {
+        "grown_mb": grown / 1e6, "bytes_per_entry": grown / load.entries, "told_mb": told / 1e6,
+        "told_bytes_per_entry": told / load.entries,
+        "bitmap_part": stats.get("bitmap_rows", 0) / load.entries,
+        "add_m_per_s": load.entries / timed.seconds / 1e6, "longest_add_ms": timed.longest * 1e3,
+        "drain_m_per_s": 1e-6 / drain(tracker, due, load.entries),
+    }  # fmt: skip
+
+
+def one_at_a_time(kind: int | str, load: Load, folder: Path | None = None) -> dict[str, Any]:
+    """Add entries one by one, with one delay for all; the best of three rounds."""
+    rates = []
+    for number in range(3):
+        tracker: Tracker = made(kind) if folder is None else BucketTracker(folder / str(number))
+        rows = [
+            row for ledgers, entries, times in load.batches(0)
+            for row in zip(ledgers.tolist(), entries.tolist(), times.tolist(), strict=True)
+        ]  # fmt: skip
+        add = tracker.add_message
+        began = time.perf_counter()
+        for ledger, entry, time_ms in rows:
+            add(ledger, entry, time_ms)
+        rates.append(len(rows) / (time.perf_counter() - began) / 1e6)
+        if len(tracker) != len(rows):
+            raise WrongResult(f"{len(tracker):,} of {len(rows):,} entries are pending")
+        tracker.close()
+    return {"one_m_per_s": max(rates)}
+
+
+def fill_on_disk(folder: Path, load: Load, seed: int) -> dict[str, Any]:
+    """Add all, and look at the memory meanwhile. The tracker is not closed: its process ends, as in a crash."""
+    tracker, timed = BucketTracker(folder), _Timed()
+    before = most = resident_bytes()
+    for batch in load.batches(seed):
+        timed.add(tracker, batch)
+        most = max(most, resident_bytes())
+    stats = tracker.stats()
+    return {
+        "add_m_per_s": load.entries / timed.seconds / 1e6, "longest_add_ms": timed.longest * 1e3,
+        "most_grown_mb": (most - before) / 1e6, "peak_mb": peak_rss_mb(), "told_mb": stats["memory_bytes"] / 1e6,
+        "buckets": stats["buckets"], "merged_per_entry": stats["merged_rows"] / load.entries,
+        "disk_bytes_per_entry": stats["disk_bytes"] / max(1, stats["sealed"]),
+        "not_sealed": stats["mutable"]["pending"],
+    }  # fmt: skip
+
+
+def open_and_drain(folder: Path, load: Load, seed: int, most: int) -> dict[str, Any]:
+    """Open after that, add again what was not sealed, take `most`, and look at the memory meanwhile."""
+    due, before = DueCounts(load, seed, 1), resident_bytes()
+    began = time.perf_counter()
+    tracker = BucketTracker(folder)
+    open_s = time.perf_counter() - began
+    lost = load.entries - len(tracker)
+    again = 0
+    for ledgers, entries, times in load.batches(seed):
+        if ledgers[-1] * LEDGER_ENTRIES + entries[-1] >= load.entries - lost - BATCH:
+            again += tracker.add_messages(ledgers, entries, times)
+    if again != lost or len(tracker) != load.entries:
+        raise WrongResult(f"{len(tracker):,} of {load.entries:,} entries are there, {again:,} of them added again")
+    per_entry = drain(tracker, due, most)
+    grown = resident_bytes() - before
+    began = time.perf_counter()
+    tracker.checkpoint()
+    checkpoint_s = time.perf_counter() - began
+    tracker.close()
+    return {"open_s": open_s, "added_again": again, "drain_m_per_s": 1e-6 / per_entry,
+            "grown_mb": grown / 1e6, "checkpoint_s": checkpoint_s}  # fmt: skip

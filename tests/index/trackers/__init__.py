@@ -1,0 +1,1 @@
+"""Tests of the trackers of delayed entries."""
