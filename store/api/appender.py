@@ -10,10 +10,10 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidMessage, StoreError
+from ..errors import InvalidMessage, StoreError, again
 from ..format.extras import Extras
 from ..log.queue import RequestQueue
-from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest
+from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest, pass_on
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
 from .batches import AsyncBatch, Part, cut_by_lane, offsets_of
@@ -45,7 +45,7 @@ class Appender:
         self._max_message_bytes = shared.config.max_message_bytes
         self._partitioner = Partitioner(self._streams)
 
-    def append(
+    def append(  # noqa: PLR0912  # in one function: a call saved shows
         self,
         topic: str,
         queue_id: int | None,
@@ -84,7 +84,14 @@ class Appender:
         request.stream, request.data, request.size_bytes, request.extras = stream, data, size_bytes, extras
         try:
             stream.queue.put(request)
-            return request.wait()
+            request.lock.acquire()  # until the answer
+            if request.chain:
+                pass_on(request.chain)
+            request.data, request.extras, request.stream = b"", None, NOBODY  # the ring has it now
+            if request.failure is not None:
+                failure, request.failure = request.failure, None
+                raise again(failure)
+            return request.offset
         except StoreError:
             request.stream = NOBODY
             raise

@@ -140,7 +140,7 @@ class BlockingRequest(Request):
     interpreter lock one by one in place of all at once.
     """
 
-    __slots__ = ("abandoned", "chain", "lock")
+    __slots__ = ("abandoned", "chain", "failure", "lock")
 
     def __init__(self) -> None:
         """Of one thread, for all its messages: the thread sets stream, data, size_bytes and extras."""
@@ -149,18 +149,7 @@ class BlockingRequest(Request):
         self.lock.acquire()
         self.chain: list[BlockingRequest] | None = None
         self.abandoned = False
-        self._error = None
-
-    def wait(self) -> int:
-        """Sleep until the answer; the offset."""
-        self.lock.acquire()
-        if self.chain:
-            pass_on(self.chain)
-        self.data, self.extras, self.stream = b"", None, NOBODY  # the ring has it now
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise again(error)
-        return self.offset
+        self.failure: StoreError | None = None
 
     def leave(self) -> None:
         """The thread was interrupted, and this request is not used again: its turn in the chain is passed on."""
@@ -295,7 +284,7 @@ def _answer_blocked(requests: Sequence[BlockingRequest], error: StoreError | Non
     for request in requests:
         request.chain = chain
         if error is not None:
-            request._error = error
+            request.failure = error
     pass_on(chain)
 
 
