@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from stratalog.perf.commands.app import app
 from stratalog.perf.experiments import hotcold_run
+from stratalog.perf.experiments.recovery import Crashed
 from stratalog.perf.workload.checker import Counts
 from stratalog.perf.workload.phases import ReadSide
 from tests.perf.short import figures_of
@@ -134,6 +135,18 @@ def test_recovery_keeps_all_that_was_acknowledged(tmp_path: Path) -> None:
     assert all(row.keys() >= {"open_s", "raw_read_s", "sealed_segments"} for row in figures["sealed"])
     sizes = [row["store_mb"] for row in figures["sealed"]]
     assert sizes == sorted(set(sizes))
+
+
+def test_files_of_a_dead_process_are_put_back_also_where_an_opening_has_removed_one(tmp_path: Path) -> None:
+    for name in ("segment", "retired"):
+        (tmp_path / name).write_bytes(name.encode() * 3000)
+    crashed = Crashed(tmp_path, 8192)
+    (tmp_path / "segment").write_bytes(b"recovered")
+    (tmp_path / "retired").unlink()
+    (tmp_path / "new").write_bytes(b"of the opening")
+    crashed.restore()
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == {name: name.encode() * 3000 for name in ("segment", "retired")}
 
 
 def test_batch_is_beside_rocksdb(tmp_path: Path) -> None:
