@@ -128,7 +128,7 @@ def test_a_store_with_a_read_cache_asks_it(tmp_path: Path) -> None:
         assert store._fetcher.reader._straight is None
 
 
-def test_heads_of_all_frames_become_one_table(tmp_path: Path) -> None:
+def test_heads_of_all_frames_become_one_table(no_marks: None, tmp_path: Path) -> None:
     rng = random.Random(draw_seed())
     config = small(segment_bytes=512 * KIB)
     with MessageStore.open(tmp_path, config) as store:
