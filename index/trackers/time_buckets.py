@@ -43,6 +43,10 @@ class TimeBuckets:
     """The rows, and what is pending of them. Times are used as they are given; who rounds them does so before."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing is pending: the state at the beginning."""
         self._inbox: dict[int, int] = {}  # place -> time
         self._moved: dict[int, int] = {}
         self._inbox_first = self._moved_first = NEVER  # not later than the first time, and exact ..
@@ -293,10 +297,6 @@ class TimeBuckets:
         if moved:
             places = np.array(sorted(moved), np.int64)
             self._place(np.array([moved[place] for place in places.tolist()], np.int64), places)
-
-    def clear(self) -> None:
-        """Nothing is pending any more."""
-        self.__init__()  # type: ignore[misc]
 
     # what is told
 

@@ -37,7 +37,7 @@ def test_kill_at_any_moment_loses_nothing(tmp_path: Path) -> None:
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         told = int(process.stdout.readline())  # it has begun
-        time.sleep(chance.uniform(0, 0.3))
+        time.sleep(chance.uniform(0, 0.3))  # the moment of the kill, at random
         process.kill()
         told = max([told, *map(int, process.stdout.read().split())])
         process.wait()
