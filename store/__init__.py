@@ -16,6 +16,7 @@ from .errors import (
     MessageTooLarge,
     OffsetOutOfRange,
     PublishBufferFull,
+    StaleReceipt,
     StoreClosed,
     StoreCorrupt,
     StoreError,
@@ -25,17 +26,26 @@ from .errors import (
     StoreReadOnly,
     StoreUnreadable,
     StoreUnusable,
+    SubscriptionClosed,
 )
 from .format.extras import Extras
 from .log.ticket import BatchTicket, Ticket
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
+from .subscriptions.backlog import Backlog
+from .subscriptions.delivery import Delivery, DeliveryBatch
+from .subscriptions.registry import SubscriptionInfo
+from .subscriptions.settings import Settings as SubscriptionSettings
+from .subscriptions.subscription import Subscription
 from .verify.report import VerifyReport
 
 __all__ = [
+    "Backlog",
     "BatchTicket",
     "CacheConfig",
+    "Delivery",
+    "DeliveryBatch",
     "Extras",
     "InvalidConfig",
     "InvalidMessage",
@@ -49,6 +59,7 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+    "StaleReceipt",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -59,6 +70,10 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnreadable",
     "StoreUnusable",
+    "Subscription",
+    "SubscriptionClosed",
+    "SubscriptionInfo",
+    "SubscriptionSettings",
     "Ticket",
     "VerifyReport",
     "arrow_column",

@@ -50,6 +50,7 @@ from .read_only import Following, RefusingAppender, RefusingTrimming, reading_co
 from .running import Running, end_dropped
 from .shared import Shared
 from .stats import cache_figures, lane_figures, queue_figures
+from .subscription_calls import SubscriptionCalls
 from .trim_calls import TrimCalls
 from .trimming import Trimming
 
@@ -58,7 +59,7 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
+class MessageStore(AppendCalls, ColumnCalls, ReadCalls, SubscriptionCalls, TrimCalls):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
