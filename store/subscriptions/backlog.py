@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from .cursor import Cursor
 from .in_flight import InFlight, Is
 from .parts import Parts
@@ -30,15 +32,18 @@ class Backlog(NamedTuple):
 
 def backlog_of(parts: Parts, topic: str, cursor: Cursor, table: InFlight | None, delayed: int) -> Backlog:
     """The backlog by what is acknowledged; `delayed` messages wait for their time. Under the subscription's lock."""
-    total = 0
+    total = out = held = 0
+    rows = np.empty(0, np.intp) if table is None else table.live()
     for queue_id in parts.queues(topic):
         first, next_offset = parts.reads.queue_bounds(topic, queue_id)
         acked = cursor.queues.get(queue_id)
         total += next_offset - first
         if acked is not None and next_offset > first:
             total -= acked.count_from(first, next_offset)
-    out = held = 0
-    if table is not None:
-        out, held = table.count(Is.OUT), table.count(Is.HELD)
+        if table is not None:
+            places = table.places(rows)
+            states = table.states(rows[(places.queues == queue_id) & (places.offsets >= first)])
+            out += int(np.count_nonzero(states == Is.OUT))
+            held += int(np.count_nonzero(states == Is.HELD))
     held += delayed
     return Backlog(max(0, total - out - held), out, held)

@@ -45,7 +45,6 @@ class Shared:
         self.state.load()
         self.dispatcher = Dispatcher(self.state)
         self._open = 0
-        self._counting = threading.Lock()
 
     def open(self, settings: Settings, start: Start) -> Subscription:
         """Another object of the subscription, which is made if there is none."""
@@ -60,18 +59,17 @@ class Shared:
                 known.check_same(settings, state.name)
                 if known != settings:
                     state.change(settings)
-            with self._counting:
-                self._open += 1
+            self._open += 1
             return Subscription(self)
 
-    def closed_one(self) -> None:
-        """An object was closed; with the last one, what is not acknowledged comes again."""
-        with self._counting:
+    def closed_one(self, life: int) -> None:
+        """An object of this life was closed; with the last one, what is not acknowledged comes again."""
+        with self.state.changing:
+            if life != self.state.cursor.life:
+                return
             self._open -= 1
-            is_last = not self._open
-        if is_last:
-            with self.dispatcher.receiving:
-                if not self._open:
+            if not self._open:
+                with self.dispatcher.receiving:
                     self.dispatcher.restart()
 
     def delete(self) -> bool:
@@ -80,6 +78,7 @@ class Shared:
             if self.state.cursor.settings is None:
                 return False
             self.state.delete()
+            self._open = 0
             self.dispatcher.restart()
         self.state.ring()
         return True

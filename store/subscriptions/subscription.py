@@ -283,7 +283,7 @@ class Subscription:
         """
         if not self._closed:
             self._closed = True
-            self._shared.closed_one()
+            self._shared.closed_one(self._life)
 
     def __enter__(self) -> Subscription:
         return self
