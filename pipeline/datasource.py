@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import DataSource
 
-from .schema import SCHEMA
+from .options import read_options
+from .schema import schema_of
+from .source import StoreReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 class StratalogSource(DataSource):
@@ -16,5 +23,10 @@ class StratalogSource(DataSource):
         return "stratalog"
 
     def schema(self) -> str:
-        """All columns; a read that names fewer reads fewer."""
-        return SCHEMA
+        """The columns of the option `columns`, else all; `damage` behind them where damage is reported."""
+        options = read_options(self.options)
+        return schema_of(options.columns, with_damage=options.on_damage == "report")
+
+    def reader(self, schema: StructType) -> StoreReader:
+        """A batch read of the columns that the schema has."""
+        return StoreReader(read_options(self.options), schema)

@@ -15,3 +15,7 @@ class SparkNotFound(PipelineError):
 
 class JavaNotFound(PipelineError):
     """There is no Java that Spark runs on. Install Java 17 or later, or `pip install 'stratalog[spark]'`."""
+
+
+class BadOption(PipelineError):
+    """An option or a schema that the data source does not take; the text says which it takes."""
