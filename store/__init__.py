@@ -7,7 +7,7 @@ from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.looking import look_into_folder
-from .api.scan_plans import plan_scan
+from .api.scan_plans import plan_scan, read_part
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
@@ -33,7 +33,6 @@ from .format.extras import Extras
 from .log.ticket import BatchTicket, Ticket
 from .plans.batch import ScanBatch
 from .plans.plan import LogPosition, ScanPart, ScanPlan
-from .plans.reading import read_part
 from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch

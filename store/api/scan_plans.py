@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..device.disk import Disk
-from ..errors import InvalidMessage, shown
-from ..plans.plan import LogPosition, ScanPlan
+from ..errors import InvalidMessage, StoreCorrupt, shown
+from ..plans.batch import ScanBatch
+from ..plans.plan import FrameRange, LogPosition, ScanPart, ScanPlan
 from ..plans.planning import LaneLook, plan_of
+from ..plans.reading import OnDamage, batches_of
 from ..plans.wanted import ScanFilter
 from .store import MessageStore
 
@@ -54,3 +56,31 @@ def plan_scan(
             if lane in looks:
                 looks[lane].check_start(position)
         return plan_of(store.path, looks, wanted, part_bytes, start, end)
+
+
+def read_part(
+    part: ScanPart, *, payload: bool = True, optional: bool = True, on_damage: OnDamage | None = None,
+    disk: Disk | None = None,
+) -> Iterator[ScanBatch]:  # fmt: skip
+    """Read a part of a plan (R41): its messages, a batch a frame, in log order. Every checksum is verified.
+
+    Any process that has the folder may call it, at any time after the planning, and again.
+
+    Args:
+        part: of a plan of `plan_scan`.
+        payload: False leaves the payloads out, and does not read them.
+        optional: False leaves keys, properties and delivery times out.
+        on_damage: is called with each StoreCorrupt, and the read goes on behind it: what is damaged is left out. None
+            raises it.
+        disk: another file system, for tests.
+
+    Raises:
+        StoreCorrupt: something is damaged; the error has file and position.
+        StoreUnreadable: retention removed a segment since the planning, or the system refused a read.
+    """
+
+    def rescue(one: FrameRange, error: StoreCorrupt) -> FrameRange:
+        with MessageStore.open(part.store, read_only=True, disk=disk) as store:
+            return LaneLook(store._lanes[one.lane], store._store_id).rescued(one, part.wanted, error)
+
+    return batches_of(part, rescue, payload=payload, optional=optional, on_damage=on_damage, disk=disk)

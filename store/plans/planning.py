@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import LogOvertaken, StoreCorrupt
 from ..format.footer import Footer
-from ..format.layout import DATA_START, LOST_ENTRY, UNKNOWN, SegmentHeader
+from ..format.layout import DATA_START, LOST_ENTRY, MAX_DATA_END, UNKNOWN, SegmentHeader
 from ..log.lane import Lane
 from ..log.write import OpenSegment
 from ..segment.open_table import LENGTH, POSITION
@@ -123,7 +123,8 @@ class LaneLook:
         positions = footer.frame_position.astype(np.int64)
         share = matching / messages
         for first, end, size in _cut(positions, source.record.data_end, frames, part_bytes / share):
-            yield self._range(source, (first, end), entries, max(1, int(size * share)))
+            own = _clipped(entries, footer.frame_entry, first, end)
+            yield self._range(source, (first, end), own, max(1, int(size * share)))
 
     def _of_remade(
         self, source: SealedSegment, footer: Footer, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds,
@@ -180,7 +181,24 @@ class LaneLook:
                 positions[first:end], begins[first:end], self._table, there,
                 offsets, int(positions[end]) if end < len(positions) else data_end,
             )  # fmt: skip
-            yield self._range(source, (first, end), entries, max(1, int(size * share)), known)
+            own = _clipped(entries, begins, first, end)
+            yield self._range(source, (first, end), own, max(1, int(size * share)), known)
+
+    def rescued(self, one: FrameRange, wanted: ScanFilter, error: StoreCorrupt) -> FrameRange:
+        """The same range by its segment's frames, as its footer is damaged. Raises `error` if that cannot be done."""
+        bounds = bounds_of(wanted, self._table, self._trimmed)
+        for source, _ in self.sources:
+            if source.segment.sequence == one.sequence and isinstance(source, SealedSegment):
+                source.distrust(error.what)
+                for found in self._of_segment(source, one.entries, wanted, bounds, MAX_DATA_END):
+                    return found
+        raise error
+
+
+def _clipped(entries: tuple[int, int], begins: npt.NDArray[np.uint32], first: int, end: int) -> tuple[int, int]:
+    """The part of some entries that the frames first .. end - 1 have."""
+    high = int(begins[end]) if end < len(begins) else entries[1]
+    return max(entries[0], int(begins[first])), min(entries[1], high)
 
 
 def plan_of(

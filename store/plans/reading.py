@@ -32,6 +32,7 @@ from .wanted import Bounds, ScanFilter, StreamTable, bounds_of
 
 Int64s = npt.NDArray[np.int64]
 OnDamage = Callable[[StoreCorrupt], object]
+Rescue = Callable[[FrameRange, StoreCorrupt], FrameRange]
 HEAD_GUESS_BYTES = 4096
 MOST_STEPPED_OVER = 60_000  # of messages: a frame has 16 bits of each offset
 SELECTIVE = 0.5  # below this share of wanted messages, frames are read one by one
@@ -42,28 +43,28 @@ UNCOUNTABLE = "so many messages are missing that the offsets behind are not know
 WRONG_BYTES = "a message's bytes do not match their checksum"
 
 
-def read_part(
-    part: ScanPart, *, payload: bool = True, optional: bool = True, on_damage: OnDamage | None = None,
-    disk: Disk | None = None,
-) -> Iterator[ScanBatch]:  # fmt: skip
-    """The messages of a part, a batch a frame, in log order. Any process may call it, at any time after the planning.
+def batches_of(
+    part: ScanPart,
+    rescue: Rescue,
+    *,
+    payload: bool,
+    optional: bool,
+    on_damage: OnDamage | None,
+    disk: Disk | None,
+) -> Iterator[ScanBatch]:
+    """The messages of a part, a batch a frame, in log order: see `read_part`.
 
-    Args:
-        part: of a plan of `plan_scan`.
-        payload: False leaves the payloads out, and does not read them.
-        optional: False leaves keys, properties and delivery times out.
-        on_damage: is called with each StoreCorrupt, and the read goes on behind it: what is damaged is left out. None
-            raises it.
-        disk: another file system, for tests.
-
-    Raises:
-        StoreCorrupt: something is damaged; the error has file and position.
-        StoreUnreadable: retention removed a segment since the planning, or the system refused a read.
+    `rescue` gives a range anew whose segment has a damaged footer, with what the frames tell; if that cannot be done,
+    it raises what it was given.
     """
     buffers, used = ChunkBuffers(), disk or ReadingDisk()
     for one in part.ranges:
         try:
-            reader = _RangeReader(used, one, part.wanted, buffers, on_damage, payload=payload, optional=optional)
+            try:
+                reader = _RangeReader(used, one, part.wanted, buffers, on_damage, payload=payload, optional=optional)
+            except FooterDamaged as damage:
+                found = rescue(one, damage.error)
+                reader = _RangeReader(used, found, part.wanted, buffers, on_damage, payload=payload, optional=optional)
         except StoreCorrupt as error:
             _told(error, on_damage)
             continue
@@ -90,6 +91,14 @@ def _unreadable(one: FrameRange, error: OSError) -> StoreUnreadable:
             f"read sooner, or keep more (retention_bytes, retention_ms)"
         )
     return StoreUnreadable(f"segment {one.sequence} in {one.folder} cannot be read: {error.strerror or error}")
+
+
+class FooterDamaged(Exception):
+    """The footer of a range's segment is damaged; its frames may tell what it said."""
+
+    def __init__(self, error: StoreCorrupt) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class _Table(NamedTuple):
@@ -141,7 +150,12 @@ class _RangeReader:
 
     def _table_of(self, sealed: SealedSegment) -> _Table:
         """Of a sealed segment, by its footer. Raises StoreCorrupt."""
-        one, footer = self._range, checked_footer(sealed)
+        one = self._range
+        try:
+            footer = checked_footer(sealed)
+        except StoreCorrupt as error:
+            self._segment.close()
+            raise FooterDamaged(error) from error
         streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
         self._bounds = bounds = bounds_of(self._wanted, streams, one.trimmed)
         first, end = one.frames
@@ -171,7 +185,7 @@ class _RangeReader:
         """A batch a frame that has something wanted. Raises StoreCorrupt, OSError."""
         table, stepped_over = self._table, 0
         entries = table.entries.tolist()
-        for position, first, end in zip(table.positions.tolist(), entries, [*entries[1:], None], strict=True):
+        for position, first, end in zip(table.positions.tolist(), entries, [*entries[1:], None], strict=False):
             try:
                 frame = self._frame(position)
                 if frame.header.first_entry != first:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from stratalog import MessageStore
 from stratalog.pipeline import JavaNotFound, SparkNotFound, java, session, spark_session
 
 TOOLS = ("bash", "sh", "env", "dirname", "basename", "uname", "cat", "ls", "grep", "sed", "rm", "ps", "nice", "id")
@@ -22,13 +23,14 @@ spark.stop()
 """
 
 
-def test_session_has_the_settings_and_knows_the_source(spark: SparkSession) -> None:
+def test_session_has_the_settings_and_knows_the_source(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "4m"
     assert spark.conf.get("spark.ui.enabled") == "false"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"  # what the caller gives counts
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert spark_session() is spark  # one that exists is taken
-    assert spark.read.format("stratalog").load("nowhere").columns[:3] == ["topic", "queue_id", "offset"]
+    MessageStore.open(tmp_path).close()
+    assert spark.read.format("stratalog").load(str(tmp_path)).columns[:3] == ["topic", "queue_id", "offset"]
 
 
 def only_tools(folder: Path) -> str:
