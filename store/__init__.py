@@ -7,12 +7,14 @@ from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.looking import look_into_folder
+from .api.scan_plans import plan_scan, read_part
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
     InvalidConfig,
     InvalidMessage,
     InvalidTopic,
+    LogOvertaken,
     MessageTooLarge,
     OffsetOutOfRange,
     PublishBufferFull,
@@ -28,8 +30,12 @@ from .errors import (
     StoreUnusable,
     SubscriptionClosed,
 )
+from .format.blobs import Blobs
 from .format.extras import Extras
 from .log.ticket import BatchTicket, Ticket
+from .plans.batch import ScanBatch
+from .plans.plan import LogPosition, ScanPart, ScanPlan
+from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
@@ -43,6 +49,7 @@ from .verify.report import VerifyReport
 __all__ = [
     "Backlog",
     "BatchTicket",
+    "Blobs",
     "CacheConfig",
     "Delivery",
     "DeliveryBatch",
@@ -50,6 +57,8 @@ __all__ = [
     "InvalidConfig",
     "InvalidMessage",
     "InvalidTopic",
+    "LogOvertaken",
+    "LogPosition",
     "Loss",
     "Message",
     "MessageBatch",
@@ -59,6 +68,10 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+    "ScanBatch",
+    "ScanFilter",
+    "ScanPart",
+    "ScanPlan",
     "StaleReceipt",
     "StoreClosed",
     "StoreConfig",
@@ -70,6 +83,7 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnreadable",
     "StoreUnusable",
+    "StreamTable",
     "Subscription",
     "SubscriptionClosed",
     "SubscriptionInfo",
@@ -79,6 +93,8 @@ __all__ = [
     "arrow_column",
     "inspect_folder",
     "look_into_folder",
+    "plan_scan",
+    "read_part",
     "verify_folder",
 ]
 
