@@ -192,6 +192,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, SubscriptionCalls, TrimC
             ).run()
             self._add_lane(index, folder, found, header.lanes)
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
+        self._upkeep.guards.append(self._subscriptions().may_go)
         self._start()
 
     def _set_lanes(self, lanes: int) -> None:

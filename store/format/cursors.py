@@ -36,7 +36,6 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-CURSOR_KIND: Final = "cursor"  # of the hidden topics
 CURSOR_MAGIC: Final = b"SLCU"
 CURSOR_VERSION: Final = 1
 STATE: Final = 1

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from ..errors import OffsetOutOfRange, again
-from ..format.cursors import CURSOR_KIND
-from ..format.hidden import hidden_parts, hidden_topic
+from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.request import BlockingRequest, pass_on
 from ..log.streams import Stream
 from .cursor import Cursor
@@ -118,11 +117,12 @@ def _append_one(stream: Stream, record: bytes) -> None:
         raise again(request.failure)
 
 
+def names_of(stream: Stream) -> tuple[str, str] | None:
+    """(topic, name) of the subscription whose records a hidden stream has; None if it has none of these."""
+    told = hidden_parts(stream.topic)
+    return (told.names[0], told.names[1]) if told and told.kind == CURSOR_KIND and len(told.names) == 2 else None
+
+
 def subscribed(parts: Parts) -> list[tuple[str, str]]:
     """(topic, name) of all subscriptions that ever were, sorted."""
-    found = []
-    for stream in parts.hidden.of_kind(CURSOR_KIND):
-        told = hidden_parts(stream.topic)
-        if told is not None and len(told.names) == 2:
-            found.append((told.names[0], told.names[1]))
-    return found
+    return [names for stream in parts.hidden.of_kind(CURSOR_KIND) if (names := names_of(stream)) is not None]

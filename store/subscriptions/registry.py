@@ -8,13 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import StoreUnreadable
+from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
+from ..segment.sealed import SealedSegment
 from .backlog import Backlog, backlog_of
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
-from .journal import Journal, subscribed
+from .journal import Journal, names_of, subscribed
 from .parts import Parts
 from .settings import Settings, Start, check_settings, check_start, check_subscription
 from .starting import offsets_of
@@ -83,6 +85,14 @@ class Shared:
         self.state.ring()
         return True
 
+    def move_records(self) -> None:
+        """Say all again that the log says of it, and remove what was said before."""
+        with self.state.changing:
+            if self.state.cursor.settings is None:
+                self.state.journal.forget()
+            else:
+                self.state.compact()
+
     def empty(self) -> DeliveryBatch:
         """A batch without a message."""
         nothing = np.empty(0, np.int64)
@@ -143,6 +153,19 @@ class Subscriptions:
                 if info is not None:
                     found.append(info)
         return found
+
+    def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
+        """Whether retention may remove a segment: what it holds of subscriptions is said again elsewhere then."""
+        for stream in list(lane.hidden):
+            names = names_of(stream)
+            if names is None or stream.number < 0:
+                continue
+            begin, count = oldest.first_of(stream.number)
+            if count and begin + count > stream.low:
+                self._shared(*names).move_records()
+                if begin + count > stream.low:
+                    return False
+        return True
 
     def _info(self, topic: str, name: str) -> SubscriptionInfo | None:
         with self._lock:

@@ -163,6 +163,10 @@ class Scanner:
     ) -> tuple[_Chunk | None, int]:
         """The queue's chunk, read if need be, and how many more may be read; None if it has nothing that is wanted."""
         chunk = self._chunks.get(queue_id)
+        if chunk is not None and self._is_trimmed(queue_id, chunk):
+            del self._chunks[queue_id]
+            self._held_bytes -= chunk.size_bytes
+            chunk = None
         while chunk is None and chunks_left > 0:
             batch = self._read(queue_id, most, max_bytes)
             if batch is None:
@@ -172,6 +176,13 @@ class Scanner:
                 chunk = self._chunks[queue_id] = _Chunk(batch)
                 self._held_bytes += chunk.size_bytes
         return chunk, chunks_left
+
+    def _is_trimmed(self, queue_id: int, chunk: _Chunk) -> bool:
+        """Whether nothing of a chunk is left, now that messages were trimmed; it begins behind them then."""
+        stream = self._parts.streams.get(self._topic, queue_id)
+        if stream is not None and stream.low > int(chunk.batch.offsets[chunk.begin]):
+            chunk.begin = int(chunk.batch.offsets.searchsorted(stream.low))
+        return chunk.begin == len(chunk.batch)
 
     def _read(self, queue_id: int, most: int, max_bytes: int) -> MessageBatch | None:
         """The wanted ones of the next messages of a queue, which may be none; None if there are no next ones."""
