@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .errors import report
 from .timing_wheel import Placed
+from .turns import let_pass
 
 if TYPE_CHECKING:
     from .purgatory import Purgatory
@@ -91,6 +92,8 @@ class DelayedOperation(Placed):
     def attempt(self, lock: threading.Lock) -> bool:
         """Complete it if its condition holds; True if this call did. Passes on what `try_complete` raises."""
         me = threading.get_ident()
+        if lock.locked():
+            let_pass(lock)
         with lock:
             if self.is_completed or self.trying:
                 self.again |= self.trying != me  # a look that calls for another look would have no end
@@ -104,6 +107,8 @@ class DelayedOperation(Placed):
                     return self.force_complete()
             except BaseException as raised:
                 error = raised
+            if lock.locked():
+                let_pass(lock)
             with lock:
                 again, self.again = self.again, False
                 if not again:

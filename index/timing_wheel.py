@@ -14,6 +14,7 @@ from typing import Any
 
 from .delay_queue import DelayQueue
 from .levels import Levels, check_geometry
+from .turns import let_pass
 
 MOST_BUCKETS = 1 << 20
 _BY_DEADLINE = attrgetter("deadline_ms")
@@ -70,8 +71,12 @@ class Timer(Placed):
 
     def cancel(self) -> bool:
         """Take it out of its wheel; True if it was pending, and so never fires. In constant time; from any thread."""
-        with self._wheel.lock:
-            if not self._wheel.take_out(self):
+        wheel = self._wheel
+        lock = wheel.lock
+        if lock.locked():
+            let_pass(lock)
+        with lock:
+            if not wheel.take_out(self):
                 return False
         self.payload = None  # outside of the lock: its end may run code of the program's
         return True
@@ -131,8 +136,11 @@ class TimingWheel:
         if type(deadline_ms) is not int:
             deadline_ms = index(deadline_ms)
         timer = Timer(self, payload)
+        lock = self.lock
+        if lock.locked():
+            let_pass(lock)
         try:
-            with self.lock:
+            with lock:
                 is_first = self.put(timer, deadline_ms)
             if is_first:
                 self.tell_earlier()
@@ -189,7 +197,10 @@ class TimingWheel:
         A time before the present one changes nothing.
         """
         due: list[Placed] = []
-        with self.lock:
+        lock = self.lock
+        if lock.locked():
+            let_pass(lock)
+        with lock:
             if now_ms > self._now_ms:
                 self._now_ms = now_ms
                 self._levels.move_to(now_ms // self.tick_ms)
