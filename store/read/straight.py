@@ -26,7 +26,6 @@ from .sources import LOW_32, ReadCounters
 MOST_MESSAGES = 1024  # of a call; a longer one wants its bytes in chunks
 
 SPARSE_BYTES = 1 << 20  # from one message of a stream to the next: a window for each would be too much
-LARGEST_ALONE_BYTES = 128 << 10
 
 # Some messages of a segment: the entries, and the position, length and checksum of entry n at 3 n, 3 n + 1, 3 n + 2.
 # And whether the stream's messages lie far apart.
@@ -218,12 +217,7 @@ def _file_past_cache(segment: Segment, flat: Sequence[int], entries: Sequence[in
     file = segment.past_cache()
     if file is None:
         return None
-    alone = segment.windows.alone
-    for entry in entries:
-        length = flat[3 * entry + 1]
-        if length > LARGEST_ALONE_BYTES or not alone(flat[3 * entry], length):
-            return None
-    return file
+    return file if segment.windows.alone(flat, entries) else None
 
 
 def _find(lane: Lane, number: int, offset: int, limit: int) -> list[Part] | None:

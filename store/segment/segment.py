@@ -112,11 +112,16 @@ class Segment:
         return file
 
     def is_in_memory(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
-        """Whether the page cache has all of these messages, as far as that can be told without a system call each."""
-        leased = self._leased or self._map()
-        if leased is None:
-            return self.windows.has(flat[3 * entries[0]])
-        return leased.has_pages(flat, entries)
+        """Whether the page cache has all of these messages, as far as that can be told without a system call each.
+
+        What was written past the page cache in this opening is not there before the kernel was asked for it. Other
+        processes may have read it; that counts for nothing.
+        """
+        if self.base is None or not self._direct:
+            leased = self._leased or self._map()
+            if leased is not None:
+                return leased.has_pages(flat, entries)
+        return self.windows.has(flat[3 * entries[0]])
 
     def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
         """`size` bytes at `position`, and whether they came from the ring of recent frames."""

@@ -16,6 +16,7 @@ POPULATE_BYTES = 1 << 20
 TOUCHES_A_DOUBLING = 2
 LOOK_S = 0.1
 REGION_BYTES = 1 << 20
+LARGEST_ALONE_BYTES = 128 << 10  # a longer message is read by windows
 ALONE_BYTES = 3 * REGION_BYTES // 2
 ASKED, TOUCHED = 1, 2  # of a window: the kernel was asked for it; one message of it was read by itself
 
@@ -57,18 +58,21 @@ class Windows:
         window, asked = position // WINDOW_BYTES, self._asked
         return window < len(asked) and asked[window] == ASKED
 
-    def alone(self, position: int, size: int) -> bool:
-        """Whether a message that lies far from others that its reader wants is read by itself; if so, note that.
+    def alone(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
+        """Whether messages that lie far from others that their reader wants are read by themselves; if so, note that.
 
-        It is until half as much again was read so as the region around it has: the region is worth the page cache then,
-        since messages of it are read more than once. So never more than that is read in vain.
+        The position and length of entry n are at 3 n and 3 n + 1 of `flat`. It is so until half as much again was read
+        of a region as it has: the region is worth the page cache then, since its messages are read more than once. So
+        never more than that is read in vain.
         """
-        region, alone = position // REGION_BYTES, self._alone
-        if region >= len(alone):
-            alone.extend([0] * (region + 1 - len(alone)))
-        if alone[region] >= ALONE_BYTES:
-            return False
-        alone[region] += size + BLOCK_BYTES  # about what the device reads for it
+        read = self._alone
+        for entry in entries:
+            region, length = flat[3 * entry] // REGION_BYTES, flat[3 * entry + 1]
+            if region >= len(read):
+                read.extend([0] * (region + 1 - len(read)))
+            if read[region] >= ALONE_BYTES or length > LARGEST_ALONE_BYTES:
+                return False
+            read[region] += length + BLOCK_BYTES  # about what the device reads for it
         return True
 
     def asked(self) -> set[int]:

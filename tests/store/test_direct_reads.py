@@ -234,6 +234,7 @@ def test_what_the_page_cache_has_is_not_read_from_the_device(tmp_path: Path) -> 
     rng = random.Random(draw_seed())
     with MessageStore.open(tmp_path, CONFIG) as store:
         rows = fill(store, rng)
+    with MessageStore.open(tmp_path, CONFIG) as store:
         reads = direct(store)
         for path in tmp_path.rglob("*.seg"):
             path.read_bytes()
