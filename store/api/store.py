@@ -285,7 +285,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, SubscriptionCalls, TrimC
         self._shared.close()
         self._running.end()
         self._running.listeners.join()  # behind everything else: a callback may close the store, too
-        self._reader.buffers.clear()
+        self._reader.clear()
         forget(self)
 
     def __del__(self) -> None:
