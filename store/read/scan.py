@@ -119,7 +119,7 @@ class _Part:
         if isinstance(source, SealedSegment):
             footer = checked_footer(source)
             positions, entries = footer.frame_position.tolist(), footer.frame_entry.tolist()
-            offsets = _sealed_offsets(source, footer)
+            offsets = sealed_offsets(source, footer)
             if self._lows is not None:
                 _leave_out(offsets, _sealed_numbers(source, footer), self._lows)
         else:
@@ -175,7 +175,7 @@ def checked_footer(sealed: SealedSegment) -> Footer:
     return index.footer
 
 
-def _sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int64]:
+def sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int64]:
     """Offset in its queue of each entry of the segment, NO_OFFSET for lost ones."""
     offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
     starts = footer.start.astype(np.int64)
