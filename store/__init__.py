@@ -7,12 +7,14 @@ from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.looking import look_into_folder
+from .api.scan_plans import plan_scan, read_part
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
     InvalidConfig,
     InvalidMessage,
     InvalidTopic,
+    LogOvertaken,
     MessageTooLarge,
     OffsetOutOfRange,
     PublishBufferFull,
@@ -26,8 +28,12 @@ from .errors import (
     StoreUnreadable,
     StoreUnusable,
 )
+from .format.blobs import Blobs
 from .format.extras import Extras
 from .log.ticket import BatchTicket, Ticket
+from .plans.batch import ScanBatch
+from .plans.plan import LogPosition, ScanPart, ScanPlan
+from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
@@ -35,11 +41,14 @@ from .verify.report import VerifyReport
 
 __all__ = [
     "BatchTicket",
+    "Blobs",
     "CacheConfig",
     "Extras",
     "InvalidConfig",
     "InvalidMessage",
     "InvalidTopic",
+    "LogOvertaken",
+    "LogPosition",
     "Loss",
     "Message",
     "MessageBatch",
@@ -49,6 +58,10 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+    "ScanBatch",
+    "ScanFilter",
+    "ScanPart",
+    "ScanPlan",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -59,11 +72,14 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnreadable",
     "StoreUnusable",
+    "StreamTable",
     "Ticket",
     "VerifyReport",
     "arrow_column",
     "inspect_folder",
     "look_into_folder",
+    "plan_scan",
+    "read_part",
     "verify_folder",
 ]
 
