@@ -57,7 +57,7 @@ class DelayedTopic:
         self, name: str, parts: StoreParts, catch_up: Callable[[], None], wake: Callable[[], None],
         memory_limit_bytes: int,
     ) -> None:  # fmt: skip
-        """`catch_up` adds to all topics what is durable now; never called with the lock. `wake`: there is work to do."""
+        """`catch_up` adds to all topics what is durable now; not called with the lock. `wake`: there is work to do."""
         self.name = name
         self.parts = parts
         self.lock = threading.RLock()
