@@ -47,7 +47,7 @@ def reading_config(config: StoreConfig | None, *, repair: bool) -> StoreConfig:
 def refusal(path: Path) -> StoreReadOnly:
     """The error of the calls that change a store."""
     return StoreReadOnly(
-        f"the store {path} was opened with read_only=True, and takes no message; append in the process that writes, or "
+        f"the store {path} was opened with read_only=True, and changes nothing; do this in the process that writes, or "
         f"open the store there without read_only"
     )
 

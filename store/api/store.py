@@ -44,9 +44,10 @@ from .append_calls import AppendCalls
 from .appender import Appender
 from .column_calls import ColumnCalls
 from .columns import ColumnAppender
+from .delayed_calls import DelayedCalls, RefusingDelaying, begin_delays
 from .fetcher import Fetcher
 from .read_calls import ReadCalls
-from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config
+from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config, refusal
 from .running import Running, end_dropped
 from .shared import Shared
 from .stats import cache_figures, lane_figures, queue_figures
@@ -59,7 +60,7 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(AppendCalls, ColumnCalls, ReadCalls, SubscriptionCalls, TrimCalls):
+class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ReadCalls, SubscriptionCalls, TrimCalls):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
@@ -214,6 +215,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, SubscriptionCalls, TrimC
         self._start_caches()
         for flusher in self._flushers:
             flusher.start()
+        self._delaying = begin_delays(self._shared, self._disk, self._running)
 
     def _header(self) -> StoreHeader:
         """Which store this is; a new one if it is none yet. Raises InvalidConfig, StoreCorrupt."""
@@ -367,6 +369,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, SubscriptionCalls, TrimC
             "reads": dict(vars(self._reader.counters)),
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
+            "delayed": self._delaying.stats(),
             "recovery": {
                 "open_ms": round(self._open_ms, 3),
                 "scan_ms": round(self._scan_ms, 3),
@@ -389,6 +392,7 @@ class _ReadOnlyStore(MessageStore):
 
     def _open(self, repair: bool) -> None:
         self._trimming = RefusingTrimming(self._shared)
+        self._delaying = RefusingDelaying(self._shared, refusal(self.path))
         self._running.live = follower = self._fetcher.open(self._caches.held)
         follower.follow()
         self._store_id = self._fetcher.store_id
