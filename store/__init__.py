@@ -7,6 +7,8 @@ from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.looking import look_into_folder
+from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
+from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
@@ -16,6 +18,7 @@ from .errors import (
     MessageTooLarge,
     OffsetOutOfRange,
     PublishBufferFull,
+    ReplayDiffers,
     StoreClosed,
     StoreCorrupt,
     StoreError,
@@ -27,6 +30,7 @@ from .errors import (
     StoreUnusable,
 )
 from .format.extras import Extras
+from .format.shard import Shard
 from .log.ticket import BatchTicket, Ticket
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
@@ -36,6 +40,7 @@ from .verify.report import VerifyReport
 __all__ = [
     "BatchTicket",
     "CacheConfig",
+    "Commit",
     "Extras",
     "InvalidConfig",
     "InvalidMessage",
@@ -49,6 +54,9 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+    "ReplayDiffers",
+    "Shard",
+    "ShardWriter",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -61,9 +69,12 @@ __all__ = [
     "StoreUnusable",
     "Ticket",
     "VerifyReport",
+    "abort_shards",
     "arrow_column",
+    "commit_shards",
     "inspect_folder",
     "look_into_folder",
+    "sweep_shards",
     "verify_folder",
 ]
 

@@ -33,6 +33,7 @@ from ..read.async_reads import AsyncReads
 from ..read.caches import Caches
 from ..read.feeder import Feeder
 from ..read.waiting import WaitingReaders
+from ..shards.attacher import Attacher
 
 RESUME_BELOW_BYTES = 16 << 20
 
@@ -78,6 +79,7 @@ class Running:
         self.upkeep: Upkeep | None = None
         self.feeder: Feeder | None = None
         self.live: Live | None = None
+        self.attacher: Attacher | None = None
         self.poison: StoreError | None = None
         self.opened = False  # all of it: until then `end` leaves no notes
         self.ended = False
@@ -144,6 +146,8 @@ class Running:
 
     def _end(self) -> None:
         closed = StoreClosed(self.why_closed)
+        if self.attacher is not None:
+            self.attacher.stop()
         for queue in self.queues:
             # When this comes again after an interrupt, some were told already.
             answer_all([one for one in queue.close(closed) if not one.done()], closed)
@@ -195,7 +199,8 @@ class Running:
             entries, streams = opened.table.entries, len(lane.streams)
             segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, entries, 0, 0, streams))
         elif self.upkeep is not None:
-            self.upkeep.seal_now(lane, FullSegment(segment, opened.table, data_end, lane.chain, lane.trims.lend()))
+            ended = segment, opened.table, data_end, lane.chain, lane.trims.lend(), lane.applied
+            self.upkeep.seal_now(lane, FullSegment(*ended))
 
     def after_fork(self) -> None:
         """In a forked child: this copy has no threads, and its files are its parent's. It counts as ended."""
@@ -207,6 +212,8 @@ class Running:
         self.async_reads.after_fork()
         if self.live is not None:
             self.live.after_fork()
+        if self.attacher is not None:
+            self.attacher.after_fork()
         error = StoreClosed(self.why_closed)
         for lane, queue in zip(self.lanes, self.queues, strict=True):
             for sealed in lane.view.sealed:

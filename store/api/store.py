@@ -48,6 +48,7 @@ from .fetcher import Fetcher
 from .read_calls import ReadCalls
 from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config
 from .running import Running, end_dropped
+from .shard_calls import ShardCalls, begin_attaching
 from .shared import Shared
 from .stats import cache_figures, lane_figures, queue_figures
 from .trim_calls import TrimCalls
@@ -58,7 +59,7 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
+class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls, ShardCalls):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
@@ -212,6 +213,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
         self._start_caches()
         for flusher in self._flushers:
             flusher.start()
+        begin_attaching(self._running, self._shared, self._disk, self._store_id, self._appender)
 
     def _header(self) -> StoreHeader:
         """Which store this is; a new one if it is none yet. Raises InvalidConfig, StoreCorrupt."""
@@ -258,7 +260,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
             upkeep.found_segment(index, sequence, capacity)
         for sequence, size in found.spares:
             upkeep.found_spare(index, sequence, size)
-        lane.messages_before = found.messages
+        lane.messages_before, lane.applied = found.messages, found.applied
         lane.held = self._caches.held
         lane.adopt(found.sealed, found.resumable, found.last_chain)
         self.losses += found.losses
