@@ -6,8 +6,8 @@ Begin with `MessageStore.open`.
 from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
-from .api.looking import look_into_folder
 from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
+from .api.looking import look_into_folder
 from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig

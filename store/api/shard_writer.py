@@ -127,7 +127,9 @@ class ShardWriter:
             raise InvalidMessage(f"a stream is a pair of topic and queue id, not {shown(given)}")
         return check_name(*given)
 
-    def _by_lane(self, names: dict[int, tuple[str, int]], index: Int64s) -> list[tuple[int, npt.NDArray[np.intp] | None]]:
+    def _by_lane(
+        self, names: dict[int, tuple[str, int]], index: Int64s
+    ) -> list[tuple[int, npt.NDArray[np.intp] | None]]:
         """The lanes that get messages, and which; None for all."""
         lanes = {at: lane_of(*name, self._header.lanes) for at, name in names.items()}
         if len(set(lanes.values())) <= 1:

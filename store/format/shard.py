@@ -52,7 +52,7 @@ import numpy.typing as npt
 
 from .applied import MAX_NAME_BYTES, NO_BATCH
 from .footer import Footer
-from .layout import DATA_START, FORMAT_VERSION, SEALED, SUM, SealRecord, align_up, checksum64
+from .layout import FORMAT_VERSION, SEALED, SUM, SealRecord, align_up, checksum64
 
 INCOMING: Final = "incoming"
 SHARD_SUFFIX: Final = ".shard"
@@ -130,9 +130,8 @@ class Manifest(NamedTuple):
 
 def rows_digest(shards: Sequence[Shard]) -> int:
     """The digest of the rows of some shards."""
-    rows, size, total = (sum(column) for column in zip(*((s.rows, s.payload_bytes, s.rows_sum) for s in shards))) \
-        if shards else (0, 0, 0)
-    return checksum64(struct.pack("<QQQ", rows, size, total & _U64))
+    rows, size = sum(shard.rows for shard in shards), sum(shard.payload_bytes for shard in shards)
+    return checksum64(struct.pack("<QQQ", rows, size, sum(shard.rows_sum for shard in shards) & _U64))
 
 
 class ShardIndex(NamedTuple):
@@ -147,6 +146,12 @@ class ShardIndex(NamedTuple):
     footer: Footer
     head_bytes: npt.NDArray[np.uint32]
     sums: npt.NDArray[np.uint64]
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """(streams,) messages of each of the shard's streams."""
+        ends = self.footer.start.astype(np.int64)
+        return np.asarray(ends[1:] - ends[:-1], np.int64)
 
     @classmethod
     def unpack(cls, content: bytes, path: str) -> ShardIndex | None:
@@ -177,6 +182,3 @@ def pack_index(
     )  # fmt: skip
     heads = np.array(head_bytes, "<u4").tobytes(), np.array(sums, "<u8").tobytes()
     return b"".join([head, SUM.pack(checksum64(head)), *footer, *heads])
-
-
-EMPTY_SHARD_BYTES: Final = DATA_START  # a shard without frames

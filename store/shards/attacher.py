@@ -47,9 +47,7 @@ class Attacher:
         self._store_id = store_id
         self._clock = clock
         self._tell = tell
-        self._lanes = [
-            LaneAttach(disk, flusher, upkeep, store_id, clock.wall_ms, find_or_make) for flusher in flushers
-        ]
+        self._lanes = [LaneAttach(disk, flusher, upkeep, store_id, clock.wall_ms, find_or_make) for flusher in flushers]
         self._attaching = threading.RLock()
         self._stopped = False
         self._sweep_at = clock.monotonic_s()

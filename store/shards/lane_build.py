@@ -85,7 +85,7 @@ class LaneBuild:
             seal = write_segment(self._disk, staged.path, index, place, numbers)
         except FileNotFoundError:
             raise StoreCorrupt("a committed shard is missing", staged.path, 0) from None
-        self._firsts[numbers] += np.diff(index.footer.start.astype(np.int64))
+        self._firsts[numbers] += index.counts
         self._payload_bytes += index.payload_bytes
         self._note(staged.path, place.header, seal)
 
@@ -106,7 +106,7 @@ class LaneBuild:
             self._messages_before += seal.entries
 
     def name_all(self) -> None:
-        """Give the files their names in the lane, each durably before the next: a crash leaves no gap. Raises OSError."""
+        """Give the files their names, each durably before the next: a crash leaves no gap. Raises OSError."""
         for path, header, _ in self._made:
             self._name(path, header)
 

@@ -61,14 +61,16 @@ def _lasting_head(file: LogFile, path: Path, position: int, size: int, known: in
     return header, columns
 
 
-def write_segment(disk: Disk, path: Path, index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32]) -> SealRecord:
+def write_segment(
+    disk: Disk, path: Path, index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32]
+) -> SealRecord:
     """Write what makes a shard's file the segment at `place`, and force it. Its seal record.
 
     `numbers` (streams of the shard,): their numbers in the lane. What an earlier attempt has written is written again.
     Raises StoreCorrupt, OSError.
     """
     footer = index.footer
-    counts = np.diff(footer.start.astype(np.int64))
+    counts = index.counts
     of_entry = np.empty(index.rows, np.uint32)
     lows = np.empty(index.rows, np.uint16)
     of_entry[footer.entries] = numbers.repeat(counts)
@@ -103,9 +105,7 @@ def placed(header: FrameHeader, place: Place, chain: int) -> FrameHeader:
     )
 
 
-def _columns(
-    columns: bytes, numbers: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint16], length_size: int
-) -> bytes:
+def _columns(columns: bytes, numbers: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint16], length_size: int) -> bytes:
     """A frame's columns with other stream numbers and offsets."""
     count = len(numbers)
     at = (4 + length_size) * count
@@ -123,19 +123,19 @@ def _lane_footer(index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32
     all_counts[numbers.astype(np.int64) + 1] = counts
     return lane_footer(
         place, all_counts.cumsum(), entries, footer.frame_position, footer.frame_entry, footer.frame_time,
-        footer.frame_flags, dues=footer.dues,
+        footer.frame_flags, footer.dues,
     )  # fmt: skip
 
 
 def lane_footer(
-    place: Place, start: Int64s, entries: npt.NDArray[np.uint32], *frames: npt.NDArray[np.integer],
-    dues: DueRange = NO_DUES,
+    place: Place, start: Int64s, entries: npt.NDArray[np.uint32], positions: npt.NDArray[np.uint32],
+    frame_entries: npt.NDArray[np.uint32], times: Int64s, flags: npt.NDArray[np.uint16], dues: DueRange = NO_DUES,
 ) -> FooterData:  # fmt: skip
-    """A footer with the lane's streams; `frames` are the four columns of frames."""
+    """A footer with the lane's streams."""
     topics, queues = place.names.columns()
     return FooterData(
-        list(place.names.topics), topics, queues, place.firsts, start.astype(np.uint32), entries, *frames,
-        dues=dues, trimmed=place.trimmed, packed_names=place.names.packed, applied=place.applied,
+        list(place.names.topics), topics, queues, place.firsts, start.astype(np.uint32), entries,
+        positions, frame_entries, times, flags, dues, place.trimmed, place.names.packed, place.applied,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import secrets
 import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,8 @@ FRESH = ".new"  # a manifest that is being written
 DAMAGED_MANIFEST = "a manifest is damaged"
 
 
-class Staged(NamedTuple):
+@dataclass(frozen=True)
+class Staged:
     """A shard that is named by a manifest, with its index."""
 
     shard: Shard
