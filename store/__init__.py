@@ -8,13 +8,18 @@ from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.looking import look_into_folder
+<<<<<<< HEAD
 from .api.shard_writer import ShardWriter
+=======
+from .api.scan_plans import plan_scan, read_part
+>>>>>>> main
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
     InvalidConfig,
     InvalidMessage,
     InvalidTopic,
+    LogOvertaken,
     MessageTooLarge,
     OffsetOutOfRange,
     PublishBufferFull,
@@ -29,9 +34,13 @@ from .errors import (
     StoreUnreadable,
     StoreUnusable,
 )
+from .format.blobs import Blobs
 from .format.extras import Extras
 from .format.shard import Shard
 from .log.ticket import BatchTicket, Ticket
+from .plans.batch import ScanBatch
+from .plans.plan import LogPosition, ScanPart, ScanPlan
+from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
@@ -39,12 +48,15 @@ from .verify.report import VerifyReport
 
 __all__ = [
     "BatchTicket",
+    "Blobs",
     "CacheConfig",
     "Commit",
     "Extras",
     "InvalidConfig",
     "InvalidMessage",
     "InvalidTopic",
+    "LogOvertaken",
+    "LogPosition",
     "Loss",
     "Message",
     "MessageBatch",
@@ -54,9 +66,16 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+<<<<<<< HEAD
     "ReplayDiffers",
     "Shard",
     "ShardWriter",
+=======
+    "ScanBatch",
+    "ScanFilter",
+    "ScanPart",
+    "ScanPlan",
+>>>>>>> main
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -67,6 +86,7 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnreadable",
     "StoreUnusable",
+    "StreamTable",
     "Ticket",
     "VerifyReport",
     "abort_shards",
@@ -74,7 +94,12 @@ __all__ = [
     "commit_shards",
     "inspect_folder",
     "look_into_folder",
+<<<<<<< HEAD
     "sweep_shards",
+=======
+    "plan_scan",
+    "read_part",
+>>>>>>> main
     "verify_folder",
 ]
 

@@ -83,6 +83,10 @@ class StoreUnreadable(StoreError):
     """The operating system refused a read: a bad sector, or no file descriptor left. Nothing is lost; read again."""
 
 
+class LogOvertaken(StoreError):
+    """Retention removed messages before a bulk read came to them. Keep more, read sooner, or go on behind the gap."""
+
+
 class StorePoisoned(StoreError):
     """A write or force failed, so nobody knows what is durable. Reads go on. Close the store and open it again."""
 

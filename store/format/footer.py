@@ -15,6 +15,7 @@ from xxhash import xxh3_64
 
 from ..errors import StoreCorrupt
 from .applied import unpack_applied
+from .hidden import MAX_HIDDEN_TOPIC_BYTES
 from .layout import (
     DATA_START,
     FOOTER_MAGIC,
@@ -22,7 +23,6 @@ from .layout import (
     KNOWN_FLAGS,
     LOST_ENTRY,
     MAX_OFFSET,
-    MAX_TOPIC_BYTES,
     NO_DUES,
     DueRange,
     SealRecord,
@@ -240,7 +240,7 @@ class Footer:
         """The topic names, by index. Raises StoreCorrupt."""
         self._check_section(0, HEADER_BYTES, _round8(self._name_bytes))
         packed = self._bytes[HEADER_BYTES : HEADER_BYTES + self._name_bytes]
-        most = max(1, self.topic_count * (MAX_TOPIC_BYTES + 1))  # however much the bytes would become
+        most = max(1, self.topic_count * (MAX_HIDDEN_TOPIC_BYTES + 1))  # however much the bytes would become
         try:
             names = zlib.decompressobj().decompress(packed, most).decode().split("\0") if self.topic_count else []
         except (zlib.error, UnicodeDecodeError):

@@ -76,7 +76,10 @@ class Trims:
             self.shown += len(changes)
 
     def column(self, streams: Sequence[Stream]) -> npt.NDArray[np.int64] | None:
-        """(streams,) the first offset of each that stays, and none of the records does. None: there is no record."""
+        """(streams,) the first offset of each that stays, and none of the records does. None: there is no record.
+
+        Hidden streams count as others do: retention must not take what they hold.
+        """
         if self.records.number == NOT_DEFINED:
             return None
         lows = self._readers.dense(len(streams))
