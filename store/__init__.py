@@ -8,11 +8,8 @@ from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.looking import look_into_folder
-<<<<<<< HEAD
-from .api.shard_writer import ShardWriter
-=======
 from .api.scan_plans import plan_scan, read_part
->>>>>>> main
+from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
@@ -66,16 +63,13 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
-<<<<<<< HEAD
     "ReplayDiffers",
-    "Shard",
-    "ShardWriter",
-=======
     "ScanBatch",
     "ScanFilter",
     "ScanPart",
     "ScanPlan",
->>>>>>> main
+    "Shard",
+    "ShardWriter",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -94,12 +88,9 @@ __all__ = [
     "commit_shards",
     "inspect_folder",
     "look_into_folder",
-<<<<<<< HEAD
-    "sweep_shards",
-=======
     "plan_scan",
     "read_part",
->>>>>>> main
+    "sweep_shards",
     "verify_folder",
 ]
 
