@@ -14,9 +14,11 @@ from ..device.clock import Clock
 from ..device.descriptor import open_descriptor
 from ..device.disk import Disk, OsDisk
 from ..device.folder import check_store_folder, fixed_path, read_header
-from ..errors import InvalidMessage, ReplayDiffers, StoreLocked, StoreUnusable, shown
-from ..format.applied import MAX_NAME_BYTES, NO_BATCH, newest_applied
+from ..errors import InvalidMessage, StoreLocked, StoreUnusable, shown
+from ..format.applied import MAX_NAME_BYTES, NO_BATCH, batches_in
 from ..format.shard import Manifest, Shard
+from ..shards.attacher import is_replay
+from ..shards.lane_attach import key_of
 from ..shards.staging import (
     Pending,
     incoming_of,
@@ -62,15 +64,16 @@ def commit_shards(
         path: the store's folder.
         shards: what `ShardWriter.finish` returned, in the order in which offsets are to be given.
         name: whose commit it is: a query, or a transaction; up to 255 bytes of UTF-8.
-        batch: its number in the query; of a query only the newest batch is remembered, and older ones count as
-            committed. None: `name` is a transaction, and is remembered for good.
+        batch: its number in the query. Of a query the newest 65 batches are remembered, and a batch must come behind
+            those before it. None: `name` is a transaction, and is remembered for good.
         keep: False forgets a transaction once it is attached: for names that never come again.
         wait_ms: how long to wait for another process to attach it.
 
     Returns: what became of it.
 
     Raises:
-        ReplayDiffers: a commit of this name and batch had other messages. Nothing has changed.
+        ReplayDiffers: a commit of this name and batch had other messages, or it is too old to tell. Nothing has
+            changed.
         StoreCorrupt: a shard, a manifest or the store is damaged.
         StoreUnusable: the folder is no store, or the shards are another store's.
         InvalidMessage: an argument is wrong.
@@ -79,19 +82,15 @@ def commit_shards(
     store = fixed_path(path)
     manifest = _manifest(disk, store, shards, name, batch, keep=keep)
     with _committing(disk, store):
-        known = _known_digest(disk, store, manifest, clock)
-        if known is None:
+        is_new = not is_replay(manifest, _known_batches(disk, store, manifest, clock), store)
+        if is_new:
+            _check_shards(disk, store, manifest)
             write_manifest(disk, store, manifest)
-        elif known != manifest.digest:
-            raise ReplayDiffers(
-                f"{manifest.shown} was committed to {store} with other rows. Nothing has changed; find out why its "
-                f"source gives other rows now, or commit under another name."
-            )
-    if known is not None:
+    if not is_new:
         mine = {shard.folder for shard in shards}
         remove_staged(disk, store, mine - named_folders(pending_in(disk, store)))
     attached = _attach(disk, store, manifest, wait_ms, clock)
-    return Commit(known is None, attached, sum(shard.rows for shard in shards))
+    return Commit(is_new, attached, sum(shard.rows for shard in shards))
 
 
 def abort_shards(path: str | Path, shards: Sequence[Shard], *, disk: Disk | None = None) -> int:
@@ -145,18 +144,13 @@ def _committing(disk: Disk, store: Path) -> Iterator[None]:
         owner.close()
 
 
-def _known_digest(disk: Disk, store: Path, manifest: Manifest, clock: Clock | None) -> int | None:
-    """The digest of a commit of this name and batch; this one's own for an older batch; None if there is none."""
+def _known_batches(disk: Disk, store: Path, manifest: Manifest, clock: Clock | None) -> dict[int, int]:
+    """The digests of the commits of this name, those that wait among them, by batch."""
     pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
-    mine = [one.manifest for one in pending if (one.manifest.name, one.manifest.batch) == manifest[1:3]]
-    if mine:
-        return mine[0].digest
     with MessageStore.open(store, read_only=True, disk=disk, clock=clock) as reader:
-        known = newest_applied(reader.applied_sections(), manifest.name, manifest.batch)
-    if known is not None and known.batch >= manifest.batch:
-        return known.digest if known.batch == manifest.batch else manifest.digest
-    _check_shards(disk, store, manifest)
-    return None
+        found = batches_in(reader.applied_sections(), manifest.name, manifest.batch)
+    mine = [one.manifest for one in pending if key_of(one.manifest) == key_of(manifest)]
+    return {**found, **{one.batch: one.digest for one in mine}}
 
 
 def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:

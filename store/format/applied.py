@@ -1,7 +1,7 @@
 """Applied commits: which bulk commits a lane's log has, so that none is ever applied twice.
 
-A commit has a name and, if it is a batch of a query, a number. Of a query the newest batch is remembered; of a
-transaction, which has no number, its name for good. Both are said by a record in the log (see `records`), which is
+A commit has a name and, if it is a batch of a query, a number. Of a query the newest batches are remembered, HISTORY
+and one; of a transaction, which has no number, its name for good. Both are said by a record in the log (see `records`), which is
 the first thing that a commit puts there, and by the footer of its segment and of each later one. So a lane's newest
 footer has all of them, whatever retention has removed.
 
@@ -20,7 +20,9 @@ Entry
     shards   u32      how many shards this lane got
     kept     u8       1: remembered for good. 0: only as long as its manifest may be there
     size     u8       bytes of the name
+    older    u16      how many batches of the query before this one are named
     name     UTF-8
+    batches  n x      i64 batch, u64 digest: the older ones, the newest of them first
 
 Footer: the entries back to back, by name, behind their checksum (u64).
 """
@@ -37,9 +39,11 @@ from .records import RECORD_MAGIC, RECORD_VERSION
 APPLIED: Final = 3  # the kind of the record
 NO_BATCH: Final = -1
 MAX_NAME_BYTES: Final = 255
+HISTORY: Final = 64  # older batches of a query: a replay of one that is older still cannot be told from another one
 
 _RECORD = struct.Struct("<4sBBH")
-_ENTRY = struct.Struct("<qQQIBB")
+_ENTRY = struct.Struct("<qQQIBBH")
+_BATCH = struct.Struct("<qQ")
 _SHARD = struct.Struct("<QQQ")
 
 
@@ -52,6 +56,7 @@ class Applied(NamedTuple):
     first: int
     shards: int
     is_kept: bool = True
+    older: tuple[tuple[int, int], ...] = ()  # (batch, digest)
 
     @property
     def key(self) -> tuple[str, bool]:
@@ -60,7 +65,21 @@ class Applied(NamedTuple):
 
     def pack(self) -> bytes:
         name = self.name.encode()
-        return _ENTRY.pack(self.batch, self.digest, self.first, self.shards, self.is_kept, len(name)) + name
+        head = _ENTRY.pack(
+            self.batch, self.digest, self.first, self.shards, self.is_kept, len(name), len(self.older)
+        )  # fmt: skip
+        return b"".join([head, name, *(_BATCH.pack(*one) for one in self.older)])
+
+    def behind(self, known: Applied | None) -> Applied:
+        """The same behind an earlier batch of its query, which it names."""
+        if known is None or self.batch == NO_BATCH:
+            return self
+        return self._replace(older=((known.batch, known.digest), *known.older)[:HISTORY])
+
+    @property
+    def batches(self) -> dict[int, int]:
+        """The digest of each batch that is remembered; of a transaction, its own."""
+        return {self.batch: self.digest, **dict(self.older)}
 
 
 AppliedTable = Mapping[tuple[str, bool], Applied]
@@ -130,22 +149,27 @@ def with_applied(section: bytes, entries: Iterable[Applied]) -> bytes:
     return pack_applied(table)
 
 
-def newest_applied(sections: Iterable[bytes], name: str, batch: int) -> Applied | None:
-    """What some lanes remember under a name: the newest batch of a query, or a transaction."""
+def batches_in(sections: Iterable[bytes], name: str, batch: int) -> dict[int, int]:
+    """The digest of each batch that some lanes remember under the name of a commit; see `Applied.batches`."""
     tables = [unpack_applied(section) for section in sections]
-    found = [table[key] for table in tables if (key := (name, batch == NO_BATCH)) in table]
-    return max(found, key=lambda one: one.batch, default=None)
+    found: dict[int, int] = {}
+    for table in tables:
+        if (name, batch == NO_BATCH) in table:
+            found.update(table[name, batch == NO_BATCH].batches)
+    return found
 
 
 def _entry_at(content: bytes, at: int) -> tuple[Applied | None, int]:
     if len(content) - at < _ENTRY.size:
         return None, len(content)
-    batch, digest, first, shards, is_kept, size = _ENTRY.unpack_from(content, at)
-    begin, end = at + _ENTRY.size, at + _ENTRY.size + size
+    batch, digest, first, shards, is_kept, size, count = _ENTRY.unpack_from(content, at)
+    begin, names_end = at + _ENTRY.size, at + _ENTRY.size + size
+    end = names_end + _BATCH.size * count
     if end > len(content) or not size or batch < NO_BATCH or is_kept > 1:
         return None, len(content)
     try:
-        name = content[begin:end].decode()
+        name = content[begin:names_end].decode()
     except UnicodeDecodeError:
         return None, len(content)
-    return Applied(name, batch, digest, first, shards, bool(is_kept)), end
+    older = tuple(_BATCH.iter_unpack(content[names_end:end]))
+    return Applied(name, batch, digest, first, shards, bool(is_kept), older), end

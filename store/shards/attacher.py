@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..device.clock import Clock
 from ..device.disk import Disk
 from ..errors import ReplayDiffers, StoreClosed, StoreCorrupt, StoreError
-from ..format.applied import Applied, newest_applied
-from ..format.shard import MANIFEST_SUFFIX
+from ..format.applied import NO_BATCH, batches_in
+from ..format.shard import MANIFEST_SUFFIX, Manifest
 from ..log.flusher import Flusher
 from ..log.upkeep import Upkeep
 from .lane_attach import FindOrMake, LaneAttach, key_of
@@ -92,12 +92,8 @@ class Attacher:
             path = incoming_of(self._folder) / one.name
             raise StoreCorrupt("a manifest is of another store", path, 0, "Move it, with its shards, to that store.")
         begun = any(lane.remaining(manifest) for lane in self._lanes)
-        known = self._known(manifest.name, manifest.batch)
-        if known is not None and not begun and known.batch == manifest.batch and known.digest != manifest.digest:
-            raise ReplayDiffers(
-                f"{manifest.shown} was applied to {self._folder} with other rows. Nothing was attached; find out why "
-                f"its source gives other rows now, or commit under another name."
-            )
+        if not begun:
+            is_replay(manifest, batches_in([lane.applied for lane in self._lanes], *manifest[1:3]), self._folder)
         waiting = frozenset(key_of(other.manifest) for other in pending)
         for index, lane in enumerate(self._lanes):
             mine = [shard for shard in manifest.shards if shard.lane == index]
@@ -122,10 +118,6 @@ class Attacher:
         self._disk.force_folder(incoming)
         remove_staged(self._disk, self._folder, [shard.folder for shard in one.manifest.shards])
 
-    def _known(self, name: str, batch: int) -> Applied | None:
-        """What the lanes remember under a name: the newest of a query, or the transaction."""
-        return newest_applied([lane.applied for lane in self._lanes], name, batch)
-
     def begun(self) -> bool:
         """Is there a commit that a lane's log has begun with, and not finished? Raises StoreCorrupt, OSError."""
         pending = pending_in(self._disk, self._folder)
@@ -140,3 +132,23 @@ class Attacher:
         """In a child process: a lost thread may hold the lock."""
         self._attaching = threading.RLock()
         self._stopped = True
+
+
+def is_replay(manifest: Manifest, batches: Mapping[int, int], store: Path) -> bool:
+    """Was this commit applied before? `batches`: the digests of those of its name that were.
+
+    Raises ReplayDiffers if it was with other rows, or if it comes behind later batches and nobody can tell.
+    """
+    known = batches.get(manifest.batch)
+    if known is None and manifest.batch < max(batches, default=NO_BATCH):
+        raise ReplayDiffers(
+            f"{manifest.shown} comes to {store} behind batch {max(batches)}, and was not one of the {len(batches)} "
+            f"batches that are remembered. Nothing has changed; if its query was set back, find out which of its rows "
+            f"are there, and go on under another name."
+        )
+    if known not in (None, manifest.digest):
+        raise ReplayDiffers(
+            f"{manifest.shown} was committed to {store} with other rows. Nothing has changed; find out why its source "
+            f"gives other rows now, or commit under another name."
+        )
+    return known is not None

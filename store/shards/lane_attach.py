@@ -82,7 +82,9 @@ class LaneAttach:
                 self._disk, lane, names, spares.next_sequence, [*records, *touched], self._store_id, self._clock_ms
             )
             if not is_begun:
-                entry = Applied(*manifest[1:3], manifest.digest, build.sequence + 1, len(shards), manifest.is_kept)
+                entry = Applied(
+                    manifest.name, manifest.batch, manifest.digest, build.sequence + 1, len(shards), manifest.is_kept
+                ).behind(known)
                 build.applied = self._with(entry, waiting)
                 build.add_record(AppliedRecord(entry, record_of(shards)))
             for staged, mine in zip(todo, streams, strict=True):

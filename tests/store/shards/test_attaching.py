@@ -130,9 +130,9 @@ def test_a_replayed_commit_changes_nothing(tmp_path: Path) -> None:
     assert commit_shards(tmp_path, first, name="q", batch=4).is_new
     again = [*staged(tmp_path, rows[:30], partition=0), *staged(tmp_path, rows[30:], partition=1)]
     assert commit_shards(tmp_path, again, name="q", batch=4) == (False, True, 100)
-    assert not commit_shards(tmp_path, staged(tmp_path, rows_of("y", 3)), name="q", batch=3).is_new  # an older one
     assert commit_shards(tmp_path, staged(tmp_path, rows), name="q").is_new  # a transaction's name, not the query's
     assert commit_shards(tmp_path, staged(tmp_path, rows), name="q", batch=5).is_new
+    assert not commit_shards(tmp_path, staged(tmp_path, rows), name="q", batch=4).is_new  # an older one
     with MessageStore.open(tmp_path) as store:
         assert content(store) == queues_of(rows, rows, rows)
     assert [path.name for path in (tmp_path / "incoming").iterdir()] == ["LOCK"]
@@ -148,6 +148,21 @@ def test_a_replay_with_other_rows_is_refused(tmp_path: Path, batch: int | None) 
             commit_shards(tmp_path, staged(tmp_path, other), name="q", batch=batch)
     with MessageStore.open(tmp_path) as store:
         assert content(store) == queues_of(rows)
+
+
+def test_a_batch_that_comes_late_is_refused(tmp_path: Path) -> None:
+    """Nobody knows whether it is a replay: dropping it may lose rows, and taking it may repeat them."""
+    MessageStore.open(tmp_path).close()
+    for batch in range(1, 70):
+        commit_shards(tmp_path, staged(tmp_path, [("t", batch, b"%d" % batch)]), name="q", batch=batch)
+    for batch in (2, 0):
+        with pytest.raises(ReplayDiffers, match="behind batch 69"):
+            commit_shards(tmp_path, staged(tmp_path, [("t", batch, b"%d" % batch)]), name="q", batch=batch)
+    for batch in (69, 60):
+        again = staged(tmp_path, [("t", batch, b"%d" % batch)])
+        assert not commit_shards(tmp_path, again, name="q", batch=batch).is_new
+    with pytest.raises(ReplayDiffers, match="other rows"):
+        commit_shards(tmp_path, staged(tmp_path, [("t", 60, b"x")]), name="q", batch=60)
 
 
 def test_a_commit_without_rows_is_remembered(tmp_path: Path) -> None:
