@@ -8,6 +8,7 @@ from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.looking import look_into_folder
+from .api.replacing import replace_store
 from .api.scan_plans import plan_scan, read_part
 from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
@@ -34,6 +35,7 @@ from .errors import (
 from .format.blobs import Blobs
 from .format.extras import Extras
 from .format.shard import Shard
+from .log.streams import store_of
 from .log.ticket import BatchTicket, Ticket
 from .plans.batch import ScanBatch
 from .plans.plan import LogPosition, ScanPart, ScanPlan
@@ -90,6 +92,8 @@ __all__ = [
     "look_into_folder",
     "plan_scan",
     "read_part",
+    "replace_store",
+    "store_of",
     "sweep_shards",
     "verify_folder",
 ]

@@ -1,9 +1,9 @@
 """Applied commits: which bulk commits a lane's log has, so that none is ever applied twice.
 
 A commit has a name and, if it is a batch of a query, a number. Of a query the newest batches are remembered, HISTORY
-and one; of a transaction, which has no number, its name for good. Both are said by a record in the log (see `records`), which is
-the first thing that a commit puts there, and by the footer of its segment and of each later one. So a lane's newest
-footer has all of them, whatever retention has removed.
+and one; of a transaction, which has no number, its name for good. Both are said by a record in the log (see
+`records`), which is the first thing that a commit puts there, and by the footer of its segment and of each later one.
+So a lane's newest footer has all of them, whatever retention has removed.
 
 Record (the data of a message of the lane's stream of records)
     magic    4 bytes  RECORD_MAGIC

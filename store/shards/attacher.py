@@ -119,9 +119,8 @@ class Attacher:
         remove_staged(self._disk, self._folder, [shard.folder for shard in one.manifest.shards])
 
     def begun(self) -> bool:
-        """Is there a commit that a lane's log has begun with, and not finished? Raises StoreCorrupt, OSError."""
-        pending = pending_in(self._disk, self._folder)
-        return any(lane.remaining(one.manifest) for one in pending for lane in self._lanes)
+        """Is there a commit that a lane's log has begun with, and not finished?"""
+        return any(lane.has_begun for lane in self._lanes)
 
     def stop(self) -> None:
         """Attach nothing more; what is under way is finished. Again is fine."""

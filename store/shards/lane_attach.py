@@ -58,6 +58,12 @@ class LaneAttach:
             return 0
         return max(0, known.shards - (self._spares.next_sequence - known.first))
 
+    @property
+    def has_begun(self) -> bool:
+        """Are shards missing of the commits that the log names?"""
+        following = self._spares.next_sequence
+        return any(one.first + one.shards > following for one in unpack_applied(self._lane.applied).values())
+
     def attach(self, manifest: Manifest, shards: Sequence[Staged], waiting: frozenset[Key]) -> list[Stream]:
         """Put the lane's shards behind its log; the streams that have more messages now.
 

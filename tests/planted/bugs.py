@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .bulk_bugs import BULK
 from .plant import Bug
 
 CACHE: dict[str, Bug] = {
@@ -399,5 +400,5 @@ TRACKERS: dict[str, Bug] = {
 }  # fmt: skip
 
 BUGS: dict[str, Bug] = {
-    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS
+    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK
 }  # fmt: skip

@@ -84,9 +84,7 @@ class Round:
 
     def _stage(self, disk: SimulatedDisk, task: int) -> list[Shard]:
         mine = self.rows[len(self.rows) * task // self.tasks : len(self.rows) * (task + 1) // self.tasks]
-        return list(
-            staged(self.folder, mine, calls=self.chance.choice((1, 2)), partition=task, disk=disk)
-        )
+        return list(staged(self.folder, mine, calls=self.chance.choice((1, 2)), partition=task, disk=disk))
 
     def _append(self, store: MessageStore) -> None:
         for row in rows_of("after", 6):

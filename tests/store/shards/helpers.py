@@ -68,4 +68,3 @@ def scanned(store: MessageStore) -> Queues:
             assert message.offset == len(mine)
             mine.append(bytes(message.data))
     return dict(found)
-

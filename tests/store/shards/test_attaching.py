@@ -25,6 +25,8 @@ from stratalog.store import (
     sweep_shards,
     verify_folder,
 )
+from stratalog.store.testing import SimulatedDisk
+from stratalog.store.testing.disk import Operation
 
 from ..helpers import crash_copy, small, tiny, until
 from .helpers import Row, append, content, queues_of, rows_of, scanned, staged
@@ -238,6 +240,49 @@ def test_what_a_manifest_names_is_neither_aborted_nor_swept(tmp_path: Path) -> N
                 commit_shards(tmp_path, staged(tmp_path, rows[1:]), name="x", wait_ms=0)
             assert store.attach_pending() == 1
         assert content(store) == queues_of(rows)
+
+
+def test_a_task_that_lost_goes_on_writing_and_changes_nothing(tmp_path: Path) -> None:
+    """A speculative attempt that nobody has stopped."""
+    MessageStore.open(tmp_path).close()
+    rows = rows_of("x", 100)
+    with ShardWriter(tmp_path, transaction="q", partition=0, attempt=0) as loser:
+        append(loser, rows_of("loser", 50))
+        winner = staged(tmp_path, rows, transaction="q", partition=0, attempt=1)
+        append(loser, rows_of("loser", 50))
+        assert commit_shards(tmp_path, winner, name="q").is_attached
+        append(loser, rows_of("loser", 50))
+        loser.finish()
+    with MessageStore.open(tmp_path) as store:
+        assert content(store) == queues_of(rows)
+
+
+def test_a_commit_that_was_cut_between_two_shards_is_finished(tmp_path: Path) -> None:
+    """Cuts behind each name that attaching gives."""
+    rows = [rows_of(f"part{at}-", 20) for at in range(3)]
+    for cut in range(1, 6):
+        disk, left = SimulatedDisk(), []
+        path = tmp_path / str(cut)
+        with MessageStore.open(path, tiny(), disk=disk) as store:
+            store.append_batch(rows[0])
+            shards = [shard for part in rows for shard in staged(path, part, disk=disk)]
+            forced = 0
+
+            def count(operation: Operation) -> None:
+                nonlocal forced
+                forced += operation.kind == "force_folder" and operation.path.name == "lane-00"
+                if forced == cut and not left:  # noqa: B023  # it is called in this turn of the loop
+                    left.append(disk.kill())  # noqa: B023  # the same
+
+            disk.on_operation = count
+            commit_shards(path, shards, name="q", wait_ms=0, disk=disk)
+            store.attach_pending()
+            disk.on_operation = None
+        if left:
+            with MessageStore.open(path, tiny(), disk=left[0]) as store:
+                assert content(store) == queues_of(rows[0], *rows)
+                store.append_batch(rows[0])
+                assert scanned(store) == queues_of(rows[0], *rows, rows[0])
 
 
 def test_wrong_columns_are_refused_and_lose_nothing(tmp_path: Path) -> None:
