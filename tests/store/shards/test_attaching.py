@@ -261,7 +261,8 @@ def test_a_commit_that_was_cut_between_two_shards_is_finished(tmp_path: Path) ->
     """Cuts behind each name that attaching gives."""
     rows = [rows_of(f"part{at}-", 20) for at in range(3)]
     for cut in range(1, 6):
-        disk, left = SimulatedDisk(), []
+        disk = SimulatedDisk()
+        left: list[SimulatedDisk] = []
         path = tmp_path / str(cut)
         with MessageStore.open(path, tiny(), disk=disk) as store:
             store.append_batch(rows[0])
