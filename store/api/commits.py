@@ -139,6 +139,7 @@ def _committing(disk: Disk, store: Path) -> Iterator[None]:
     owner = open_descriptor(incoming_of(store) / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(owner.fileno(), fcntl.LOCK_EX)
+        disk.force_folder(incoming_of(store))  # a manifest that is found was perhaps not durable when its committer died
         yield
     finally:
         owner.close()

@@ -33,7 +33,8 @@ class Attacher:
     """Attaches commits in the order of their manifests.
 
     Invariants:
-        * a manifest is removed when all of its lanes have its shards durably, and not before;
+        * a manifest is durable before its shards are attached, whatever became of its committer;
+        * it is removed when all of its lanes have its shards durably, and not before;
         * a commit that a lane's log has begun with is finished before the store takes a message.
     """
 
@@ -75,6 +76,8 @@ class Attacher:
             if self._stopped:
                 raise StoreClosed(f"the store {self._folder} was closed; open it again")
             pending = pending_in(self._disk, self._folder)
+            if pending:  # whoever gave a manifest its name may have died before that was durable
+                self._disk.force_folder(incoming_of(self._folder))
             for one in pending:
                 try:
                     self._attach(one, pending)

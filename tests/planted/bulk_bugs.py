@@ -30,6 +30,11 @@ BULK: dict[str, Bug] = {
         "store/shards/attacher.py", "        waiting = frozenset(",
         "        self._disk.remove(incoming_of(self._folder) / one.name)\n        waiting = frozenset(", CRASHES,
     ),
+    "bulk: a manifest is attached before its name is durable": Bug(
+        "store/shards/attacher.py", "                self._disk.force_folder(incoming_of(self._folder))\n",
+        "                pass\n",
+        (f"{ATTACHING}::test_a_manifest_is_durable_before_it_is_attached_also_if_its_committer_died",),
+    ),
     "bulk: a commit that is gone on with after a crash begins anew": Bug(
         "store/shards/lane_attach.py", "            todo = shards[len(shards) - remaining :] if is_begun else shards\n",
         "            todo = shards\n", (f"{ATTACHING}::test_a_commit_that_was_cut_between_two_shards_is_finished",),

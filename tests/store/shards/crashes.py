@@ -24,6 +24,7 @@ from ..helpers import memory_folder, tiny
 from .helpers import Queues, Row, content, queues_of, rows_of, staged
 
 CUTS_AGAIN = 0.1
+CUTS_BEHIND_A_KILL = 0.6
 
 
 @dataclass
@@ -42,6 +43,7 @@ class State:
 
     disk: SimulatedDisk
     step: str
+    killed: bool  # what was not forced may still be lost
     commit: bool
     acknowledged: int
 
@@ -98,9 +100,10 @@ class Round:
 
         def cut(operation: object) -> None:
             if self.chance.random() < self.share:
-                left = disk.kill() if self.chance.random() < 0.2 else disk.crash(self.chance)
+                killed = self.chance.random() < 0.25
+                left = disk.kill() if killed else disk.crash(self.chance)
                 told = self.told
-                state = left, str(operation), told.commit is not None, told.acknowledged
+                state = left, str(operation), killed, told.commit is not None, told.acknowledged
                 self.states.append(State(*state))
 
         disk.on_operation = cut
@@ -115,7 +118,7 @@ class Round:
         while self.states:
             state = self.states.pop()
             count += 1
-            if self.chance.random() < CUTS_AGAIN:
+            if self.chance.random() < (CUTS_BEHIND_A_KILL if state.killed else CUTS_AGAIN):
                 state = self._cut_again(state)
                 count += 1
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -284,6 +285,29 @@ def test_a_commit_that_was_cut_between_two_shards_is_finished(tmp_path: Path) ->
                 assert content(store) == queues_of(rows[0], *rows)
                 store.append_batch(rows[0])
                 assert scanned(store) == queues_of(rows[0], *rows, rows[0])
+
+
+def test_a_manifest_is_durable_before_it_is_attached_also_if_its_committer_died(tmp_path: Path) -> None:
+    """Killed between the rename and the force of the folder; then the power is cut while the next one attaches."""
+    rows = [rows_of(f"part{at}-", 20) for at in range(3)]
+    disk = SimulatedDisk()
+    MessageStore.open(tmp_path, tiny(), disk=disk).close()
+    shards = [shard for part in rows for shard in staged(tmp_path, part, disk=disk)]
+    killed: list[SimulatedDisk] = []
+
+    def kill(operation: Operation) -> None:
+        if (operation.kind, operation.path.name) == ("force_folder", "incoming") and not killed:
+            killed.append(disk.kill())
+
+    disk.on_operation = kill
+    commit_shards(tmp_path, shards, name="q", disk=disk)
+    cuts: list[SimulatedDisk] = []
+    killed[0].on_operation = lambda _: cuts.append(killed[0].crash(Random(0), "none"))
+    MessageStore.open(tmp_path, tiny(), disk=killed[0]).close()
+    assert len(cuts) > 10
+    for cut in cuts:
+        with MessageStore.open(tmp_path, tiny(), disk=cut) as store:
+            assert content(store) in ({}, queues_of(*rows))
 
 
 def test_wrong_columns_are_refused_and_lose_nothing(tmp_path: Path) -> None:
