@@ -69,16 +69,16 @@ class Upkeep:
         self._retired: deque[tuple[Lane, Path, int]] = deque()
         self._full: deque[tuple[Lane, FullSegment]] = deque()
         self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
-        self._names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
+        self.names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
         self._lanes: Sequence[Lane] = ()
         self._wake = Bell()
         self._wake_ahead = Bell()
-        self._closing = False
-        self._retires = True
+        self._closing, self._retires = False, True
         self._trimmed = TrimmedSegments()
         self.guards: list[Guard] = []  # of the store's parts
         self.look()
         self.reads_alone = False  # of new segments
+        self.on_look: Callable[[], None] = lambda: None  # called twice a second: what else there is to do
         self.removed_segments = 0
         self.last_error: str | None = None
         self._thread = Background(self._run)
@@ -88,20 +88,21 @@ class Upkeep:
         """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""
         self._lanes = lanes
         share = self._config.prewrite_bytes // max(1, len(lanes))
-        found = {lane.index: len(self._spares_of(lane.index)) for lane in lanes}
+        found = {lane.index: len(self.spares_of(lane.index)) for lane in lanes}
         try:
             for lane in lanes:
-                self._spares_of(lane.index).fill_up(share)
+                self.spares_of(lane.index).fill_up(share)
                 if share:
                     lane.ring.warm_up(lane.tail + share)  # the first appends pay for neither disk nor memory
         except StoreFull:  # where there is no space for all that was asked for, none of it is kept
             for lane in lanes:
-                self._spares_of(lane.index).give_back(found[lane.index])
+                self.spares_of(lane.index).give_back(found[lane.index])
             raise
         self._thread.start()
         self._ahead.start()
 
-    def _spares_of(self, lane: int) -> Spares:
+    def spares_of(self, lane: int) -> Spares:
+        """The spares of a lane."""
         if lane not in self._spares:
             folder, files = self._folder / lane_name(lane), self._recyclable[lane]
             self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
@@ -109,11 +110,11 @@ class Upkeep:
 
     def found_segment(self, lane: int, sequence: int, capacity_bytes: int) -> None:
         """A segment in use, found when the folder was opened."""
-        self._spares_of(lane).found_segment(sequence, capacity_bytes)
+        self.spares_of(lane).found_segment(sequence, capacity_bytes)
 
     def found_spare(self, lane: int, sequence: int, size_bytes: int) -> None:
         """A pre-written file that no frame was ever forced to, found when the folder was opened."""
-        self._spares_of(lane).found(sequence, size_bytes)
+        self.spares_of(lane).found(sequence, size_bytes)
 
     # -- segments for the lanes -----------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ class Upkeep:
         Raises StoreFull; FileNotFoundError where the store's files are gone: what comes behind would be lost as well.
         """
         self._check_in_place(lane)
-        segment = self._spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
+        segment = self.spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
         segment.reads_alone = self.reads_alone
         self.look()
         return segment
@@ -181,6 +182,7 @@ class Upkeep:
             if self._is_in_place():
                 self._try(self._warm)
                 self._try(self._keep_ahead)
+                self._try(self.on_look)
 
     def _try(self, task: Callable[[], None]) -> None:
         try:
@@ -271,13 +273,13 @@ class Upkeep:
                 before = lane.view.sealed[-1].footer
             except StoreCorrupt:  # and its segment cannot tell either: that costs no other segment its footer
                 before = Ended(full.table.first_offsets())
-        lane.replace_open(seal(self._disk, full, lane.streams, self._names[lane.index], before))
+        lane.replace_open(seal(self._disk, full, lane.streams, self.names[lane.index], before))
 
     def _keep_ahead(self) -> None:
         """One spare a lane, once its segment is half full. Raises the first error, when all had their turn."""
         errors: list[Exception] = []
         for lane in self._lanes:
-            segment, spares = lane.segment, self._spares_of(lane.index)
+            segment, spares = lane.segment, self.spares_of(lane.index)
             if segment is None or segment.base is None or len(spares):
                 continue
             if (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
