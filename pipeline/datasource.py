@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 from .options import read_options
 from .schema import schema_of
 from .source import StoreReader
+from .stream import StoreStreamReader, stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -30,3 +31,7 @@ class StratalogSource(DataSource):
     def reader(self, schema: StructType) -> StoreReader:
         """A batch read of the columns that the schema has."""
         return StoreReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> StoreStreamReader:
+        """A stream of the columns that the schema has."""
+        return StoreStreamReader(stream_options(self.options), schema)

@@ -7,7 +7,7 @@ from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.looking import look_into_folder
-from .api.scan_plans import plan_scan, read_part
+from .api.scan_plans import ScanPlanner, plan_scan, read_part
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
@@ -32,6 +32,7 @@ from .format.blobs import Blobs
 from .format.extras import Extras
 from .log.ticket import BatchTicket, Ticket
 from .plans.batch import ScanBatch
+from .plans.limits import ScanLimit
 from .plans.plan import LogPosition, ScanPart, ScanPlan
 from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
@@ -60,8 +61,10 @@ __all__ = [
     "PublishBufferFull",
     "ScanBatch",
     "ScanFilter",
+    "ScanLimit",
     "ScanPart",
     "ScanPlan",
+    "ScanPlanner",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
