@@ -9,7 +9,7 @@ from .api.checks import Payload
 from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.looking import look_into_folder
 from .api.replacing import replace_store
-from .api.scan_plans import plan_scan, read_part
+from .api.scan_plans import ScanPlanner, plan_scan, read_part
 from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
@@ -40,6 +40,7 @@ from .format.shard import Shard
 from .log.streams import store_of
 from .log.ticket import BatchTicket, Ticket
 from .plans.batch import ScanBatch
+from .plans.limits import ScanLimit
 from .plans.plan import LogPosition, ScanPart, ScanPlan
 from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
@@ -78,8 +79,10 @@ __all__ = [
     "ReplayDiffers",
     "ScanBatch",
     "ScanFilter",
+    "ScanLimit",
     "ScanPart",
     "ScanPlan",
+    "ScanPlanner",
     "Shard",
     "ShardWriter",
     "StaleReceipt",
