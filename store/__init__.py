@@ -18,6 +18,7 @@ from .errors import (
     MessageTooLarge,
     OffsetOutOfRange,
     PublishBufferFull,
+    StaleReceipt,
     StoreClosed,
     StoreCorrupt,
     StoreError,
@@ -27,6 +28,7 @@ from .errors import (
     StoreReadOnly,
     StoreUnreadable,
     StoreUnusable,
+    SubscriptionClosed,
 )
 from .format.blobs import Blobs
 from .format.extras import Extras
@@ -37,12 +39,20 @@ from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
+from .subscriptions.backlog import Backlog
+from .subscriptions.delivery import Delivery, DeliveryBatch
+from .subscriptions.registry import SubscriptionInfo
+from .subscriptions.settings import Settings as SubscriptionSettings
+from .subscriptions.subscription import Subscription
 from .verify.report import VerifyReport
 
 __all__ = [
+    "Backlog",
     "BatchTicket",
     "Blobs",
     "CacheConfig",
+    "Delivery",
+    "DeliveryBatch",
     "Extras",
     "InvalidConfig",
     "InvalidMessage",
@@ -62,6 +72,7 @@ __all__ = [
     "ScanFilter",
     "ScanPart",
     "ScanPlan",
+    "StaleReceipt",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -73,6 +84,10 @@ __all__ = [
     "StoreUnreadable",
     "StoreUnusable",
     "StreamTable",
+    "Subscription",
+    "SubscriptionClosed",
+    "SubscriptionInfo",
+    "SubscriptionSettings",
     "Ticket",
     "VerifyReport",
     "arrow_column",

@@ -68,6 +68,10 @@ class RefusingTrimming(Trimming):
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
+    def check_writes(self) -> None:
+        """Raises StoreReadOnly."""
+        raise refusal(self._shared.path)
+
     def trim(self, topic: str, queue_id: int, before_offset: int) -> int:
         """Raises StoreReadOnly."""
         self._shared.check_open()

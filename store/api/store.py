@@ -44,13 +44,14 @@ from .append_calls import AppendCalls
 from .appender import Appender
 from .column_calls import ColumnCalls
 from .columns import ColumnAppender
-from .delayed_calls import DelayedCalls, RefusingDelaying, begin_delays
+from .delayed_calls import DelayedCalls, RefusingDelaying, make_delaying
 from .fetcher import Fetcher
 from .read_calls import ReadCalls
 from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config, refusal
 from .running import Running, end_dropped
 from .shared import Shared
-from .stats import cache_figures, lane_figures, queue_figures
+from .stats import cache_figures, lane_figures, queue_figures, recovery_figures
+from .subscription_calls import SubscriptionCalls
 from .trim_calls import TrimCalls
 from .trimming import Trimming
 
@@ -59,7 +60,7 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls, DelayedCalls):
+class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ReadCalls, SubscriptionCalls, TrimCalls):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
@@ -192,6 +193,8 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls, DelayedCalls)
             ).run()
             self._add_lane(index, folder, found, header.lanes)
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
+        self._delaying = make_delaying(self._shared, self._disk, self._running)
+        self._upkeep.guards.append(self._subscriptions().may_go)
         self._start()
 
     def _set_lanes(self, lanes: int) -> None:
@@ -213,7 +216,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls, DelayedCalls)
         self._start_caches()
         for flusher in self._flushers:
             flusher.start()
-        self._delaying = begin_delays(self._shared, self._disk, self._running)
+        self._delaying.delays.open()
 
     def _header(self) -> StoreHeader:
         """Which store this is; a new one if it is none yet. Raises InvalidConfig, StoreCorrupt."""
@@ -368,12 +371,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls, DelayedCalls)
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
             "delayed": self._delaying.stats(),
-            "recovery": {
-                "open_ms": round(self._open_ms, 3),
-                "scan_ms": round(self._scan_ms, 3),
-                "scanned_bytes": self._scanned_bytes,
-                "losses": [loss._asdict() for loss in self.losses],
-            },
+            "recovery": recovery_figures(self._open_ms, self._scan_ms, self._scanned_bytes, self.losses),
         }
 
 
