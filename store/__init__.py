@@ -6,16 +6,23 @@ Begin with `MessageStore.open`.
 from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
+from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.looking import look_into_folder
+from .api.replacing import replace_store
+from .api.scan_plans import ScanPlanner, plan_scan, read_part
+from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
     InvalidConfig,
     InvalidMessage,
     InvalidTopic,
+    LogOvertaken,
     MessageTooLarge,
     OffsetOutOfRange,
     PublishBufferFull,
+    ReplayDiffers,
+    StaleReceipt,
     StoreClosed,
     StoreCorrupt,
     StoreError,
@@ -25,21 +32,41 @@ from .errors import (
     StoreReadOnly,
     StoreUnreadable,
     StoreUnusable,
+    SubscriptionClosed,
 )
+from .format.blobs import Blobs
 from .format.extras import Extras
+from .format.shard import Shard
+from .log.streams import store_of
 from .log.ticket import BatchTicket, Ticket
+from .plans.batch import ScanBatch
+from .plans.limits import ScanLimit
+from .plans.plan import LogPosition, ScanPart, ScanPlan
+from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
+from .subscriptions.backlog import Backlog
+from .subscriptions.delivery import Delivery, DeliveryBatch
+from .subscriptions.registry import SubscriptionInfo
+from .subscriptions.settings import Settings as SubscriptionSettings
+from .subscriptions.subscription import Subscription
 from .verify.report import VerifyReport
 
 __all__ = [
+    "Backlog",
     "BatchTicket",
+    "Blobs",
     "CacheConfig",
+    "Commit",
+    "Delivery",
+    "DeliveryBatch",
     "Extras",
     "InvalidConfig",
     "InvalidMessage",
     "InvalidTopic",
+    "LogOvertaken",
+    "LogPosition",
     "Loss",
     "Message",
     "MessageBatch",
@@ -49,6 +76,16 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+    "ReplayDiffers",
+    "ScanBatch",
+    "ScanFilter",
+    "ScanLimit",
+    "ScanPart",
+    "ScanPlan",
+    "ScanPlanner",
+    "Shard",
+    "ShardWriter",
+    "StaleReceipt",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -59,11 +96,23 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnreadable",
     "StoreUnusable",
+    "StreamTable",
+    "Subscription",
+    "SubscriptionClosed",
+    "SubscriptionInfo",
+    "SubscriptionSettings",
     "Ticket",
     "VerifyReport",
+    "abort_shards",
     "arrow_column",
+    "commit_shards",
     "inspect_folder",
     "look_into_folder",
+    "plan_scan",
+    "read_part",
+    "replace_store",
+    "store_of",
+    "sweep_shards",
     "verify_folder",
 ]
 
