@@ -83,6 +83,10 @@ class StoreUnreadable(StoreError):
     """The operating system refused a read: a bad sector, or no file descriptor left. Nothing is lost; read again."""
 
 
+class LogOvertaken(StoreError):
+    """Retention removed messages before a bulk read came to them. Keep more, read sooner, or go on behind the gap."""
+
+
 class StorePoisoned(StoreError):
     """A write or force failed, so nobody knows what is durable. Reads go on. Close the store and open it again."""
 
@@ -121,6 +125,21 @@ class InvalidMessage(_OfOneMessage):
 
 class InvalidConfig(StoreError):
     """A setting of `StoreConfig` or `CacheConfig` is out of its range, or `lanes` differs from the folder's."""
+
+
+class StaleReceipt(StoreError):
+    """A receipt is not good any more: its message was acknowledged, given back, or timed out and was given to another.
+
+    `receipts` are the stale ones. Nothing was done with the others of the same call.
+    """
+
+    def __init__(self, text: str, receipts: tuple[int, ...] = ()) -> None:
+        super().__init__(text)
+        self.receipts = receipts
+
+
+class SubscriptionClosed(StoreError):
+    """The subscription was closed or deleted. Subscribe again."""
 
 
 def again(error: Failure) -> Failure:

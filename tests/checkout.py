@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("stratalog", "store", "cache", "index", "perf", "tests", "pyproject.toml", "README.md", "LICENSE")
+COPIED = ("stratalog", "store", "cache", "index", "pipeline", "perf", "tests", "pyproject.toml", "README.md", "LICENSE")
 
 
 def copy_checkout(to: Path) -> Path:

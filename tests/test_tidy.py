@@ -71,6 +71,8 @@ def test_imports_go_one_way_and_in_no_circle() -> None:
         ("store/device/ring.py", "from ..log import queue as _queue"),
         ("store/segment/segment.py", "from . import sealed as _sealed"),
         ("perf/workload/contest.py", "from ...store.log import lane as _lane"),
+        ("pipeline/session.py", "from ..store.log import lane as _lane"),
+        ("pipeline/session.py", "from ..perf import machine as _machine"),
     ],
 )
 def test_a_wrong_import_is_noticed(tmp_path: Path, file: str, line: str) -> None:

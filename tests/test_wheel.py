@@ -19,8 +19,10 @@ import sys
 from pathlib import Path
 import cache, index, store  # the user's own
 from stratalog import MessageStore, StoreConfig
-import stratalog.cache, stratalog.index, stratalog.perf, stratalog.store
-for module in (stratalog, stratalog.cache, stratalog.index, stratalog.perf, stratalog.store):
+import stratalog.cache, stratalog.index, stratalog.perf, stratalog.pipeline, stratalog.store
+assert "pyspark" not in sys.modules
+parts = stratalog.cache, stratalog.index, stratalog.perf, stratalog.pipeline, stratalog.store
+for module in (stratalog, *parts):
     assert Path(module.__file__).is_relative_to({target!r}), module.__file__
 assert (cache.MINE, store.MINE, index.MINE) == (1, 2, 3)
 with MessageStore.open("data", StoreConfig(segment_bytes=1 << 20)) as opened:
@@ -51,8 +53,8 @@ def pip(*arguments: str) -> None:
 def test_wheel_has_one_package_with_its_types_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"stratalog"}
-    assert "stratalog/py.typed" in names
-    for part in ("store", "cache", "index", "perf"):
+    assert {"stratalog/py.typed", "stratalog/pipeline/log4j2.properties"} <= set(names)
+    for part in ("store", "cache", "index", "pipeline", "perf"):
         sources = {name for name in names if name.startswith(f"stratalog/{part}/") and name.endswith(".py")}
         root = Path(__file__).resolve().parents[1]
         assert sources == {f"stratalog/{path.relative_to(root)}" for path in (root / part).rglob("*.py")}

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.lane import Lane
-from ..log.request import Group, RowGroup, call_in_loop
+from ..log.request import Group, call_in_loop, cut
 from ..log.streams import Stream
 
 Int64s = npt.NDArray[np.int64]
@@ -22,21 +21,6 @@ class Part(NamedTuple):
 
     rows: list[int] | npt.NDArray[np.intp] | None
     groups: Sequence[Group]
-
-
-def cut(streams: list[Stream], datas: list[bytes], sizes: list[int], limit_bytes: int) -> list[RowGroup]:
-    """The messages of one lane, in groups that fit into a frame."""
-    total = sum(sizes)
-    if total <= limit_bytes and len(streams) <= MAX_FRAME_MESSAGES:
-        return [RowGroup(streams, datas, sizes, total)]
-    groups: list[RowGroup] = []
-    begin = size = 0
-    for index, length in enumerate([*sizes, limit_bytes + 1]):
-        if index > begin and (size + length > limit_bytes or index - begin >= MAX_FRAME_MESSAGES):
-            groups.append(RowGroup(streams[begin:index], datas[begin:index], sizes[begin:index], size))
-            begin, size = index, 0
-        size += length
-    return groups
 
 
 def cut_by_lane(

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from ..delayed.delays import Delays
 from ..device.folder import FolderLock
 from ..errors import StoreClosed, StoreError
 from ..format.layout import CLOSED, SealRecord
@@ -78,6 +79,7 @@ class Running:
         self.upkeep: Upkeep | None = None
         self.feeder: Feeder | None = None
         self.live: Live | None = None
+        self.delays: Delays | None = None
         self.poison: StoreError | None = None
         self.opened = False  # all of it: until then `end` leaves no notes
         self.ended = False
@@ -99,6 +101,8 @@ class Running:
         """Messages became durable. Whatever becomes of those who want to know, the log goes on."""
         try:
             self.waiting.tell(lane, shown)
+            if self.delays is not None and self.delays.topics:
+                self.delays.arrived(shown)
             if self.feeder is not None:
                 self.feeder.look()
         except Exception as error:
@@ -149,6 +153,8 @@ class Running:
             answer_all([one for one in queue.close(closed) if not one.done()], closed)
         for flusher in self.flushers:
             flusher.join()
+        if self.delays is not None:
+            self.delays.close(save=self.opened and self.poison is None and self.lock.is_in_place())
         self.listeners.close()
         self.waiting.close()
         self.async_reads.close()
@@ -204,6 +210,8 @@ class Running:
         self.lock.release()
         self._ending = threading.RLock()  # a lost thread may hold it
         self.waiting.after_fork()
+        if self.delays is not None:
+            self.delays.after_fork()
         self.async_reads.after_fork()
         if self.live is not None:
             self.live.after_fork()

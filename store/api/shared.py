@@ -8,6 +8,7 @@ from pathlib import Path
 from ..config import StoreConfig
 from ..device.clock import Clock
 from ..errors import StoreClosed
+from ..log.hidden_streams import HiddenStreams
 from ..log.lane import Lane
 from ..log.queue import RequestQueue
 from ..log.streams import StreamMap
@@ -30,6 +31,9 @@ class Shared:
         self.why_closed = f"the store {path} was closed; open it again"
         self.lanes: list[Lane] = []
         self.queues: list[RequestQueue] = []
+        self.hidden = HiddenStreams(
+            self.streams, self.lanes, self.queues, self.naming, self.check_open, config.max_frame_bytes
+        )
 
     def check_open(self) -> None:
         """Raises StoreClosed."""
@@ -45,4 +49,4 @@ class Shared:
         """In a forked child: take no more calls, and say why."""
         self.closed = True
         self.why_closed = why_closed
-        self.naming = threading.Lock()  # a lost thread may hold it
+        self.naming = self.hidden.naming = threading.Lock()  # a lost thread may hold it

@@ -44,12 +44,14 @@ from .append_calls import AppendCalls
 from .appender import Appender
 from .column_calls import ColumnCalls
 from .columns import ColumnAppender
+from .delayed_calls import DelayedCalls, RefusingDelaying, begin_delays
 from .fetcher import Fetcher
 from .read_calls import ReadCalls
-from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config
+from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config, refusal
 from .running import Running, end_dropped
 from .shared import Shared
 from .stats import cache_figures, lane_figures, queue_figures
+from .subscription_calls import SubscriptionCalls
 from .trim_calls import TrimCalls
 from .trimming import Trimming
 
@@ -58,7 +60,7 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
+class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ReadCalls, SubscriptionCalls, TrimCalls):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
@@ -191,6 +193,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
             ).run()
             self._add_lane(index, folder, found, header.lanes)
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
+        self._upkeep.guards.append(self._subscriptions().may_go)
         self._start()
 
     def _set_lanes(self, lanes: int) -> None:
@@ -212,6 +215,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
         self._start_caches()
         for flusher in self._flushers:
             flusher.start()
+        self._delaying = begin_delays(self._shared, self._disk, self._running)
 
     def _header(self) -> StoreHeader:
         """Which store this is; a new one if it is none yet. Raises InvalidConfig, StoreCorrupt."""
@@ -283,7 +287,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
         self._shared.close()
         self._running.end()
         self._running.listeners.join()  # behind everything else: a callback may close the store, too
-        self._reader.buffers.clear()
+        self._reader.clear()
         forget(self)
 
     def __del__(self) -> None:
@@ -365,6 +369,7 @@ class MessageStore(AppendCalls, ColumnCalls, ReadCalls, TrimCalls):
             "reads": dict(vars(self._reader.counters)),
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
+            "delayed": self._delaying.stats(),
             "recovery": {
                 "open_ms": round(self._open_ms, 3),
                 "scan_ms": round(self._scan_ms, 3),
@@ -387,6 +392,7 @@ class _ReadOnlyStore(MessageStore):
 
     def _open(self, repair: bool) -> None:
         self._trimming = RefusingTrimming(self._shared)
+        self._delaying = RefusingDelaying(self._shared, refusal(self.path))
         self._running.live = follower = self._fetcher.open(self._caches.held)
         follower.follow()
         self._store_id = self._fetcher.store_id

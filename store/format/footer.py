@@ -14,6 +14,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64
 
 from ..errors import StoreCorrupt
+from .hidden import MAX_HIDDEN_TOPIC_BYTES
 from .layout import (
     DATA_START,
     FOOTER_MAGIC,
@@ -21,7 +22,6 @@ from .layout import (
     KNOWN_FLAGS,
     LOST_ENTRY,
     MAX_OFFSET,
-    MAX_TOPIC_BYTES,
     NO_DUES,
     DueRange,
     SealRecord,
@@ -231,7 +231,7 @@ class Footer:
         """The topic names, by index. Raises StoreCorrupt."""
         self._check_section(0, HEADER_BYTES, _round8(self._name_bytes))
         packed = self._bytes[HEADER_BYTES : HEADER_BYTES + self._name_bytes]
-        most = max(1, self.topic_count * (MAX_TOPIC_BYTES + 1))  # however much the bytes would become
+        most = max(1, self.topic_count * (MAX_HIDDEN_TOPIC_BYTES + 1))  # however much the bytes would become
         try:
             names = zlib.decompressobj().decompress(packed, most).decode().split("\0") if self.topic_count else []
         except (zlib.error, UnicodeDecodeError):

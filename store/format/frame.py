@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..format.extras import Extras
 from .blobs import Blobs, ExtraColumns
+from .hidden import MAX_HIDDEN_TOPIC_BYTES
 from .layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
@@ -63,7 +64,7 @@ class Columns(NamedTuple):
 def column_bytes_bound(count: int, extras: Sequence[Extras], new_streams: int) -> int:
     """An upper bound of a frame's header and columns in bytes, before it is built."""
     optional = sum(len(extra.key or b"") + len(extra.properties or b"") for extra in extras)
-    bound = FRAME_HEADER_BYTES + 14 * count + new_streams * (_DEFINITION.size + 255) + 4
+    bound = FRAME_HEADER_BYTES + 14 * count + new_streams * (_DEFINITION.size + MAX_HIDDEN_TOPIC_BYTES) + 4
     return bound + (16 * count + optional if extras else 0)
 
 

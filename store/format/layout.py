@@ -108,7 +108,7 @@ frame 88 + 18, per stream and segment 20 and its compressed name, 20 more for on
 
 Records
     A lane has a stream whose topic no user can name. Its messages are records: what the store has to remember beside
-    messages. `records` describes them.
+    messages. `records` describes them, and `hidden` the topics that no user can name.
 """
 
 from __future__ import annotations

@@ -85,6 +85,7 @@ class Lane:
         self.config = config
         self.ring = ring
         self.streams: list[Stream] = []  # by number
+        self.hidden: list[Stream] = []  # those that users never see, but for the records
         self.trims: Trims  # given by the opening, which knows the lane's stream of records
         self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
         self.view = View((), ())

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import InvalidMessage, StoreError, again
 from ..format.extras import Extras
+from ..format.layout import MAX_FRAME_MESSAGES
 from .listeners import report
 from .streams import Stream
 
@@ -228,6 +229,21 @@ class RowGroup(Group):
     def answer(self, error: StoreError | None = None) -> None:
         self.datas, self.streams, self.sizes = [], [], []  # the ring has it all now
         super().answer(error)
+
+
+def cut(streams: list[Stream], datas: list[bytes], sizes: list[int], limit_bytes: int) -> list[RowGroup]:
+    """The messages of one lane, in groups that fit into a frame."""
+    total = sum(sizes)
+    if total <= limit_bytes and len(streams) <= MAX_FRAME_MESSAGES:
+        return [RowGroup(streams, datas, sizes, total)]
+    groups: list[RowGroup] = []
+    begin = size = 0
+    for index, length in enumerate([*sizes, limit_bytes + 1]):
+        if index > begin and (size + length > limit_bytes or index - begin >= MAX_FRAME_MESSAGES):
+            groups.append(RowGroup(streams[begin:index], datas[begin:index], sizes[begin:index], size))
+            begin, size = index, 0
+        size += length
+    return groups
 
 
 class Barrier(Request):

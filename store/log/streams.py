@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InvalidTopic, shown
+from ..format.hidden import is_hidden
 from ..format.layout import MAX_QUEUE_ID, MAX_TOPIC_BYTES, checksum64
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Stream:
 
 
 class StreamMap:
-    """The streams of a store by name.
+    """The streams of a store by name, the users' apart from the hidden ones.
 
     A dict of queues a topic, not one of pairs: a pair is an object that every call makes anew, and with
     20,000 queues each look-up of one misses the processor's caches twice more. Hot paths index `topics`
@@ -53,13 +54,18 @@ class StreamMap:
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[int, Stream]] = {}
+        self.hidden: dict[str, Stream] = {}  # those that users never see, by topic: see `format.hidden`
 
     def add(self, stream: Stream) -> None:
         """Add a stream; its name is checked and new."""
-        self.topics.setdefault(stream.topic, {})[stream.queue_id] = stream
+        if is_hidden(stream.topic):
+            stream.lane.hidden.append(stream)
+            self.hidden[stream.topic] = stream
+        else:
+            self.topics.setdefault(stream.topic, {})[stream.queue_id] = stream
 
     def get(self, topic: str, queue_id: int) -> Stream | None:
-        """The stream of a name, if there is one."""
+        """The users' stream of a name, if there is one."""
         queues = self.topics.get(topic)
         return None if queues is None else queues.get(queue_id)
 

@@ -21,6 +21,7 @@ from ..format.layout import (
     read_frame_header,
 )
 from ..log.lane import Lane
+from ..log.streams import NOT_DEFINED
 from ..log.write import OpenSegment
 from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
 from ..segment.sealed import SealedSegment
@@ -45,7 +46,7 @@ class LaneSnapshot:
         # of a segment, all of those before it are seen as well.
         opened = [(one, one.table.visible) for one in reversed(view.open)]
         self._sources: deque[_Source] = deque([*((one, 0) for one in view.sealed), *reversed(opened)])
-        self._lows = lane.trims.column(lane.streams)  # behind what is seen: all of its records are out of sight
+        self._lows = _lows(lane)  # behind what is seen: all of its records and hidden streams are out of sight
 
     def by_segment(self) -> list[LaneSnapshot]:
         """A snapshot of each segment alone: damage in one does not hide what is in the others."""
@@ -118,7 +119,7 @@ class _Part:
         if isinstance(source, SealedSegment):
             footer = checked_footer(source)
             positions, entries = footer.frame_position.tolist(), footer.frame_entry.tolist()
-            offsets = _sealed_offsets(source, footer)
+            offsets = sealed_offsets(source, footer)
             if self._lows is not None:
                 _leave_out(offsets, _sealed_numbers(source, footer), self._lows)
         else:
@@ -146,6 +147,16 @@ class _Part:
         self._file.close()
 
 
+def _lows(lane: Lane) -> Int64s | None:
+    """(streams,) the first offset of each that a scan gives, none of a hidden one. None: it gives all."""
+    lows = lane.trims.column(lane.streams)
+    hidden = [stream.number for stream in lane.hidden if stream.number != NOT_DEFINED]
+    if hidden:
+        lows = np.zeros(len(lane.streams), np.int64) if lows is None else lows
+        lows[[number for number in hidden if number < len(lows)]] = np.iinfo(np.int64).max
+    return lows
+
+
 def _names(lane: Lane) -> tuple[tuple[str, int], ...]:
     return tuple([(stream.topic, stream.queue_id) for stream in list(lane.streams)])
 
@@ -164,7 +175,7 @@ def checked_footer(sealed: SealedSegment) -> Footer:
     return index.footer
 
 
-def _sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int64]:
+def sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int64]:
     """Offset in its queue of each entry of the segment, NO_OFFSET for lost ones."""
     offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
     starts = footer.start.astype(np.int64)

@@ -16,6 +16,7 @@ from ..device.folder import fixed_path, looking_at, read_header
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..format.frame import Frame
+from ..format.hidden import is_hidden
 from ..format.layout import (
     BLOCK_BYTES,
     FORMAT_VERSION,
@@ -84,7 +85,7 @@ class _LaneQueues:
         return {
             number: name
             for number, name in self.all_names.items()
-            if number != self.records
+            if not is_hidden(name[0])
             and not (number in self.trimmed and ends.get(number, 0) <= self.trimmed[number].hidden > 0)
         }
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StorePoisoned, StoreUnreadable
-from stratalog.store.api.batches import cut
 from stratalog.store.format.records import RECORDS_TOPIC
-from stratalog.store.log.request import Barrier
+from stratalog.store.log.request import Barrier, cut
 from stratalog.store.log.ticket import SubmitRequest
 from stratalog.store.testing import SimulatedDisk
 

@@ -1,0 +1,13 @@
+"""stratalog.pipeline: everything bulk about a store's data, on Spark through PySpark (R41).
+
+`spark_session` makes a session with the right settings; `register` adds the data source `stratalog` to one that exists.
+Importing this package does not import PySpark: `pip install 'stratalog[spark]'` brings it.
+"""
+
+from .errors import BadOption, JavaNotFound, PipelineError, SparkNotFound
+from .session import register, spark_session
+
+__all__ = ["BadOption", "JavaNotFound", "PipelineError", "SparkNotFound", "register", "spark_session"]
+
+if not __name__.startswith("stratalog."):  # else a second copy of each module could be loaded by accident
+    raise ImportError("import stratalog.pipeline: this folder is a part of the package stratalog")

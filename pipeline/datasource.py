@@ -1,0 +1,32 @@
+"""The data source `stratalog`: a facade. Reading is in `source`, streams in `stream`, writing in `sink`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from .options import read_options
+from .schema import schema_of
+from .source import StoreReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class StratalogSource(DataSource):
+    """The data source `stratalog` (R41). Options and columns: docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `spark.read.format` calls it."""
+        return "stratalog"
+
+    def schema(self) -> str:
+        """The columns of the option `columns`, else all; `damage` behind them where damage is reported."""
+        options = read_options(self.options)
+        return schema_of(options.columns, with_damage=options.on_damage == "report")
+
+    def reader(self, schema: StructType) -> StoreReader:
+        """A batch read of the columns that the schema has."""
+        return StoreReader(read_options(self.options), schema)

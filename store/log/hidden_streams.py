@@ -1,0 +1,92 @@
+"""Hidden streams of a store: finding, making and appending. What they are: see `format.hidden`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..format.hidden import hidden_parts, is_hidden
+from ..format.records import Low
+from .lane import Lane
+from .queue import RequestQueue
+from .request import RowGroup, cut
+from .streams import Stream, StreamMap, lane_of
+from .trims import trim_requests
+
+QUEUE_ID = 0  # each hidden topic has one stream
+
+
+class HiddenStreams:
+    """What the parts of a store that remember something append to. Any number of threads may use it.
+
+    Read a stream with `Reader`, by the `Stream` itself: its messages have offsets, and it can be trimmed, like others.
+    """
+
+    def __init__(
+        self,
+        streams: StreamMap,
+        lanes: Sequence[Lane],
+        queues: Sequence[RequestQueue],
+        naming: threading.Lock,
+        check_open: Callable[[], None],
+        limit_bytes: int,
+    ) -> None:
+        """`naming` is the lock of all that make streams, `limit_bytes` the size of a frame."""
+        self._streams = streams
+        self._lanes = lanes
+        self._queues = queues
+        self.naming = naming
+        self._check_open = check_open
+        self._limit_bytes = limit_bytes
+
+    def find(self, topic: str) -> Stream | None:
+        """The stream of a hidden topic; None if it was never made."""
+        return self._streams.hidden.get(topic)
+
+    def find_or_make(self, topic: str) -> Stream:
+        """The same, made at first use. It is durable with its first message."""
+        assert is_hidden(topic)
+        with self.naming:
+            self._check_open()
+            stream = self._streams.hidden.get(topic)
+            if stream is None:
+                index = lane_of(topic, QUEUE_ID, len(self._lanes))
+                stream = Stream(topic, QUEUE_ID, self._lanes[index], self._queues[index])
+                self._streams.add(stream)
+        return stream
+
+    def of_kind(self, kind: str) -> list[Stream]:
+        """The streams of one kind, sorted by topic."""
+        found = sorted(self._streams.hidden.items())
+        return [stream for topic, stream in found if (parts := hidden_parts(topic)) and parts.kind == kind]
+
+    def append(self, stream: Stream, datas: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        """Append messages, in their order, in frames of their own or with others: (n,) their offsets.
+
+        Returns when all are durable. Raises as `MessageStore.append_batch` does; some may then be durable.
+        """
+        groups = self.submit(stream, datas)
+        for group in groups:
+            group.result()
+        return np.concatenate([group.offsets for group in groups]) if groups else np.empty(0, np.int64)
+
+    def submit(self, stream: Stream, datas: Sequence[bytes]) -> list[RowGroup]:
+        """Hand messages over: requests whose `result` waits until they are durable."""
+        self._check_open()
+        if not datas:
+            return []
+        groups = cut([stream] * len(datas), list(datas), list(map(len, datas)), self._limit_bytes)
+        for group in groups:
+            stream.queue.put(group)
+        return groups
+
+    def trim(self, stream: Stream, before_offset: int) -> None:
+        """Let go of the messages before an offset. Returns when that is durable; raises as `MessageStore.trim` does."""
+        requests = trim_requests(stream.lane.trims, [(stream, Low(before_offset))], self._limit_bytes)
+        for request in requests:
+            request.stream.queue.put(request)
+        for request in requests:
+            request.result()

@@ -1,0 +1,81 @@
+"""What a bulk read gives: messages as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..format.blobs import Blobs
+from ..format.layout import NO_TIME
+from .wanted import StreamTable
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class ScanBatch:
+    """n messages in columns; all lie in one lane.
+
+    Attributes:
+        streams: the names of streams; some may have no message here.
+        stream_index: uint32 (n), each message's index into `streams`.
+        offsets: int64 (n), in their queues.
+        times_ms: int64 (n), when each was put into the log, ms since the epoch.
+        lengths: int64 (n), bytes of each payload.
+        payload: the payloads back to back; None if they were not asked for.
+        deliver_at_ms: int64 (n), ms since the epoch, NO_TIME for none; None if no message has one, or they were not
+            asked for.
+        keys, properties: the byte strings (properties are JSON), or None in the same cases.
+    """
+
+    streams: StreamTable
+    stream_index: npt.NDArray[np.uint32]
+    offsets: Int64s
+    times_ms: Int64s
+    lengths: Int64s
+    payload: memoryview | bytes | None
+    deliver_at_ms: Int64s | None = None
+    keys: Blobs | None = None
+    properties: Blobs | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def topic_index(self) -> npt.NDArray[np.uint32]:
+        """uint32 (n), each message's index into `streams.topics`."""
+        return self.streams.topic_index[self.stream_index]
+
+    @property
+    def queue_ids(self) -> npt.NDArray[np.uint32]:
+        """uint32 (n), each message's queue id."""
+        return self.streams.queue_ids[self.stream_index]
+
+    @staticmethod
+    def joined(batches: Sequence[ScanBatch]) -> ScanBatch:
+        """Some batches with the same `streams`, one behind the other. A single one is not copied."""
+        first = batches[0]
+        if len(batches) == 1:
+            return first
+        times = None
+        if any(batch.deliver_at_ms is not None for batch in batches):
+            missing = [
+                np.full(len(batch), NO_TIME, np.int64) if batch.deliver_at_ms is None else batch.deliver_at_ms
+                for batch in batches
+            ]
+            times = np.concatenate(missing)
+        payloads = [batch.payload for batch in batches if batch.payload is not None]
+        return ScanBatch(
+            first.streams,
+            np.concatenate([batch.stream_index for batch in batches]),
+            np.concatenate([batch.offsets for batch in batches]),
+            np.concatenate([batch.times_ms for batch in batches]),
+            np.concatenate([batch.lengths for batch in batches]),
+            b"".join(payloads) if payloads else None,
+            times,
+            Blobs.joined([(batch.keys, len(batch)) for batch in batches]),
+            Blobs.joined([(batch.properties, len(batch)) for batch in batches]),
+        )

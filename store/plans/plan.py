@@ -1,0 +1,123 @@
+"""A plan: the parts of a bulk read. All of it can be pickled and carried out in other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .wanted import Lows, ScanFilter, StreamTable
+
+Int64s = npt.NDArray[np.int64]
+UNKNOWN_COUNT = -1
+
+
+class LogPosition(NamedTuple):
+    """A place between two messages of a lane's log.
+
+    Attributes:
+        segment: the number of a segment.
+        entry: how many messages of this segment lie before the place.
+        messages: how many messages of the lane's whole log do, those of removed segments included; -1 if a repair left
+            nothing to count by.
+    """
+
+    segment: int
+    entry: int
+    messages: int = UNKNOWN_COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFrames:
+    """What the plan knows of frames that no footer tells of: those of a segment that is not sealed, for example.
+
+    Attributes:
+        positions, entries: (f,) where each frame begins, and the entry number of its first message.
+        streams: the streams of the lane.
+        numbers, offsets: the streams with messages here, ascending, and the first offset of each.
+        data_end: where the frames end, in bytes.
+    """
+
+    positions: npt.NDArray[np.uint32]
+    entries: npt.NDArray[np.uint32]
+    streams: StreamTable
+    numbers: Int64s
+    offsets: Int64s
+    data_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A range that the plan has found damaged: reading it says so."""
+
+    what: str
+    file: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRange:
+    """Some frames of one segment.
+
+    Attributes:
+        folder: of the lane.
+        lane, sequence, store_id: what the segment's file has to say of itself.
+        frames: (first, behind the last) by their numbers in the footer; with `known`, all of those.
+        entries: (first, behind the last) entry number that is wanted.
+        size_bytes: about how many bytes of the log have something wanted.
+        trimmed: the lane's trimmed streams, or None.
+        known: what no footer tells; None for a sealed segment.
+        damaged: there is nothing to read, for this reason.
+    """
+
+    folder: str
+    lane: int
+    sequence: int
+    store_id: bytes
+    frames: tuple[int, int]
+    entries: tuple[int, int]
+    size_bytes: int
+    trimmed: Lows | None = None
+    known: KnownFrames | None = None
+    damaged: Damaged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPart:
+    """A part of a plan: what one task reads. `read_part` gives its messages.
+
+    Attributes:
+        store: the folder of the store.
+        wanted: the filter.
+        ranges: the frames, in log order.
+    """
+
+    store: str
+    wanted: ScanFilter
+    ranges: tuple[FrameRange, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes of the log are read, payloads included."""
+        return sum(one.size_bytes for one in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """A bulk read of a store up to one fixed end.
+
+    Attributes:
+        store: the folder.
+        parts: what is to be read, in log order lane by lane.
+        end: by lane, the end of what is read: where the log was durable when the plan was made, or what was given.
+    """
+
+    store: str
+    parts: list[ScanPart] = field(default_factory=list)
+    end: dict[int, LogPosition] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[ScanPart]:
+        return iter(self.parts)

@@ -1,0 +1,274 @@
+"""Planning a bulk read: which frames of which segments have something that is wanted. Footers decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import LogOvertaken, StoreCorrupt
+from ..format.footer import Footer
+from ..format.layout import DATA_START, LOST_ENTRY, MAX_DATA_END, UNKNOWN, SegmentHeader
+from ..log.lane import Lane
+from ..log.write import OpenSegment
+from ..segment.open_table import LENGTH, POSITION
+from ..segment.sealed import SealedSegment
+from .plan import UNKNOWN_COUNT, Damaged, FrameRange, KnownFrames, LogPosition, ScanPart, ScanPlan
+from .wanted import Bounds, Lows, ScanFilter, StreamTable, bounds_of
+
+Int64s = npt.NDArray[np.int64]
+Source = SealedSegment | OpenSegment
+FrameColumns = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], Int64s]  # positions, first entries, times
+FEW_PIECES = 1.25  # a range that is larger than a part by less than this factor is not cut
+
+
+class LaneLook:
+    """The durable part of a lane's log at one moment, for planning. The lane belongs to a read-only store.
+
+    Attributes:
+        sources: its segments, the oldest first, each with the number of its messages.
+        end: where it ends.
+    """
+
+    def __init__(self, lane: Lane, store_id: bytes) -> None:
+        self._lane = lane
+        self._store_id = store_id
+        view = lane.view
+        # The newest first: a message of a segment is durable after all of the segments before.
+        opened: list[tuple[Source, int]] = [(one, one.table.visible) for one in reversed(view.open)]
+        sealed: list[tuple[Source, int]] = [(one, one.record.entries) for one in view.sealed]
+        self.sources = [*sealed, *reversed(opened)]
+        streams = list(lane.streams)
+        self._table = StreamTable.of([(stream.topic, stream.queue_id) for stream in streams])
+        column = lane.trims.column(streams)  # behind what is seen
+        numbers = np.zeros(0, np.int64) if column is None else np.flatnonzero(column)
+        self._trimmed = None if column is None else Lows(numbers, column[numbers])
+        if self.sources:
+            source, entries = self.sources[-1]
+            self.end = _position(source.segment.header, entries)
+        else:
+            self.end = LogPosition(1, 0, 0)
+
+    def ranges(
+        self, wanted: ScanFilter, start: LogPosition | None, end: LogPosition | None, part_bytes: int
+    ) -> Iterator[FrameRange]:
+        """The frames between two positions that may have something wanted."""
+        bounds = bounds_of(wanted, self._table, self._trimmed)
+        for source, count in self.sources:
+            entries = _entries_between(source.segment.sequence, count, start, end)
+            if entries[0] < entries[1]:
+                yield from self._of_segment(source, entries, wanted, bounds, part_bytes)
+
+    def check_start(self, start: LogPosition) -> None:
+        """Is all that lies behind the position still there? Raises LogOvertaken."""
+        if not self.sources:
+            return
+        header = self.sources[0][0].segment.header
+        if start.segment >= header.sequence:
+            return
+        count = header.messages_before
+        is_counted = start.messages != UNKNOWN_COUNT and count != UNKNOWN
+        if is_counted and count == start.messages:
+            return  # the segment of the position had no more
+        lost = f"{count - start.messages} messages" if is_counted else "messages"
+        raise LogOvertaken(
+            f"retention removed {lost} of lane {self._lane.index} of {self._lane.folder.parent} before they were read: "
+            f"the log now begins with segment {header.sequence}, and the read goes on in segment {start.segment}; keep "
+            f"more (retention_bytes, retention_ms), read sooner, or go on behind the gap with on_lost=skip"
+        )
+
+    def _of_segment(
+        self, source: Source, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds, part_bytes: int
+    ) -> Iterator[FrameRange]:
+        if isinstance(source, OpenSegment):
+            yield from self._of_open(source, entries, wanted, bounds, part_bytes)
+            return
+        try:
+            index = source.index
+            if not index.is_remade:
+                yield from self._of_footer(source, index.footer, entries, wanted, bounds, part_bytes)
+            elif (index.footer.entries == LOST_ENTRY).any():
+                raise source.damaged()  # only the damaged footer knows whether a repair gave these messages up
+            else:
+                yield from self._of_remade(source, index.footer, entries, wanted, bounds, part_bytes)
+        except StoreCorrupt as error:
+            damaged = Damaged(error.what, error.file, error.position)
+            yield self._range(source, (0, 0), entries, source.record.data_end - DATA_START, damaged=damaged)
+
+    def _range(
+        self, source: Source, frames: tuple[int, int], entries: tuple[int, int], size_bytes: int,
+        known: KnownFrames | None = None, damaged: Damaged | None = None,
+    ) -> FrameRange:  # fmt: skip
+        segment, lane = source.segment, self._lane
+        return FrameRange(
+            str(lane.folder), lane.index, segment.sequence, self._store_id, frames, entries, size_bytes, self._trimmed,
+            known, damaged,
+        )  # fmt: skip
+
+    # -- sealed segments ------------------------------------------------------------------------------
+
+    def _of_footer(
+        self, source: SealedSegment, footer: Footer, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds,
+        part_bytes: int,
+    ) -> Iterator[FrameRange]:  # fmt: skip
+        following = footer.next_offsets
+        messages = int((following - footer.first).sum())
+        matching = int(bounds.counts(footer.first, following).sum())
+        if not matching or not wanted.wants_time(footer.time_min_ms, footer.time_max_ms):
+            return
+        frames = _frames_wanted(footer.frame_entry, footer.frame_time, entries, wanted)
+        positions = footer.frame_position.astype(np.int64)
+        share = matching / messages
+        for first, end, size in _cut(positions, source.record.data_end, frames, part_bytes / share):
+            own = _clipped(entries, footer.frame_entry, first, end)
+            yield self._range(source, (first, end), own, max(1, int(size * share)))
+
+    def _of_remade(
+        self, source: SealedSegment, footer: Footer, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds,
+        part_bytes: int,
+    ) -> Iterator[FrameRange]:  # fmt: skip
+        """Of a segment with a damaged footer: what the footer that was made of the frames says goes with the range."""
+        numbers = np.zeros(source.record.entries, np.int64)
+        starts = footer.start.astype(np.int64)
+        numbers[footer.entries] = np.arange(len(footer.first)).repeat(starts[1:] - starts[:-1])
+        frames = footer.frame_position, footer.frame_entry, footer.frame_time
+        yield from self._of_known(
+            source, frames, numbers, footer.first, source.record.data_end, entries, wanted, bounds, part_bytes
+        )
+
+    # -- segments without a footer --------------------------------------------------------------------
+
+    def _of_open(
+        self, source: OpenSegment, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds, part_bytes: int
+    ) -> Iterator[FrameRange]:
+        table, end = source.table, entries[1]
+        count = int(np.frombuffer(table.frame_entry[:], np.uint32).searchsorted(end))
+        frames = (
+            np.frombuffer(table.frame_position[:count], np.uint32),
+            np.frombuffer(table.frame_entry[:count], np.uint32),
+            np.frombuffer(table.frame_time[:count], np.int64),
+        )
+        numbers = table.numbers(0, count)[:end].astype(np.int64)
+        last = table.columns(end - 1, end)[0].tolist()
+        firsts = np.zeros(len(self._table), np.int64)
+        known = table.first_offsets()
+        firsts[: len(known)] = known[: len(firsts)]
+        yield from self._of_known(
+            source, frames, numbers, firsts, last[POSITION] + last[LENGTH], entries, wanted, bounds, part_bytes
+        )
+
+    def _of_known(
+        self, source: Source, frames: FrameColumns, numbers: Int64s, firsts: Int64s,
+        data_end: int, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds, part_bytes: int,
+    ) -> Iterator[FrameRange]:  # fmt: skip
+        """Ranges that carry what no footer tells; `numbers` (messages,) are the stream numbers in log order."""
+        positions, begins, times = frames
+        counts = np.bincount(numbers, minlength=len(firsts))
+        matching = int(bounds.counts(firsts, firsts + counts[: len(firsts)]).sum())
+        if not matching:
+            return
+        chosen = _frames_wanted(begins, times, entries, wanted)
+        share = matching / len(numbers)
+        for first, end, size in _cut(positions.astype(np.int64), data_end, chosen, part_bytes / share):
+            begin = int(begins[first])
+            stop = int(begins[end]) if end < len(begins) else len(numbers)
+            there = np.unique(numbers[begin:stop])
+            offsets = firsts[there] + np.bincount(numbers[:begin], minlength=len(firsts))[there]
+            known = KnownFrames(
+                positions[first:end], begins[first:end], self._table, there,
+                offsets, int(positions[end]) if end < len(positions) else data_end,
+            )  # fmt: skip
+            own = _clipped(entries, begins, first, end)
+            yield self._range(source, (first, end), own, max(1, int(size * share)), known)
+
+    def rescued(self, one: FrameRange, wanted: ScanFilter, error: StoreCorrupt) -> FrameRange:
+        """The same range by its segment's frames, as its footer is damaged. Raises `error` if that cannot be done."""
+        bounds = bounds_of(wanted, self._table, self._trimmed)
+        for source, _ in self.sources:
+            if source.segment.sequence == one.sequence and isinstance(source, SealedSegment):
+                source.distrust(error.what)
+                for found in self._of_segment(source, one.entries, wanted, bounds, MAX_DATA_END):
+                    return found
+        raise error
+
+
+def _clipped(entries: tuple[int, int], begins: npt.NDArray[np.uint32], first: int, end: int) -> tuple[int, int]:
+    """The part of some entries that the frames first .. end - 1 have."""
+    high = int(begins[end]) if end < len(begins) else entries[1]
+    return max(entries[0], int(begins[first])), min(entries[1], high)
+
+
+def plan_of(
+    store: Path, looks: Mapping[int, LaneLook], wanted: ScanFilter, part_bytes: int,
+    start: Mapping[int, LogPosition] | None, end: Mapping[int, LogPosition] | None,
+) -> ScanPlan:  # fmt: skip
+    """The parts between two ends, each of about `part_bytes`."""
+    plan = ScanPlan(str(store))
+    for lane, look in looks.items():
+        plan.end[lane] = look.end if end is None else end.get(lane, look.end)
+        ranges: list[FrameRange] = []
+        size_bytes = 0
+        for one in look.ranges(wanted, None if start is None else start.get(lane), plan.end[lane], part_bytes):
+            if ranges and size_bytes + one.size_bytes > part_bytes:
+                plan.parts.append(ScanPart(plan.store, wanted, tuple(ranges)))
+                ranges, size_bytes = [], 0
+            ranges.append(one)
+            size_bytes += one.size_bytes
+        if ranges:
+            plan.parts.append(ScanPart(plan.store, wanted, tuple(ranges)))
+    return plan
+
+
+def _position(header: SegmentHeader, entries: int) -> LogPosition:
+    before = header.messages_before
+    return LogPosition(header.sequence, entries, UNKNOWN_COUNT if before == UNKNOWN else before + entries)
+
+
+def _entries_between(sequence: int, count: int, start: LogPosition | None, end: LogPosition | None) -> tuple[int, int]:
+    """(first, behind the last) of a segment's entries that lie between two positions."""
+    first, last = 0, count
+    if start is not None and sequence <= start.segment:
+        first = start.entry if sequence == start.segment else count
+    if end is not None and sequence >= end.segment:
+        last = min(count, end.entry) if sequence == end.segment else 0
+    return first, last
+
+
+def _frames_wanted(
+    begins: npt.NDArray[np.integer], times: npt.NDArray[np.integer], entries: tuple[int, int], wanted: ScanFilter
+) -> tuple[int, int]:
+    """(first, behind the last) of the frames that have the entries and, of these, a wanted time."""
+    first = max(0, int(begins.searchsorted(entries[0], side="right")) - 1)
+    end = int(begins.searchsorted(entries[1]))
+    if wanted.has_times:
+        part = times[first:end]
+        right = np.ones(len(part), np.bool_)
+        if wanted.start_ms is not None:
+            right &= part >= wanted.start_ms
+        if wanted.end_ms is not None:
+            right &= part < wanted.end_ms
+        found = np.flatnonzero(right)
+        if not len(found):
+            return first, first
+        first, end = first + int(found[0]), first + int(found[-1]) + 1
+    return first, end
+
+
+def _cut(
+    positions: Int64s, data_end: int, frames: tuple[int, int], part_bytes: float
+) -> Iterator[tuple[int, int, int]]:
+    """(first frame, behind the last, bytes) of pieces of at most about `part_bytes`, of one size."""
+    first, end = frames
+    if first >= end:
+        return
+    low = int(positions[first])
+    high = int(positions[end]) if end < len(positions) else data_end
+    pieces = max(1, int(np.ceil((high - low) / part_bytes / FEW_PIECES)))
+    borders = positions.searchsorted([low + (high - low) * piece // pieces for piece in range(1, pieces)])
+    edges = sorted({first, *borders.clip(first, end).tolist(), end})
+    for left, right in pairwise(edges):
+        stop = int(positions[right]) if right < len(positions) else data_end
+        yield left, right, stop - int(positions[left])

@@ -1,0 +1,349 @@
+"""Reading a part of a plan: frames become batches of columns, with every checksum verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk, ReadingDisk
+from ..errors import StoreCorrupt, StoreUnreadable
+from ..format.blobs import gathered
+from ..format.frame import Frame, decode_head
+from ..format.layout import (
+    BLOCK_BYTES,
+    HAS_EXTRAS,
+    HAS_PAYLOAD_CHECKSUM,
+    LOST_ENTRY,
+    SEALED,
+    checksum64,
+    read_frame_header,
+)
+from ..live.files import FollowedSegment, SegmentIsGone, look
+from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
+from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
+from ..segment.sealed import SealedSegment
+from .batch import ScanBatch
+from .plan import FrameRange, KnownFrames, ScanPart
+from .wanted import Bounds, ScanFilter, StreamTable, bounds_of
+
+Int64s = npt.NDArray[np.int64]
+OnDamage = Callable[[StoreCorrupt], object]
+Rescue = Callable[[FrameRange, StoreCorrupt], FrameRange]
+HEAD_GUESS_BYTES = 4096
+MOST_STEPPED_OVER = 60_000  # of messages: a frame has 16 bits of each offset
+SELECTIVE = 0.5  # below this share of wanted messages, frames are read one by one
+NO_FRAME = "a frame's header is damaged"
+DISAGREES = "the table of frames does not agree with the frames"
+WRONG_OFFSET = "a message's offset does not agree with its frame"
+UNCOUNTABLE = "so many messages are missing that the offsets behind are not known"
+WRONG_BYTES = "a message's bytes do not match their checksum"
+
+
+def batches_of(
+    part: ScanPart,
+    rescue: Rescue,
+    *,
+    payload: bool,
+    optional: bool,
+    on_damage: OnDamage | None,
+    disk: Disk | None,
+) -> Iterator[ScanBatch]:
+    """The messages of a part, a batch a frame, in log order: see `read_part`.
+
+    `rescue` gives a range anew whose segment has a damaged footer, with what the frames tell; if that cannot be done,
+    it raises what it was given.
+    """
+    buffers, used = ChunkBuffers(), disk or ReadingDisk()
+    for one in part.ranges:
+        try:
+            try:
+                reader = _RangeReader(used, one, part.wanted, buffers, on_damage, payload=payload, optional=optional)
+            except FooterDamaged as damage:
+                found = rescue(one, damage.error)
+                reader = _RangeReader(used, found, part.wanted, buffers, on_damage, payload=payload, optional=optional)
+        except StoreCorrupt as error:
+            _told(error, on_damage)
+            continue
+        except OSError as error:
+            raise _unreadable(one, error) from error
+        try:
+            yield from reader.batches()
+        except OSError as error:
+            raise _unreadable(one, error) from error
+        finally:
+            reader.close()
+
+
+def _told(error: StoreCorrupt, on_damage: OnDamage | None) -> None:
+    if on_damage is None:
+        raise error
+    on_damage(error)
+
+
+def _unreadable(one: FrameRange, error: OSError) -> StoreUnreadable:
+    if isinstance(error, SegmentIsGone):
+        return StoreUnreadable(
+            f"retention removed {error.filename} after the read was planned and before it was read; plan again, "
+            f"read sooner, or keep more (retention_bytes, retention_ms)"
+        )
+    return StoreUnreadable(f"segment {one.sequence} in {one.folder} cannot be read: {error.strerror or error}")
+
+
+class FooterDamaged(Exception):
+    """The footer of a range's segment is damaged; its frames may tell what it said."""
+
+    def __init__(self, error: StoreCorrupt) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Table(NamedTuple):
+    """Frames to be read, and what is known of their messages.
+
+    `positions`, `entries` (f,): where each begins, and its first message. `end_entry`: behind the last message of the
+    segment. `following` (streams,): the offsets with which the streams go on at the first frame, or `offsets`
+    (messages of the segment,): those of all messages, NO_OFFSET for lost ones.
+    """
+
+    positions: npt.NDArray[np.uint32]
+    entries: npt.NDArray[np.uint32]
+    streams: StreamTable
+    following: Int64s | None
+    offsets: Int64s | None
+    data_end: int
+
+
+class _RangeReader:
+    """Reads the frames of one range. Making it opens the file; `close` closes it."""
+
+    def __init__(
+        self, disk: Disk, one: FrameRange, wanted: ScanFilter, buffers: ChunkBuffers, on_damage: OnDamage | None,
+        *, payload: bool, optional: bool,
+    ) -> None:  # fmt: skip
+        if one.damaged is not None:
+            raise StoreCorrupt(one.damaged.what, one.damaged.file, one.damaged.position)
+        self._range, self._wanted, self._on_damage = one, wanted, on_damage
+        self._payload, self._optional = payload, optional
+        self._segment, sealed = _opened(disk, one)
+        self._is_selective = False
+        if sealed is None:
+            assert one.known is not None
+            self._table = _table_of_known(one.known)
+            self._bounds = bounds_of(wanted, self._table.streams, one.trimmed)
+        else:
+            self._table = self._table_of(sealed)
+        self._file = self._segment.data
+        self._reader: ChunkReader | None = None
+        if payload and not self._is_selective and len(self._table.positions):
+            self._reader = ChunkReader(self._file, self._table.data_end, buffers)
+        self._head_bytes = HEAD_GUESS_BYTES
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._reader is not None:
+            self._reader.close()
+        self._segment.close()
+
+    def _table_of(self, sealed: SealedSegment) -> _Table:
+        """Of a sealed segment, by its footer. Raises StoreCorrupt."""
+        one = self._range
+        try:
+            footer = checked_footer(sealed)
+        except StoreCorrupt as error:
+            self._segment.close()
+            raise FooterDamaged(error) from error
+        streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
+        self._bounds = bounds = bounds_of(self._wanted, streams, one.trimmed)
+        first, end = one.frames
+        positions, entries = footer.frame_position, footer.frame_entry
+        data_end = int(positions[end]) if end < len(positions) else sealed.record.data_end
+        matching = int(bounds.counts(footer.first, footer.next_offsets).sum())
+        # Where messages are missing, each one's offset is looked up; else a frame's follow from those before it.
+        is_lost = len(footer.entries) != sealed.record.entries or bool((footer.entries == LOST_ENTRY).any())
+        self._is_selective = matching < SELECTIVE * len(footer.entries)
+        if not (is_lost or self._is_selective or self._on_damage is not None):
+            begins = int(entries[first]) if first < len(entries) else sealed.record.entries
+            following = footer.first.astype(np.int64)
+            if begins:
+                before = np.concatenate([[0], (footer.entries < begins).cumsum()])
+                following += before[footer.start[1:]] - before[footer.start[:-1]]
+            return _Table(positions[first:end], entries[first:end], streams, following, None, data_end)
+        offsets = sealed_offsets(sealed, footer)
+        chosen = np.arange(first, end)
+        if self._is_selective:
+            chosen = _frames_with(footer.first, footer.start, footer.entries, entries, bounds)
+            chosen = chosen[(chosen >= first) & (chosen < end)]
+        return _Table(positions[chosen], entries[chosen], streams, None, offsets, data_end)
+
+    # -- frames ---------------------------------------------------------------------------------------
+
+    def batches(self) -> Iterator[ScanBatch]:
+        """A batch a frame that has something wanted. Raises StoreCorrupt, OSError."""
+        table, stepped_over = self._table, 0
+        entries = table.entries.tolist()
+        for position, first, end in zip(table.positions.tolist(), entries, [*entries[1:], None], strict=False):
+            try:
+                frame = self._frame(position)
+                if frame.header.first_entry != first:
+                    raise self._damage(DISAGREES, position)
+                batch = self._batch(frame)
+            except StoreCorrupt as error:
+                _told(error, self._on_damage)
+                stepped_over += 0 if end is None else end - first
+                if table.offsets is None and stepped_over > MOST_STEPPED_OVER:
+                    _told(self._damage(UNCOUNTABLE, position), self._on_damage)
+                    return
+                continue
+            if batch is not None:
+                yield batch
+
+    def _damage(self, what: str, position: int) -> StoreCorrupt:
+        return StoreCorrupt(what, self._segment.path, position)
+
+    def _frame(self, position: int) -> Frame:
+        """The head of the frame at a position, checked."""
+        head = self._view(position, self._head_bytes)
+        header = read_frame_header(head, 0)
+        one = self._range
+        if header is None or (header.lane, header.sequence, header.position) != (one.lane, one.sequence, position):
+            raise self._damage(NO_FRAME, position)
+        size = header.header_bytes
+        if self._reader is None:
+            self._head_bytes = max(HEAD_GUESS_BYTES, size)
+        frame = decode_head(header, bytes(head[:size] if len(head) >= size else self._view(position, size)))
+        if frame is None:
+            raise self._damage(NO_FRAME, position)
+        return frame
+
+    def _view(self, position: int, size: int) -> memoryview:
+        if self._reader is not None:
+            return self._reader.view(position, size)
+        return memoryview(self._file.read(position, min(size, self._table.data_end - position)))
+
+    def _offsets(self, frame: Frame) -> Int64s:
+        """(n,) of the frame's messages, as many as the segment has. Raises StoreCorrupt."""
+        table, header, lows = self._table, frame.header, frame.lows
+        first, end = header.first_entry, self._range.entries[1]
+        if table.offsets is not None:
+            offsets = table.offsets[first : first + header.count]
+            wrong = (offsets ^ lows[: len(offsets)]) & 0xFFFF
+            if wrong.any() and (wrong[offsets != NO_OFFSET] != 0).any():
+                raise self._damage(WRONG_OFFSET, header.position)
+            return offsets
+        assert table.following is not None
+        if len(frame.numbers) and int(frame.numbers.max()) >= len(table.following):
+            raise self._damage("a frame's stream was never defined", header.position)
+        base = table.following[frame.numbers]
+        ahead = (lows - base) & 0xFFFF
+        if self._on_damage is None and len(ahead) and int(ahead.max()) >= header.count:
+            raise self._damage(WRONG_OFFSET, header.position)
+        offsets = base + ahead
+        table.following[frame.numbers] = offsets + 1  # of several of a stream, the last one's counts
+        return offsets[: max(0, end - first)]
+
+    def _kept(self, frame: Frame, offsets: Int64s) -> npt.NDArray[np.intp] | None:
+        """Which of these messages are wanted, as numbers in the frame; None if all of them are."""
+        count, header = len(offsets), frame.header
+        if not self._wanted.wants_time(header.time_ms, header.time_ms):
+            return np.empty(0, np.intp)
+        numbers, bounds = frame.numbers[:count], self._bounds
+        wanted = (offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers])
+        first, end = self._range.entries
+        low, high = first - header.first_entry, end - header.first_entry
+        if low > 0:
+            wanted[:low] = False
+        if high < count:
+            wanted[max(high, 0) :] = False
+        return None if count == header.count and wanted.all() else np.flatnonzero(wanted)
+
+    def _batch(self, frame: Frame) -> ScanBatch | None:
+        """The frame's wanted messages. Raises StoreCorrupt."""
+        offsets = self._offsets(frame)
+        rows = self._kept(frame, offsets)
+        if len(offsets) == 0 or (rows is not None and not len(rows)):
+            return None
+        header = frame.header
+        lengths = frame.lengths.astype(np.int64)
+        payload: memoryview | bytes | None = None
+        if self._payload:
+            payload, rows = self._checked(frame, rows)
+            if rows is not None and not len(rows):
+                return None
+        numbers = frame.numbers
+        extras = frame.extras() if self._optional and header.flags & HAS_EXTRAS else None
+        if rows is not None:
+            if payload is not None:
+                ends = lengths.cumsum()
+                payload = gathered(payload, ends - lengths, lengths, rows)
+            numbers, lengths, offsets = numbers[rows], lengths[rows], offsets[rows]
+            extras = None if extras is None else extras.take(rows)
+        batch = ScanBatch(
+            self._table.streams, numbers, offsets, np.full(len(offsets), header.time_ms, np.int64), lengths, payload
+        )
+        if extras is not None:
+            batch.deliver_at_ms, batch.keys, batch.properties = extras.times_ms, extras.keys, extras.properties
+        return batch
+
+    def _checked(
+        self, frame: Frame, rows: npt.NDArray[np.intp] | None
+    ) -> tuple[memoryview, npt.NDArray[np.intp] | None]:
+        """The frame's payloads, and those of `rows` that have their right bytes. Raises StoreCorrupt."""
+        header = frame.header
+        payload = self._view(frame.payload_start, header.payload_bytes)
+        whole = header.flags & HAS_PAYLOAD_CHECKSUM and len(payload) == header.payload_bytes
+        if whole and checksum64(payload) == header.payload_checksum:
+            return payload, rows
+        good = good_messages(frame, payload)
+        if rows is None and good.all():
+            return payload, None
+        wanted = np.arange(header.count) if rows is None else rows
+        bad = wanted[~good[wanted]]
+        if not len(bad):
+            return payload, rows
+        _told(self._damage(WRONG_BYTES, int(frame.starts()[bad[0]])), self._on_damage)
+        for row in bad[1:].tolist():
+            _told(self._damage(WRONG_BYTES, int(frame.starts()[row])), self._on_damage)
+        return payload, wanted[good[wanted]]
+
+
+def _opened(disk: Disk, one: FrameRange) -> tuple[FollowedSegment, SealedSegment | None]:
+    """The range's segment, and the same by its footer if that is to be used. Raises StoreCorrupt, SegmentIsGone."""
+    folder = Path(one.folder)
+    looked = look(disk, folder, one.lane, one.store_id, one.sequence)
+    if looked.header is None:
+        raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
+    segment = FollowedSegment(disk, folder, looked.header, grows=one.known is not None)
+    if one.known is not None:
+        return segment, None
+    if looked.record is None or looked.record.state != SEALED:
+        raise StoreCorrupt("the segment's seal record is damaged", looked.path, BLOCK_BYTES)
+    return segment, SealedSegment(segment, looked.record)
+
+
+def _table_of_known(known: KnownFrames) -> _Table:
+    following = np.zeros(len(known.streams), np.int64)
+    following[known.numbers] = known.offsets
+    return _Table(known.positions, known.entries, known.streams, following, None, known.data_end)
+
+
+def _frames_with(
+    firsts: Int64s, start: npt.NDArray[np.uint32], entries: npt.NDArray[np.uint32],
+    frame_entry: npt.NDArray[np.uint32], bounds: Bounds,
+) -> npt.NDArray[np.intp]:  # fmt: skip
+    """The numbers of the frames that have wanted messages, ascending."""
+    begins = start.astype(np.int64)
+    rows = begins[:-1]
+    sizes = np.diff(begins)
+    counts = len(sizes)
+    low = np.clip(bounds.lows[:counts] - firsts, 0, sizes)
+    high = np.clip(bounds.highs[:counts] - firsts, 0, sizes)
+    places = zip((rows + low).tolist(), (rows + high).tolist(), strict=True)
+    parts = [entries[begin:end] for begin, end in places if begin < end]
+    if not parts:
+        return np.empty(0, np.intp)
+    frames = frame_entry.searchsorted(np.concatenate(parts), side="right") - 1
+    return np.unique(frames[frames >= 0])
