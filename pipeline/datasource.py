@@ -10,6 +10,7 @@ from .options import read_options
 from .schema import schema_of
 from .sink import BatchSink, StreamSink
 from .source import StoreReader
+from .stream import StoreStreamReader, stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,3 +40,7 @@ class StratalogSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         """A streaming write."""
         return StreamSink(self.options, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> StoreStreamReader:
+        """A stream of the columns that the schema has."""
+        return StoreStreamReader(stream_options(self.options), schema)

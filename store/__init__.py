@@ -9,7 +9,7 @@ from .api.checks import Payload
 from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.looking import look_into_folder
 from .api.replacing import replace_store
-from .api.scan_plans import plan_scan, read_part
+from .api.scan_plans import ScanPlanner, plan_scan, read_part
 from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
@@ -22,6 +22,7 @@ from .errors import (
     OffsetOutOfRange,
     PublishBufferFull,
     ReplayDiffers,
+    StaleReceipt,
     StoreClosed,
     StoreCorrupt,
     StoreError,
@@ -31,6 +32,7 @@ from .errors import (
     StoreReadOnly,
     StoreUnreadable,
     StoreUnusable,
+    SubscriptionClosed,
 )
 from .format.blobs import Blobs
 from .format.extras import Extras
@@ -38,18 +40,27 @@ from .format.shard import Shard
 from .log.streams import store_of
 from .log.ticket import BatchTicket, Ticket
 from .plans.batch import ScanBatch
+from .plans.limits import ScanLimit
 from .plans.plan import LogPosition, ScanPart, ScanPlan
 from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
+from .subscriptions.backlog import Backlog
+from .subscriptions.delivery import Delivery, DeliveryBatch
+from .subscriptions.registry import SubscriptionInfo
+from .subscriptions.settings import Settings as SubscriptionSettings
+from .subscriptions.subscription import Subscription
 from .verify.report import VerifyReport
 
 __all__ = [
+    "Backlog",
     "BatchTicket",
     "Blobs",
     "CacheConfig",
     "Commit",
+    "Delivery",
+    "DeliveryBatch",
     "Extras",
     "InvalidConfig",
     "InvalidMessage",
@@ -68,10 +79,13 @@ __all__ = [
     "ReplayDiffers",
     "ScanBatch",
     "ScanFilter",
+    "ScanLimit",
     "ScanPart",
     "ScanPlan",
+    "ScanPlanner",
     "Shard",
     "ShardWriter",
+    "StaleReceipt",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -83,6 +97,10 @@ __all__ = [
     "StoreUnreadable",
     "StoreUnusable",
     "StreamTable",
+    "Subscription",
+    "SubscriptionClosed",
+    "SubscriptionInfo",
+    "SubscriptionSettings",
     "Ticket",
     "VerifyReport",
     "abort_shards",

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from ..delayed.delays import Delays
 from ..device.folder import FolderLock
 from ..errors import StoreClosed, StoreError
 from ..format.layout import CLOSED, SealRecord
@@ -79,6 +80,7 @@ class Running:
         self.upkeep: Upkeep | None = None
         self.feeder: Feeder | None = None
         self.live: Live | None = None
+        self.delays: Delays | None = None
         self.attacher: Attacher | None = None
         self.poison: StoreError | None = None
         self.opened = False  # all of it: until then `end` leaves no notes
@@ -101,6 +103,8 @@ class Running:
         """Messages became durable. Whatever becomes of those who want to know, the log goes on."""
         try:
             self.waiting.tell(lane, shown)
+            if self.delays is not None and self.delays.topics:
+                self.delays.arrived(shown)
             if self.feeder is not None:
                 self.feeder.look()
         except Exception as error:
@@ -145,14 +149,7 @@ class Running:
                         _RUNNING.remove(self)
 
     def _end(self) -> None:
-        closed = StoreClosed(self.why_closed)
-        if self.attacher is not None:
-            self.attacher.stop()
-        for queue in self.queues:
-            # When this comes again after an interrupt, some were told already.
-            answer_all([one for one in queue.close(closed) if not one.done()], closed)
-        for flusher in self.flushers:
-            flusher.join()
+        self._end_appends()
         self.listeners.close()
         self.waiting.close()
         self.async_reads.close()
@@ -166,16 +163,33 @@ class Running:
                 self._note_ends()
         finally:
             self._noted = True
-            if self.live is not None:
-                self.live.close()
-            if self.feeder is not None:
-                self.feeder.close()
-            for lane in self.lanes:
-                lane.close()
-            if self.caches is not None:
-                self.caches.close()
-                self.caches.held.clear()
+            self._let_go()
             self.ended = True
+
+    def _end_appends(self) -> None:
+        """Write what was handed over, and save what follows the log."""
+        closed = StoreClosed(self.why_closed)
+        if self.attacher is not None:
+            self.attacher.stop()
+        for queue in self.queues:
+            # When this comes again after an interrupt, some were told already.
+            answer_all([one for one in queue.close(closed) if not one.done()], closed)
+        for flusher in self.flushers:
+            flusher.join()
+        if self.delays is not None:
+            self.delays.close(save=self.opened and self.poison is None and self.lock.is_in_place())
+
+    def _let_go(self) -> None:
+        """Close what holds files and memory."""
+        if self.live is not None:
+            self.live.close()
+        if self.feeder is not None:
+            self.feeder.close()
+        for lane in self.lanes:
+            lane.close()
+        if self.caches is not None:
+            self.caches.close()
+            self.caches.held.clear()
 
     def _note_ends(self) -> None:
         """Note on disk where each lane's log ends. Without its note a lane is recovered by a scan: nothing is lost."""
@@ -209,6 +223,8 @@ class Running:
         self.lock.release()
         self._ending = threading.RLock()  # a lost thread may hold it
         self.waiting.after_fork()
+        if self.delays is not None:
+            self.delays.after_fork()
         self.async_reads.after_fork()
         if self.live is not None:
             self.live.after_fork()

@@ -27,7 +27,7 @@ from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
 from ..segment.segment import Segment
 from .lane import Lane
 from .spares import Spares
-from .trims import TrimmedSegments
+from .trims import Guard, TrimmedSegments
 from .write import FullSegment
 
 TICK_S = 0.5
@@ -73,9 +73,9 @@ class Upkeep:
         self._lanes: Sequence[Lane] = ()
         self._wake = Bell()
         self._wake_ahead = Bell()
-        self._closing = False
-        self._retires = True
+        self._closing, self._retires = False, True
         self._trimmed = TrimmedSegments()
+        self.guards: list[Guard] = []  # of the store's parts
         self.look()
         self.reads_alone = False  # of new segments
         self.on_look: Callable[[], None] = lambda: None  # called twice a second: what else there is to do
@@ -302,19 +302,18 @@ class Upkeep:
         if not self._retires:
             return
         for lane in self._lanes:
-            while len(lane.view.sealed) > 1 and self._trimmed.can_go(lane.view.sealed[0], lane):
-                self._remove_oldest(lane)
+            while self._trimmed.can_go(lane) and self._remove_oldest(lane):
+                pass
         if self._config.retention_ms is not None:
             limit = self._clock.wall_ms() - self._config.retention_ms
             for lane in self._lanes:
-                while len(lane.view.sealed) > 1 and _newest_ms(lane) < limit:
-                    self._remove_oldest(lane)
+                while len(lane.view.sealed) > 1 and _newest_ms(lane) < limit and self._remove_oldest(lane):
+                    pass
         if self._config.retention_bytes is not None:
             while self._held_bytes() > self._config.retention_bytes:
                 lanes = [lane for lane in self._lanes if len(lane.view.sealed) > 1]
-                if not lanes:
+                if not lanes or not self._remove_oldest(min(lanes, key=_newest_ms)):
                     return
-                self._remove_oldest(min(lanes, key=_newest_ms))
 
     def _held_bytes(self) -> int:
         total = 0
@@ -323,8 +322,11 @@ class Upkeep:
             total += sum(opened.segment.header.capacity_bytes for opened in lane.view.open)
         return total
 
-    def _remove_oldest(self, lane: Lane) -> None:
+    def _remove_oldest(self, lane: Lane) -> bool:
+        """Remove a lane's oldest segment; False if a guard keeps it."""
         oldest = lane.view.sealed[0]
+        if not all([guard(lane, oldest) for guard in self.guards]):
+            return False
         segment = oldest.segment
         retired = segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
         following = lane.view.sealed[1].segment
@@ -348,6 +350,7 @@ class Upkeep:
         # Its bytes are touched when the last of those readers has let go, not before; and not while Python ends.
         weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False
         self._removed(lane)
+        return True
 
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
         """Nobody reads a removed segment any more. Runs in whichever thread was the last."""
