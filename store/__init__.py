@@ -6,8 +6,11 @@ Begin with `MessageStore.open`.
 from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
+from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.looking import look_into_folder
+from .api.replacing import replace_store
 from .api.scan_plans import ScanPlanner, plan_scan, read_part
+from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
@@ -18,6 +21,8 @@ from .errors import (
     MessageTooLarge,
     OffsetOutOfRange,
     PublishBufferFull,
+    ReplayDiffers,
+    StaleReceipt,
     StoreClosed,
     StoreCorrupt,
     StoreError,
@@ -27,9 +32,12 @@ from .errors import (
     StoreReadOnly,
     StoreUnreadable,
     StoreUnusable,
+    SubscriptionClosed,
 )
 from .format.blobs import Blobs
 from .format.extras import Extras
+from .format.shard import Shard
+from .log.streams import store_of
 from .log.ticket import BatchTicket, Ticket
 from .plans.batch import ScanBatch
 from .plans.limits import ScanLimit
@@ -38,12 +46,21 @@ from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
 from .recovery.repair import Loss
+from .subscriptions.backlog import Backlog
+from .subscriptions.delivery import Delivery, DeliveryBatch
+from .subscriptions.registry import SubscriptionInfo
+from .subscriptions.settings import Settings as SubscriptionSettings
+from .subscriptions.subscription import Subscription
 from .verify.report import VerifyReport
 
 __all__ = [
+    "Backlog",
     "BatchTicket",
     "Blobs",
     "CacheConfig",
+    "Commit",
+    "Delivery",
+    "DeliveryBatch",
     "Extras",
     "InvalidConfig",
     "InvalidMessage",
@@ -59,12 +76,16 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+    "ReplayDiffers",
     "ScanBatch",
     "ScanFilter",
     "ScanLimit",
     "ScanPart",
     "ScanPlan",
     "ScanPlanner",
+    "Shard",
+    "ShardWriter",
+    "StaleReceipt",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -76,13 +97,22 @@ __all__ = [
     "StoreUnreadable",
     "StoreUnusable",
     "StreamTable",
+    "Subscription",
+    "SubscriptionClosed",
+    "SubscriptionInfo",
+    "SubscriptionSettings",
     "Ticket",
     "VerifyReport",
+    "abort_shards",
     "arrow_column",
+    "commit_shards",
     "inspect_folder",
     "look_into_folder",
     "plan_scan",
     "read_part",
+    "replace_store",
+    "store_of",
+    "sweep_shards",
     "verify_folder",
 ]
 

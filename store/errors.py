@@ -123,8 +123,27 @@ class InvalidMessage(_OfOneMessage):
     """An argument has a wrong type or value. `row` is the number of the message in a batch, from 0."""
 
 
+class ReplayDiffers(StoreError):
+    """A bulk commit has the name of one that was applied, and other rows. Nothing of it was stored."""
+
+
 class InvalidConfig(StoreError):
     """A setting of `StoreConfig` or `CacheConfig` is out of its range, or `lanes` differs from the folder's."""
+
+
+class StaleReceipt(StoreError):
+    """A receipt is not good any more: its message was acknowledged, given back, or timed out and was given to another.
+
+    `receipts` are the stale ones. Nothing was done with the others of the same call.
+    """
+
+    def __init__(self, text: str, receipts: tuple[int, ...] = ()) -> None:
+        super().__init__(text)
+        self.receipts = receipts
+
+
+class SubscriptionClosed(StoreError):
+    """The subscription was closed or deleted. Subscribe again."""
 
 
 def again(error: Failure) -> Failure:

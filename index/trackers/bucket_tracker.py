@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..columns import Int64s
@@ -235,6 +236,14 @@ class BucketTracker(Tracker):
         first = [int(times[0])] if len(times) else []
         heads = [self._mutable.next_ms, *(bucket.next_ms for bucket in self._shelf.buckets)]
         return min((head for head in (*first, *heads) if head is not None), default=None)
+
+    def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
+        found = self._mutable.are_pending(places)
+        if len(places):
+            for known in self._overlapping(int(places.min()), int(places.max())):
+                here = are_in(places, known) if known else None
+                found = found if here is None else found | here
+        return found
 
     # leaving
 

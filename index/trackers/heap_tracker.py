@@ -6,6 +6,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..columns import Int64s
 from .tracker import Tracker
@@ -64,6 +65,9 @@ class HeapTracker(Tracker):
         self._pending = {place: time_ms for place, time_ms in self._pending.items() if place >= before_place}
         self._drop_dead()
         return before - len(self._pending)
+
+    def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
+        return np.fromiter(map(self._pending.__contains__, places.tolist()), np.bool_, len(places))
 
     def _count(self) -> int:
         return len(self._pending)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..columns import Int64s
 from .time_buckets import TimeBuckets
@@ -42,6 +43,9 @@ class TimeBucketTracker(Tracker):
 
     def _next_ms(self) -> int | None:
         return self._buckets.next_ms
+
+    def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
+        return self._buckets.are_pending(places)
 
     def _count(self) -> int:
         return len(self._buckets)

@@ -66,6 +66,15 @@ class TimeBuckets:
     def __contains__(self, place: int) -> bool:
         return place in self._inbox or place in self._live or place in self._moved
 
+    def are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) for each place, in whatever order."""
+        found = are_in(places, self._live) if self._live and len(places) else None
+        for waiting in (self._inbox, self._moved):
+            if waiting:
+                here = np.fromiter(map(waiting.__contains__, places.tolist()), np.bool_, len(places))
+                found = here if found is None else found | here
+        return np.zeros(len(places), np.bool_) if found is None else found
+
     # adding
 
     def add_one(self, place: int, time_ms: int) -> bool:

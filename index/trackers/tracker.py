@@ -12,6 +12,7 @@ from operator import index
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ..columns import Int64s
@@ -134,6 +135,15 @@ class Tracker(ABC):
         with self._open():
             return self._next_ms()
 
+    def are_pending(self, ledgers: npt.ArrayLike, entries: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """(n,) for each position whether it is pending. Two integer arrays of one length; `ledgers` may be a number.
+
+        Raises BadEntry for a value out of range.
+        """
+        _, places = checked_columns(ledgers, entries, 0)
+        with self._open():
+            return self._are_pending(places)
+
     @property
     def number_of_delayed_messages(self) -> int:
         """Entries that are pending: added, and neither given out nor cancelled. In constant time."""
@@ -237,6 +247,9 @@ class Tracker(ABC):
 
     @abstractmethod
     def _next_ms(self) -> int | None: ...
+
+    @abstractmethod
+    def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]: ...
 
     @abstractmethod
     def _count(self) -> int: ...

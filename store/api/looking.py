@@ -10,6 +10,7 @@ from ..config import StoreConfig
 from ..device.folder import enter_folder, fixed_path
 from ..device.looking import LookingDisk
 from ..errors import StoreUnusable
+from .delayed_calls import RefusingDelaying
 from .store import MessageStore
 
 KIB = 1 << 10
@@ -24,6 +25,7 @@ class _LookedAt(MessageStore):
 
     def _start(self) -> None:
         refused = StoreUnusable(f"the store {self.path} is only looked at; open it with MessageStore.open to append")
+        self._delaying = RefusingDelaying(self._shared, refused)
         for queue in self._queues:
             queue.close(refused)
 

@@ -47,7 +47,7 @@ def reading_config(config: StoreConfig | None, *, repair: bool) -> StoreConfig:
 def refusal(path: Path) -> StoreReadOnly:
     """The error of the calls that change a store."""
     return StoreReadOnly(
-        f"the store {path} was opened with read_only=True, and takes no message; append in the process that writes, or "
+        f"the store {path} was opened with read_only=True, and changes nothing; do this in the process that writes, or "
         f"open the store there without read_only"
     )
 
@@ -67,6 +67,10 @@ class RefusingTrimming(Trimming):
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+
+    def check_writes(self) -> None:
+        """Raises StoreReadOnly."""
+        raise refusal(self._shared.path)
 
     def trim(self, topic: str, queue_id: int, before_offset: int) -> int:
         """Raises StoreReadOnly."""

@@ -28,6 +28,9 @@ class Trimming:
         self._waiting = waiting
         self._finder = Finder()
 
+    def check_writes(self) -> None:
+        """Raises StoreReadOnly where the store is only read."""
+
     def trim(self, topic: str, queue_id: int, before_offset: int) -> int:
         """Remove the messages of a queue below an offset; the queue's first offset then."""
         self._shared.check_open()
@@ -41,6 +44,11 @@ class Trimming:
             return first
         self._write([(stream, Low(low))])
         return self._bounds(stream)[0]
+
+    def trim_stream(self, stream: Stream, before_offset: int) -> None:
+        """Remove the messages of a stream below an offset, which it has."""
+        if before_offset > self._bounds(stream)[0]:
+            self._write([(stream, Low(before_offset))])
 
     def delete_topic(self, topic: str) -> bool:
         """Remove all messages of a topic; False if there is none."""

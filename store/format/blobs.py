@@ -123,6 +123,19 @@ class ExtraColumns(Sequence[Extras]):
         return ExtraColumns(len(rows), times, keys, properties)
 
     @classmethod
+    def joined(cls, parts: Sequence[tuple[ExtraColumns | None, int]]) -> ExtraColumns:
+        """Those of some batches, each with its number of messages, behind each other."""
+        times = None
+        if any(one is not None and one.times_ms is not None for one, _ in parts):
+            times = np.concatenate([
+                np.full(count, NO_TIME) if one is None or one.times_ms is None else one.times_ms
+                for one, count in parts
+            ])
+        keys = Blobs.joined([(None if one is None else one.keys, count) for one, count in parts])
+        properties = Blobs.joined([(None if one is None else one.properties, count) for one, count in parts])
+        return cls(sum(count for _, count in parts), times, keys, properties)
+
+    @classmethod
     def of(cls, extras: Sequence[Extras | None]) -> ExtraColumns:
         """The columns of an `Extras` a message, or None for one that has nothing."""
         if isinstance(extras, cls):

@@ -18,8 +18,12 @@ from typing import Final, NamedTuple
 from .layout import MAX_TOPIC_BYTES
 
 HIDDEN_MARK: Final = "\x01"
+CURSOR_KIND: Final = "cursor"
 MAX_KIND_BYTES: Final = 16
 MAX_HIDDEN_TOPIC_BYTES: Final = MAX_KIND_BYTES + 2 * MAX_TOPIC_BYTES + 3
+
+
+_CURSOR: Final = f"{HIDDEN_MARK}{CURSOR_KIND}{HIDDEN_MARK}"
 
 
 class HiddenTopic(NamedTuple):
@@ -43,6 +47,11 @@ def hidden_topic(kind: str, *names: str) -> str:
 def is_hidden(topic: str) -> bool:
     """Whether users never see a topic; True for the records of a lane, too."""
     return topic.startswith(HIDDEN_MARK)
+
+
+def is_cursor(topic: str) -> bool:
+    """Whether a topic is that of a subscription's records, see `cursors`."""
+    return topic.startswith(_CURSOR)
 
 
 def hidden_parts(topic: str) -> HiddenTopic | None:

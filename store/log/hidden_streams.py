@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.hidden import hidden_parts, is_hidden
+from ..format.records import Low
 from .lane import Lane
 from .queue import RequestQueue
 from .request import RowGroup, cut
 from .streams import Stream, StreamMap, lane_of
+from .trims import trim_requests
 
 QUEUE_ID = 0  # each hidden topic has one stream
 
@@ -80,3 +82,11 @@ class HiddenStreams:
         for group in groups:
             stream.queue.put(group)
         return groups
+
+    def trim(self, stream: Stream, before_offset: int) -> None:
+        """Let go of the messages before an offset. Returns when that is durable; raises as `MessageStore.trim` does."""
+        requests = trim_requests(stream.lane.trims, [(stream, Low(before_offset))], self._limit_bytes)
+        for request in requests:
+            request.stream.queue.put(request)
+        for request in requests:
+            request.result()

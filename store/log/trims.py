@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreCorrupt, StoreError
+from ..format.hidden import is_cursor
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.records import (
     NOT_TRIMMED,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .queue import RequestQueue
 
 Change = tuple[Stream, Low]
+Guard = Callable[["Lane", "SealedSegment"], bool]  # may it go? What is needed of it was moved out of it before
 
 
 class Trims:
@@ -167,8 +169,11 @@ class TrimmedSegments:
     def __init__(self) -> None:
         self._looked: dict[int, tuple[int, int]] = {}  # by lane: (sequence, `shown`) of the newest look
 
-    def can_go(self, sealed: SealedSegment, lane: Lane) -> bool:
-        """Is all that the segment holds trimmed? It is not the lane's newest: a later footer has its records."""
+    def can_go(self, lane: Lane) -> bool:
+        """Is all trimmed that a lane's oldest segment holds? Never of the newest: a later footer has its records."""
+        if len(lane.view.sealed) < 2:
+            return False
+        sealed = lane.view.sealed[0]
         trims = lane.trims
         look = sealed.segment.sequence, trims.shown
         if not trims.shown or self._looked.get(lane.index) == look:
@@ -180,7 +185,9 @@ class TrimmedSegments:
         lows = trims.column(lane.streams)
         if footer is not None and lows is not None:
             numbers = np.flatnonzero(np.diff(footer.start.astype(np.int64)))
-            if bool((footer.next_offsets[numbers] <= lows[numbers]).all()):
+            held = numbers[footer.next_offsets[numbers] > lows[numbers]]
+            # What a cursor says can be said again elsewhere; upkeep's guards see to it.
+            if {*held.tolist()} <= {stream.number for stream in lane.hidden if is_cursor(stream.topic)}:
                 return True
         self._looked[lane.index] = look
         return False

@@ -27,7 +27,7 @@ from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
 from ..segment.segment import Segment
 from .lane import Lane
 from .spares import Spares
-from .trims import TrimmedSegments
+from .trims import Guard, TrimmedSegments
 from .write import FullSegment
 
 TICK_S = 0.5
@@ -69,15 +69,16 @@ class Upkeep:
         self._retired: deque[tuple[Lane, Path, int]] = deque()
         self._full: deque[tuple[Lane, FullSegment]] = deque()
         self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
-        self._names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
+        self.names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
         self._lanes: Sequence[Lane] = ()
         self._wake = Bell()
         self._wake_ahead = Bell()
-        self._closing = False
-        self._retires = True
+        self._closing, self._retires = False, True
         self._trimmed = TrimmedSegments()
+        self.guards: list[Guard] = []  # of the store's parts
         self.look()
         self.reads_alone = False  # of new segments
+        self.on_look: Callable[[], None] = lambda: None  # called twice a second: what else there is to do
         self.removed_segments = 0
         self.last_error: str | None = None
         self._thread = Background(self._run)
@@ -87,20 +88,21 @@ class Upkeep:
         """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""
         self._lanes = lanes
         share = self._config.prewrite_bytes // max(1, len(lanes))
-        found = {lane.index: len(self._spares_of(lane.index)) for lane in lanes}
+        found = {lane.index: len(self.spares_of(lane.index)) for lane in lanes}
         try:
             for lane in lanes:
-                self._spares_of(lane.index).fill_up(share)
+                self.spares_of(lane.index).fill_up(share)
                 if share:
                     lane.ring.warm_up(lane.tail + share)  # the first appends pay for neither disk nor memory
         except StoreFull:  # where there is no space for all that was asked for, none of it is kept
             for lane in lanes:
-                self._spares_of(lane.index).give_back(found[lane.index])
+                self.spares_of(lane.index).give_back(found[lane.index])
             raise
         self._thread.start()
         self._ahead.start()
 
-    def _spares_of(self, lane: int) -> Spares:
+    def spares_of(self, lane: int) -> Spares:
+        """The spares of a lane."""
         if lane not in self._spares:
             folder, files = self._folder / lane_name(lane), self._recyclable[lane]
             self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
@@ -108,11 +110,11 @@ class Upkeep:
 
     def found_segment(self, lane: int, sequence: int, capacity_bytes: int) -> None:
         """A segment in use, found when the folder was opened."""
-        self._spares_of(lane).found_segment(sequence, capacity_bytes)
+        self.spares_of(lane).found_segment(sequence, capacity_bytes)
 
     def found_spare(self, lane: int, sequence: int, size_bytes: int) -> None:
         """A pre-written file that no frame was ever forced to, found when the folder was opened."""
-        self._spares_of(lane).found(sequence, size_bytes)
+        self.spares_of(lane).found(sequence, size_bytes)
 
     # -- segments for the lanes -----------------------------------------------------------------------
 
@@ -122,7 +124,7 @@ class Upkeep:
         Raises StoreFull; FileNotFoundError where the store's files are gone: what comes behind would be lost as well.
         """
         self._check_in_place(lane)
-        segment = self._spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
+        segment = self.spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
         segment.reads_alone = self.reads_alone
         self.look()
         return segment
@@ -180,6 +182,7 @@ class Upkeep:
             if self._is_in_place():
                 self._try(self._warm)
                 self._try(self._keep_ahead)
+                self._try(self.on_look)
 
     def _try(self, task: Callable[[], None]) -> None:
         try:
@@ -270,13 +273,13 @@ class Upkeep:
                 before = lane.view.sealed[-1].footer
             except StoreCorrupt:  # and its segment cannot tell either: that costs no other segment its footer
                 before = Ended(full.table.first_offsets())
-        lane.replace_open(seal(self._disk, full, lane.streams, self._names[lane.index], before))
+        lane.replace_open(seal(self._disk, full, lane.streams, self.names[lane.index], before))
 
     def _keep_ahead(self) -> None:
         """One spare a lane, once its segment is half full. Raises the first error, when all had their turn."""
         errors: list[Exception] = []
         for lane in self._lanes:
-            segment, spares = lane.segment, self._spares_of(lane.index)
+            segment, spares = lane.segment, self.spares_of(lane.index)
             if segment is None or segment.base is None or len(spares):
                 continue
             if (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
@@ -299,19 +302,18 @@ class Upkeep:
         if not self._retires:
             return
         for lane in self._lanes:
-            while len(lane.view.sealed) > 1 and self._trimmed.can_go(lane.view.sealed[0], lane):
-                self._remove_oldest(lane)
+            while self._trimmed.can_go(lane) and self._remove_oldest(lane):
+                pass
         if self._config.retention_ms is not None:
             limit = self._clock.wall_ms() - self._config.retention_ms
             for lane in self._lanes:
-                while len(lane.view.sealed) > 1 and _newest_ms(lane) < limit:
-                    self._remove_oldest(lane)
+                while len(lane.view.sealed) > 1 and _newest_ms(lane) < limit and self._remove_oldest(lane):
+                    pass
         if self._config.retention_bytes is not None:
             while self._held_bytes() > self._config.retention_bytes:
                 lanes = [lane for lane in self._lanes if len(lane.view.sealed) > 1]
-                if not lanes:
+                if not lanes or not self._remove_oldest(min(lanes, key=_newest_ms)):
                     return
-                self._remove_oldest(min(lanes, key=_newest_ms))
 
     def _held_bytes(self) -> int:
         total = 0
@@ -320,8 +322,11 @@ class Upkeep:
             total += sum(opened.segment.header.capacity_bytes for opened in lane.view.open)
         return total
 
-    def _remove_oldest(self, lane: Lane) -> None:
+    def _remove_oldest(self, lane: Lane) -> bool:
+        """Remove a lane's oldest segment; False if a guard keeps it."""
         oldest = lane.view.sealed[0]
+        if not all([guard(lane, oldest) for guard in self.guards]):
+            return False
         segment = oldest.segment
         retired = segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
         following = lane.view.sealed[1].segment
@@ -345,6 +350,7 @@ class Upkeep:
         # Its bytes are touched when the last of those readers has let go, not before; and not while Python ends.
         weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False
         self._removed(lane)
+        return True
 
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
         """Nobody reads a removed segment any more. Runs in whichever thread was the last."""

@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...index import DelayedOperation, Purgatory, TimersClosed, TimerThread, TimingWheel
 from ..device.background import Background
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Name: TypeAlias = "tuple[str, int]"  # (topic, queue)
 Sealed: TypeAlias = "tuple[SealedSegment, ...] | None"
 _MANY = 1 << 30
+ANY_QUEUE = -1  # as the queue of a name: a message of any queue of the topic
 END_S = 10.0
 GRACE_S = 1.0  # a thread's own time-out is later than the timers' by so much; it should never be needed
 NAP_S = 0.02  # between two looks where there are no timers
@@ -124,6 +125,9 @@ class CoroutineRead(WaitingRead):
             self._readers.forget(self)
 
 
+CoroutineT = TypeVar("CoroutineT", bound=CoroutineRead)
+
+
 class LoopBells:
     """Rings the futures of coroutines in their loops: those that come before a loop has turned, by one call."""
 
@@ -188,7 +192,10 @@ class WaitingReaders:
 
     def wait(self, name: Name, missing: Missing, patience_s: float) -> None:
         """Sleep until it has come, no longer than `patience_s`, or until something else is to be found out."""
-        read = ThreadRead(self, name, missing, math.ceil(patience_s * 1000))
+        self.wait_for(ThreadRead(self, name, missing, math.ceil(patience_s * 1000)), patience_s)
+
+    def wait_for(self, read: ThreadRead, patience_s: float) -> None:
+        """Sleep until an operation of this thread's is completed."""
         try:
             sleep_s = self._watch(read, patience_s)
             if sleep_s > 0:
@@ -202,12 +209,15 @@ class WaitingReaders:
         Not a coroutine itself: ten thousand of them wait, and each is an object more.
         """
         loop = asyncio.get_running_loop()
-        read = CoroutineRead(self, name, missing, math.ceil(patience_s * 1000), loop)
+        return self.begin_for(CoroutineRead(self, name, missing, math.ceil(patience_s * 1000), loop), patience_s)
+
+    def begin_for(self, read: CoroutineT, patience_s: float) -> CoroutineT:
+        """Watch an operation of a coroutine's, which awaits `rung` and calls `end` whatever comes. Within its loop."""
         self._coroutines.add(read)
         try:
             sleep_s = self._watch(read, patience_s)
             if sleep_s < patience_s:
-                loop.call_later(sleep_s, set_all, (read.rung,))
+                asyncio.get_running_loop().call_later(sleep_s, set_all, (read.rung,))
         except BaseException:
             self.end(read)
             raise
@@ -288,9 +298,16 @@ class WaitingReaders:
         """The queues that are waited for and have one of these numbers, by whichever are fewer."""
         streams = self.streams
         if purgatory.key_count < len(numbers):
-            return [name for name in _names(purgatory) if _is_among(streams.get(*name), lane, numbers)]
-        named = [lane.streams[number] for number in numbers]
-        return [name for stream in named if (name := (stream.topic, stream.queue_id)) in purgatory]
+            watched = _names(purgatory)
+            names = [name for name in watched if _is_among(streams.get(*name), lane, numbers)]
+            if not any(queue_id == ANY_QUEUE for _, queue_id in watched):
+                return names
+            named = [lane.streams[number] for number in numbers]
+        else:
+            named = [lane.streams[number] for number in numbers]
+            names = [name for stream in named if (name := (stream.topic, stream.queue_id)) in purgatory]
+        topics = {stream.topic for stream in named}
+        return names + [name for topic in topics if (name := (topic, ANY_QUEUE)) in purgatory]
 
     def _in_thread(self, work: Callable[[], object]) -> bool:
         """Do it where no signal's handler can run: in this thread, if that is not the main one, or soon in the timers'.

@@ -44,6 +44,8 @@ APPENDS: dict[str, Callable[[MessageStore], object]] = {
     ),
     "trim": lambda store: store.trim("t", 0, before_offset=1),
     "delete_topic": lambda store: store.delete_topic("t"),
+    "cancel_delayed": lambda store: store.cancel_delayed("t", 0, 0),
+    "reschedule_delayed": lambda store: store.reschedule_delayed("t", 0, 0, 5),
 }
 
 

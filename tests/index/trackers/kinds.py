@@ -84,6 +84,9 @@ def taken(tracker: Tracker, now_ms: int, count: int = 1 << 40) -> list[tuple[int
 def check(tracker: Tracker, model: Model, now_ms: int) -> None:
     """What can be asked without a change is as the model has it."""
     assert tracker.number_of_delayed_messages == len(tracker) == len(model.pending)
+    known = sorted({*model.pending, (0, 0), (1, 3), (5, 77)})
+    pending = tracker.are_pending([ledger for ledger, _ in known], [entry for _, entry in known])
+    assert pending.tolist() == [position in model.pending for position in known]
     assert tracker.next_deadline_ms == model.next_ms
     assert tracker.has_message_available(now_ms) == (model.next_ms is not None and model.next_ms <= now_ms)
 

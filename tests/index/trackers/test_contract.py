@@ -73,6 +73,21 @@ def test_rounding_never_gives_an_entry_that_has_to_be_added_again(make: Make) ->
     assert len(tracker) == 0
 
 
+def test_pending_entries_are_told_from_all_others(make: Make) -> None:
+    tracker = make()
+    tracker.add_messages(3, np.arange(0, 5_000, 2), np.arange(2_500))
+    tracker.add_message(2, 7, 10)
+    assert tracker.are_pending([3, 3, 2, 2, 3], [0, 1, 7, 8, 4_998]).tolist() == [True, False, True, False, True]
+    taken(tracker, 999)
+    assert tracker.cancel(3, 4_998)
+    assert tracker.are_pending(3, [1_998, 2_000, 4_996, 4_998, 2_000]).tolist() == [False, True, True, False, True]
+    tracker.add_message(3, 4_998, 5)
+    assert tracker.are_pending(3, [4_998]).tolist() == [True]
+    assert tracker.are_pending(3, []).tolist() == []
+    with pytest.raises(BadEntry):
+        tracker.are_pending(3, [-1])
+
+
 def test_tick_that_changes_is_of_what_comes_after(make: Make) -> None:
     tracker = make()
     tracker.add_message(0, 0, 1_001)

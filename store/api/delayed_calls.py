@@ -1,0 +1,120 @@
+"""The calls that change delayed messages, as a user sees them: names, arguments and promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..delayed.delays import Delays
+from ..delayed.parts import StoreParts
+from ..device.disk import Disk
+from ..errors import InvalidMessage, StoreError, StoreUnreadable, again, shown
+from ..log.streams import check_name
+from ..read.reader import Reader
+from .checks import check_counts
+from .running import Running
+from .shared import Shared
+
+END_OF_TIME_MS = 1 << 62
+
+
+class DelayedCalls:
+    """Passes each call on to the store's part for delayed messages. It has no state of its own."""
+
+    _delaying: Delaying
+
+    def cancel_delayed(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Cancel a delayed message: no subscription gets it any more. The message itself stays in its queue.
+
+        True exactly if the message was still pending: it has a time of delivery, which had not come, and it was not
+        cancelled. The answer is exact beside deliveries in other threads, and durable when the call returns: a message
+        that was cancelled is not delivered after a crash either. False changes nothing.
+
+        The first change of a delay in a topic, like its first subscription, makes the topic's index.
+
+        Raises:
+            InvalidTopic, InvalidMessage: the topic, the queue id or the offset is not valid.
+            PublishBufferFull, StoreFull, StoreClosed, StoreUnreadable: the message is as it was.
+            StorePoisoned: a write or force failed; the message may or may not be cancelled at the next opening.
+            StoreReadOnly: the store was opened with `read_only=True`.
+        """
+        return self._delaying.cancel(topic, queue_id, offset)
+
+    def reschedule_delayed(self, topic: str, queue_id: int, offset: int, deliver_at_ms: int) -> bool:
+        """Give a delayed message another time of delivery, earlier or later; one that has passed delivers it now.
+
+        True exactly if the message was still pending, as with `cancel_delayed`; the answer is as durable. The message
+        keeps its own `deliver_at_ms` where it is read: only its delivery changes.
+
+        Args:
+            deliver_at_ms: the new time, ms since the epoch.
+
+        Raises: as `cancel_delayed` does.
+        """
+        return self._delaying.reschedule(topic, queue_id, offset, deliver_at_ms)
+
+
+class Delaying:
+    """What `DelayedCalls` passes its calls on to."""
+
+    def __init__(self, shared: Shared, delays: Delays) -> None:
+        self._shared = shared
+        self.delays = delays
+
+    def cancel(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether the message was pending."""
+        return self._decide(topic, queue_id, offset, None)
+
+    def reschedule(self, topic: str, queue_id: int, offset: int, deliver_at_ms: int) -> bool:
+        """Whether the message was pending."""
+        (time_ms,) = check_counts(deliver_at_ms=deliver_at_ms)
+        if time_ms >= END_OF_TIME_MS:
+            raise InvalidMessage(f"deliver_at_ms is below 2**62, not {shown(deliver_at_ms)}")
+        return self._decide(topic, queue_id, offset, time_ms)
+
+    def stats(self) -> dict[str, Any]:
+        """By topic."""
+        return self.delays.stats()
+
+    def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int | None) -> bool:
+        shared = self._shared
+        shared.check_open()
+        name, queue = check_name(topic, queue_id)
+        (at,) = check_counts(offset=offset)
+        if shared.streams.get(name, queue) is None:
+            return False
+        try:
+            decisions = self.delays.topic(name).decisions
+            return decisions.cancel(queue, at) if time_ms is None else decisions.move(queue, at, time_ms)
+        except OSError as error:
+            raise StoreUnreadable(
+                f"{shared.path}: the index of delayed messages could not be read or written: {error}. The message is "
+                f"as it was; try again."
+            ) from error
+
+
+class RefusingDelaying(Delaying):
+    """The same of a store that is only read, with the error that says so."""
+
+    def __init__(self, shared: Shared, refused: StoreError) -> None:
+        self._shared = shared
+        self._refused = refused
+
+    def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int | None) -> bool:
+        self._shared.check_open()
+        check_name(topic, queue_id)
+        check_counts(offset=offset)
+        raise again(self._refused)
+
+    def stats(self) -> dict[str, Any]:
+        """Nothing: the indexes are not open."""
+        return {}
+
+
+def make_delaying(shared: Shared, disk: Disk, running: Running) -> Delaying:
+    """The part of a store that writes. Its indexes are not opened yet."""
+    parts = StoreParts(
+        disk, shared.path, shared.clock, shared.streams, shared.lanes, shared.hidden, Reader(),
+        keeps=shared.config.durability == "force",
+    )  # fmt: skip
+    running.delays = delays = Delays(parts, lambda: running.poison is not None)
+    return Delaying(shared, delays)

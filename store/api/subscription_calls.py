@@ -1,0 +1,104 @@
+"""The calls for subscriptions, as a user sees them: names, arguments and promises. `Subscriptions` does the work."""
+
+from __future__ import annotations
+
+from ..subscriptions.parts import Parts, ReceiptNumbers
+from ..subscriptions.registry import SubscriptionInfo, Subscriptions
+from ..subscriptions.settings import Filter, Mode, OrderBy, Start
+from ..subscriptions.subscription import Subscription
+from .appender import Appender
+from .fetcher import Fetcher
+from .running import Running
+from .shared import Shared
+from .trimming import Trimming
+
+
+class SubscriptionCalls:
+    """Passes each call on to the store's part for subscriptions, made at the first one."""
+
+    _shared: Shared
+    _appender: Appender
+    _fetcher: Fetcher
+    _trimming: Trimming
+    _running: Running
+    _subscribed: Subscriptions | None = None
+
+    def subscribe(
+        self,
+        topic: str,
+        name: str,
+        start: Start = "earliest",
+        mode: Mode = "shared",
+        precision_ms: int = 0,
+        *,
+        order_by: OrderBy = "queue",
+        filter: Filter | None = None,  # the field's word, and what users write
+        max_attempts: int | None = None,
+        dead_letter_topic: str | None = None,
+    ) -> Subscription:
+        """Open a subscription: a durable cursor over all queues of a topic. It is made, durably, if there is none.
+
+        It keeps what is acknowledged, whether it is open or not. Any number of objects of one name share it: their
+        consumers compete for its messages. A queue that the topic gets later begins at its first message.
+
+        Args:
+            name: of the subscription within the topic; what may be a topic's name may be this one's.
+            start: where a new one begins: "earliest"; "latest", behind what is durable now; a time in ms since the
+                epoch; or a dict of offsets by queue id. One that exists goes on where it was.
+            mode: "shared" gives out whatever is next. "ordered" gives the next message of a line out only when the one
+                before was acknowledged.
+            precision_ms: how much later than its time a delayed message may come to those who wait, for fewer wake-ups.
+                It never comes early.
+            order_by: the lines of "ordered": each "queue", or each "key" in a queue; then messages without a key are
+                in no line.
+            filter: for each property named the values that are wanted, as {"tag": {"a", "b"}}. Other messages count as
+                acknowledged.
+            max_attempts, dead_letter_topic: a message that was given out so often, and neither acknowledged nor in
+                flight, is appended to this topic, in a queue of the same id, and acknowledged.
+
+        Raises:
+            InvalidTopic, InvalidMessage: an argument is not valid, or the subscription has another mode, order or
+                filter.
+            OffsetOutOfRange: an offset of `start` is after its queue's next one.
+            StoreCorrupt: a record of the subscription is damaged.
+            StoreReadOnly: the store is only read; see `subscriptions`.
+            PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreUnreadable: it was not made.
+        """
+        return self._subscriptions().subscribe(
+            topic, name, start, mode, order_by, filter, max_attempts, dead_letter_topic, precision_ms
+        )
+
+    def delete_subscription(self, topic: str, name: str) -> bool:
+        """Remove a subscription, durably; False if there is none. Its open objects are closed by that.
+
+        Raises:
+            InvalidTopic, InvalidMessage: a name is not valid.
+            PublishBufferFull, StoreFull, StorePoisoned, StoreReadOnly, StoreClosed, StoreUnreadable: it may still be
+                there; call it again.
+        """
+        return self._subscriptions().delete(topic, name)
+
+    def subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
+        """Return the subscriptions of a topic, or of all, with their settings and backlogs, by topic and name.
+
+        Raises: InvalidTopic, StoreCorrupt, StoreUnreadable, StoreClosed.
+        """
+        return self._subscriptions().all(topic)
+
+    def _subscriptions(self) -> Subscriptions:
+        if self._subscribed is None:
+            with self._shared.naming:
+                if self._subscribed is None:
+                    parts = self._parts_for_subscriptions()
+                    self._subscribed = Subscriptions(parts)
+                    if parts.delays is not None:
+                        parts.delays.subscribers = self._subscribed
+        return self._subscribed
+
+    def _parts_for_subscriptions(self) -> Parts:
+        shared, fetcher, trimming = self._shared, self._fetcher, self._trimming
+        return Parts(
+            shared.streams, shared.hidden, shared.clock, fetcher, self._appender.append, fetcher.waiting,
+            fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
+            shared.config.max_frame_bytes, ReceiptNumbers(shared.clock.wall_ms()), self._running.delays,
+        )  # fmt: skip

@@ -1,0 +1,178 @@
+"""Cancelling and moving delayed messages: who is first, the change or the delivery, and both durable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..format.delays import CANCELLED, CHANGES, Changes, whole
+from ..log.request import RowGroup
+from ..log.streams import Stream
+from .due_list import Due
+from .positions import MOST_ENTRY, places_of
+
+if TYPE_CHECKING:
+    from .topic import DelayedTopic
+
+LOOK_S = 0.01  # between two looks at decisions of others whose threads were interrupted
+COMPACT_BYTES = 1 << 20
+ROW_BYTES = 20
+
+
+class Decision(NamedTuple):
+    """A change on its way to the log. `own_ms`: the time of the message before; `requests`: one, once it is sent."""
+
+    queue_id: int
+    offset: int
+    time_ms: int
+    own_ms: int
+    requests: list[RowGroup]
+
+
+class Decisions:
+    """The changes of one topic.
+
+    A change takes the message out of the tracker first, under the topic's lock; from then on the message is neither
+    due nor pending, but *open*. Then its record is made durable, without the lock. Then the change is applied, or, if
+    the record could not be written, taken back. So of a change and a delivery exactly one is first, and there is no
+    record of a change that was too late.
+
+    Invariants, under the topic's lock:
+        * a message has at most one open decision;
+        * the tracker's files are not checkpointed while one is open, as they would forget the message before the log
+          has the change.
+
+    Attributes:
+        open: by place.
+        next_offset: of the stream of changes: all records before it are applied.
+    """
+
+    def __init__(self, topic: DelayedTopic, stream: Stream, next_offset: int) -> None:
+        self.open: dict[int, Decision] = {}
+        self.stream = stream
+        self.next_offset = next_offset
+        self._topic = topic
+        self._pausing = 0
+        self._bytes = 0  # of records since the last compaction
+
+    def cancel(self, queue_id: int, offset: int) -> bool:
+        """Whether it was pending. It is never delivered then, also after a crash."""
+        return self._decide(queue_id, offset, CANCELLED)
+
+    def move(self, queue_id: int, offset: int, deliver_at_ms: int) -> bool:
+        """Whether it was pending. It is delivered at the new time then, also after a crash."""
+        return self._decide(queue_id, offset, deliver_at_ms)
+
+    def _decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
+        topic, place = self._topic, int(places_of(queue_id, offset))
+        topic._catch_up()
+        with topic.lock:
+            while place in self.open or self._pausing:
+                self.settle()
+                if place in self.open or self._pausing:
+                    topic.settled.wait(LOOK_S)
+            topic.advance()
+            own_ms = self._take_out(queue_id, offset, place)
+            if own_ms is None:
+                return False
+            decision = self.open[place] = Decision(queue_id, offset, time_ms, own_ms, [])
+        columns = [np.array([value], np.int64) for value in (queue_id, offset, time_ms)]
+        try:
+            decision.requests.extend(topic.parts.hidden.submit(self.stream, [Changes(CHANGES, 0, *columns).pack()]))
+            decision.requests[0].result()
+        except BaseException:  # also an interrupt: where the record went out, its answer is looked at by all others
+            if not decision.requests:
+                self._give_back(place)
+            raise
+        finally:
+            with topic.lock:
+                self.settle()
+        return True
+
+    def _take_out(self, queue_id: int, offset: int, place: int) -> int | None:
+        """When the message would have been due, if it was pending; then it is not any more. Under the lock."""
+        topic = self._topic
+        stream = topic.parts.stream(topic.name, queue_id)
+        if stream is None or offset < stream.low or offset >= topic.parts.next_offset(topic.name, queue_id):
+            return None
+        is_unread = topic.is_behind and offset >= topic.read_up_to(queue_id)
+        if not is_unread and not topic.tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]:
+            return None
+        own_ms = topic.time_of(queue_id, offset)
+        if own_ms is None or (is_unread and own_ms <= topic.parts.clock.wall_ms()):
+            return None
+        topic.tracker.cancel(queue_id, offset & MOST_ENTRY)
+        topic.count(1)
+        return own_ms
+
+    def settle(self) -> None:
+        """Apply the decisions that have their answer. Under the lock."""
+        for place, decision in list(self.open.items()):
+            if decision.requests and decision.requests[0].done():
+                if decision.requests[0].exception() is None:
+                    self._apply(place, decision)
+                else:
+                    self._give_back(place)
+        if not self.open:
+            self._topic.settled.notify_all()
+
+    def _apply(self, place: int, decision: Decision) -> None:
+        topic, entry = self._topic, decision.offset & MOST_ENTRY
+        topic.changes.note(place, decision.time_ms)
+        self.next_offset = max(self.next_offset, int(decision.requests[0].offsets[-1]) + 1)
+        self._bytes += ROW_BYTES
+        topic.tracker.cancel(decision.queue_id, entry)  # a walk may have added it meanwhile
+        if decision.time_ms == CANCELLED:
+            row = np.array([decision.queue_id], np.int64), np.array([decision.offset], np.int64)
+            topic.add_due(Due(*row, np.ones(1, np.bool_)))
+        else:
+            topic.tracker.add_message(decision.queue_id, entry, decision.time_ms)
+        topic.count(1)
+        del self.open[place]
+
+    def _give_back(self, place: int) -> None:
+        """The record was not written, or nobody knows: the message is as it was."""
+        with self._topic.lock:
+            decision = self.open.pop(place, None)
+            if decision is not None:
+                entry = decision.offset & MOST_ENTRY
+                self._topic.tracker.add_message(decision.queue_id, entry, decision.own_ms)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No decision is open, and none begins. Under the topic's lock, which is let go of while that is waited for."""
+        topic = self._topic
+        self._pausing += 1
+        try:
+            while self.open:
+                self.settle()
+                if self.open:
+                    topic.settled.wait(LOOK_S)
+            yield
+        finally:
+            self._pausing -= 1
+            topic.settled.notify_all()
+
+    # -- the stream of records ------------------------------------------------------------------------
+
+    def compact(self) -> None:
+        """Write all changes that still matter anew, and let go of the older records.
+
+        Raises StoreError; then the older records are there still.
+        """
+        topic = self._topic
+        with topic.quiet():
+            topic.forget_gone()
+            rows = topic.changes.rows(lambda queue_id: topic.parts.next_offset(topic.name, queue_id))
+            offsets = topic.parts.hidden.append(self.stream, whole(*rows))
+            self.next_offset = int(offsets[-1]) + 1
+            self._bytes = 0
+        topic.parts.hidden.trim(self.stream, int(offsets[0]))
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether most of the records are about what has changed again, or is gone."""
+        return self._bytes > COMPACT_BYTES and self._bytes > 2 * ROW_BYTES * len(self._topic.changes)

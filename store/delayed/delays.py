@@ -1,0 +1,298 @@
+"""The delayed messages of a store: its topics with an index, the way of new messages into it, and its thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.background import Background, Bell
+from ..errors import StoreError
+from ..format.delays import DELAYS, Place
+from ..format.hidden import hidden_parts
+from ..format.layout import NO_TIME
+from ..log.lane import Lane
+from ..log.streams import Stream
+from ..log.write import Shown
+from .opening import end_of
+from .parts import StoreParts
+from .topic import DelayedTopic
+from .walk import DueRows, Walk
+
+MEMORY_LIMIT_BYTES = 256 << 20  # of a topic's index
+LONGEST_S = 0.5  # between two looks at a clock that may jump
+PAUSE_S = 0.001  # after a look: what comes meanwhile is added together
+RETRY_S = 0.1  # after an error
+CHECKPOINT_ROWS = 500_000
+CHECKPOINT_S = 60.0
+STEPS = 4  # of a topic that is behind, between two looks at all others
+
+Int64s = npt.NDArray[np.int64]
+_Found = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
+
+
+class Subscribers(Protocol):
+    """What the subscriptions of a store tell of themselves."""
+
+    def topics(self) -> set[str]:
+        """Those that have a subscription."""
+
+    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) for which offsets, which ascend, some subscription of a topic has no acknowledgement."""
+
+
+class Delays:
+    """The topics of one store that have an index.
+
+    A topic gets one with its first subscription, or with the first change of a delay, and keeps it. All topics follow
+    the log together, one walk a lane; a topic that is behind, after an opening or at its limit of memory, has walks
+    of its own until it has caught up. A store without such a topic has no thread, and looks at nothing.
+
+    Attributes:
+        subscribers: set by the subscriptions; without it, what is pending counts as not acknowledged.
+
+    Invariant: what is durable before `catch_up` is called is in the trackers when it returns, or in a part of the log
+    that a topic behind knows it has not read.
+    """
+
+    def __init__(self, parts: StoreParts, poisoned: Callable[[], bool]) -> None:
+        self.topics: dict[str, DelayedTopic] = {}
+        self.last_error: str | None = None
+        self.subscribers: Subscribers | None = None
+        self._parts = parts
+        self._poisoned = poisoned
+        self._walks: list[Walk] = []
+        self._found: list[dict[int, _Found]] = []  # by lane: the streams whose topic was looked up
+        self._feeding = threading.RLock()
+        self._bell = Bell()
+        self._is_following = self._closing = False
+        self._thread: Background | None = None
+        self._checkpointed_s = parts.clock.monotonic_s()
+
+    # -- topics ---------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the indexes that there are; called once, when the store can append. Raises OSError, StoreCorrupt."""
+        for stream in self._parts.hidden.of_kind(DELAYS):
+            found = hidden_parts(stream.topic)
+            if found is not None and found.names:
+                self.topic(found.names[0])
+
+    def find(self, name: str) -> DelayedTopic | None:
+        """A topic's index, if it has one."""
+        return self.topics.get(name)
+
+    def topic(self, name: str) -> DelayedTopic:
+        """The index of a topic, made at the first call: it then costs a durable append. Raises StoreError, OSError."""
+        found = self.topics.get(name)
+        if found is not None:
+            return found
+        with self._feeding:
+            found = self.topics.get(name)
+            if found is None:
+                if not self._walks:
+                    self._walks = [Walk(lane, end_of(lane)) for lane in self._parts.lanes]
+                found = DelayedTopic(name, self._parts, self.catch_up, self._bell.set, MEMORY_LIMIT_BYTES)
+                self.topics[name] = found
+                self._found = [{} for _ in self._parts.lanes]
+                self._start()
+                for _ in range(STEPS):
+                    if not self._catch_up_topic(found):
+                        break
+        self._bell.set()
+        return found
+
+    # -- following the log ----------------------------------------------------------------------------
+
+    def arrived(self, shown: Sequence[Shown]) -> None:
+        """Messages became durable. On the way of the appends: nothing is looked at but a number a frame."""
+        for table, _, _ in shown:
+            if table.dues.least != NO_TIME:
+                self._bell.set()
+                return
+
+    def catch_up(self) -> None:
+        """Add what is durable now to all topics that are not behind. Raises OSError."""
+        # In this order: a walk that is at the end may have got there a moment ago, with rows that are not added yet.
+        if all([walk.is_at_end() for walk in self._walks]) and not self._is_following:
+            return
+        with self._feeding:
+            self._is_following = True
+            try:
+                for walk in self._walks:
+                    self._follow(walk)
+            finally:
+                self._is_following = False
+
+    def _follow(self, walk: Walk) -> None:
+        while True:
+            before = [one.place for one in self._walks]
+            rows = walk.step(self._parts.clock.wall_ms())
+            if rows is None:
+                return
+            if len(rows.numbers):
+                self._hand_out(walk.lane, rows, before)
+
+    def _hand_out(self, lane: Lane, rows: DueRows, before: list[Place]) -> None:
+        """Give each topic its messages. One that cannot take them falls behind, to where the walks were before."""
+        for topic, mine, queue_ids in self._by_topic(lane, rows):
+            if topic.is_behind:
+                continue
+            if topic.should_pause_all_deliveries:
+                topic.fall_behind(before)
+                continue
+            try:
+                topic.add(queue_ids, rows.offsets[mine], rows.times_ms[mine])
+            except OSError as error:  # its mutable bucket could not be sealed
+                topic.last_error = str(error)
+                topic.fall_behind(before)
+
+    def _by_topic(self, lane: Lane, rows: DueRows) -> list[tuple[DelayedTopic, npt.NDArray[np.intp], Int64s]]:
+        """The topics that have some of the rows: which, and their queue ids."""
+        numbers, inverse = np.unique(rows.numbers, return_inverse=True)
+        found = [self._topic_of(lane, number) for number in numbers.tolist()]
+        topics = list(dict.fromkeys([one[0] for one in found if one is not None]))
+        if not topics:
+            return []
+        queue_of = np.array([0 if one is None else one[1] for one in found], np.int64)
+        parts = []
+        for topic in topics:
+            is_mine = np.array([one is not None and one[0] is topic for one in found])
+            mine = np.flatnonzero(is_mine[inverse])
+            parts.append((topic, mine, queue_of[inverse[mine]]))
+        return parts
+
+    def _topic_of(self, lane: Lane, number: int) -> _Found:
+        known = self._found[lane.index]
+        if number not in known:
+            stream: Stream = lane.streams[number]
+            topic = self.topics.get(stream.topic)
+            known[number] = None if topic is None else (topic, stream.queue_id)
+        return known[number]
+
+    def _catch_up_topic(self, topic: DelayedTopic) -> bool:
+        """A step of a topic that is behind; False if there is none, for now or for good."""
+        with self._feeding:
+            with topic.lock:  # nobody sees that a walk has moved on before its rows are added
+                walks = topic.walks
+                if walks is None or topic.should_pause_all_deliveries:
+                    return False
+                for walk in walks:
+                    if not walk.is_at_end():
+                        return self._step_of(topic, walk)
+            self.catch_up()
+            # Looked at after the others have caught up: where this one is at the end now, so are they, at the same.
+            if topic.walks is walks and all([walk.is_at_end() for walk in walks]):
+                topic.catch_up_with_all()
+                return False
+            return True
+
+    def _step_of(self, topic: DelayedTopic, walk: Walk) -> bool:
+        before = walk.place
+        rows = walk.step(topic.skipped_ms)
+        if rows is None:
+            return False
+        try:
+            for mine, which, queue_ids in self._by_topic(walk.lane, rows):
+                if mine is topic:
+                    topic.add(queue_ids, rows.offsets[which], rows.times_ms[which])
+        except OSError as error:
+            topic.last_error = str(error)
+            walk.place = before
+            return False
+        return True
+
+    # -- the thread -----------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closing:
+            self._thread = Background(self._run)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._bell.clear()
+            try:
+                wait_s = self.work()
+            except (OSError, StoreError) as error:
+                self.last_error = str(error)
+                wait_s = RETRY_S
+            except Exception as error:  # also a bug, or no memory: without this thread nobody would be woken
+                self.last_error = f"delayed delivery failed, and is tried again: {str(error) or type(error).__name__}"
+                wait_s = RETRY_S
+            self._bell.wait(wait_s)
+            if not self._closing:
+                time.sleep(PAUSE_S)  # what becomes durable meanwhile is added together
+
+    def work(self) -> float:
+        """Do what there is to do, once; how long to sleep then, in seconds."""
+        self.catch_up()
+        is_behind = False
+        for topic in list(self.topics.values()):
+            for _ in range(STEPS):
+                is_behind = self._catch_up_topic(topic)
+                if not is_behind:
+                    break
+            topic.look()
+            if topic.decisions.wants_compaction and not self._poisoned():
+                topic.decisions.compact()
+        self._checkpoint_in_time()
+        return 0.0 if is_behind else self._sleep_s()
+
+    def _sleep_s(self) -> float:
+        now_ms, sleep_s = self._parts.clock.wall_ms(), LONGEST_S
+        for topic in list(self.topics.values()):
+            next_ms = topic.next_due_ms
+            if next_ms is not None:
+                sleep_s = min(sleep_s, max(0.0, (next_ms - now_ms) / 1000))
+        return sleep_s
+
+    def _checkpoint_in_time(self) -> None:
+        now_s = self._parts.clock.monotonic_s()
+        for topic in list(self.topics.values()):
+            if topic.unsaved >= CHECKPOINT_ROWS or (topic.unsaved and now_s - self._checkpointed_s >= CHECKPOINT_S):
+                self.checkpoint(topic)
+        if now_s - self._checkpointed_s >= CHECKPOINT_S:
+            self._checkpointed_s = now_s
+
+    def checkpoint(self, topic: DelayedTopic) -> None:
+        """Bring the files of an index up to date: the next opening reads the log from here. Raises OSError."""
+        with self._feeding:
+            topic.checkpoint([walk.place for walk in self._walks])
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End the thread. Again is fine."""
+        self._closing = True
+        self._bell.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def close(self, *, save: bool) -> None:
+        """Let go of all files; with `save`, bring them up to date before. The lanes must have ended. Again is fine."""
+        self.stop()
+        for topic in list(self.topics.values()):
+            if save:
+                try:
+                    self.catch_up()
+                    if topic.unsaved:
+                        self.checkpoint(topic)
+                except (OSError, StoreError) as error:  # the next opening reads more of the log
+                    topic.last_error = str(error)
+            topic.close()
+
+    def after_fork(self) -> None:
+        """In a child process."""
+        self._feeding = threading.RLock()
+        self._closing = True
+        for topic in self.topics.values():
+            topic.after_fork()
+
+    def stats(self) -> dict[str, Any]:
+        """By topic."""
+        return {name: topic.stats() for name, topic in sorted(self.topics.items())}

@@ -1,0 +1,376 @@
+"""The delayed messages of one topic: one index for all its subscriptions (R35)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...index import TrackerDamaged
+from ..errors import OffsetOutOfRange, StoreCorrupt
+from ..format.delays import BEGIN, Mark, Place
+from ..read.message import Message
+from .decisions import Decisions
+from .disk_files import DiskFiles
+from .due_list import Due, DueList
+from .opening import new_tracker, open_index
+from .parts import StoreParts
+from .pointer import Pointer
+from .positions import MOST_ENTRY, offsets_of, places_of
+from .walk import Walk, reached
+
+DUE_ROWS = 1 << 20  # that wait for the slowest pointer: 17 MB
+DRAINED_ROWS = 1 << 16  # at a time
+MEASURED_ROWS = 1 << 12  # memory is looked at once for so many changes
+STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, misses rows
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class DelayedTopic:
+    """The index of a topic, and what becomes due of it. Any number of threads may use it.
+
+    A message is *pending* from its append until its time has come or it is cancelled. `waiting` says which of the
+    messages that a subscription finds in the log are pending; it leaves these out. What becomes due comes through a
+    `Pointer` of its own to each subscription, in the order of (time, queue, offset).
+
+    Invariants, under `lock`:
+        * a message that `waiting` called pending is in the tracker, or will be added to it, or is being decided about;
+          it leaves the tracker into the due list, or because it was cancelled, and never otherwise;
+        * a time is compared with the clock only where a message leaves the tracker, or never gets into it: so a clock
+          that jumps makes nothing early by itself, and loses nothing;
+        * the tracker's files say no more than the log does: a mark counts what is in the log and in the tracker.
+
+    Attributes:
+        walks: of a topic that is behind its store, a walk a lane, on the way to the others; None if it is not.
+        last_error: of the background, or None.
+    """
+
+    def __init__(
+        self, name: str, parts: StoreParts, catch_up: Callable[[], None], wake: Callable[[], None],
+        memory_limit_bytes: int,
+    ) -> None:  # fmt: skip
+        """`catch_up` adds to all topics what is durable now; not called with the lock. `wake`: there is work to do."""
+        self.name = name
+        self.parts = parts
+        self.lock = threading.RLock()
+        self.settled = threading.Condition(self.lock)
+        self.last_error: str | None = None
+        self._catch_up = catch_up
+        self._wake = wake
+        self._memory_limit_bytes = memory_limit_bytes
+        opened = open_index(name, parts)
+        self.tracker = opened.tracker
+        self.changes = opened.changes
+        self.walks: list[Walk] | None = None
+        self._drained_ms = parts.clock.wall_ms()  # all that was due then has left the tracker: nobody was there before
+        self._behind(opened.places)
+        self.decisions = Decisions(self, opened.stream, opened.changes_next)
+        self._due = DueList()
+        self._pointers: set[Pointer] = set()
+        self._checkpointed = self._count = 0  # additions and departures, all and up to the last checkpoint
+        self._measured = -MEASURED_ROWS  # the count at the last look at the memory
+        self._is_full = False
+        self.rebuilds = 0 if opened.rebuilt is None else 1
+        self.last_rebuild = opened.rebuilt
+
+    # -- what the log says ----------------------------------------------------------------------------
+
+    def _behind(self, places: list[Place]) -> None:
+        """The messages from these places on are not in the tracker."""
+        self.walks = [Walk(lane, place) for lane, place in zip(self.parts.lanes, places, strict=True)]
+        self.skipped_ms = self._drained_ms  # no message whose time was over then is added
+
+    @property
+    def should_pause_all_deliveries(self) -> bool:
+        """Whether the index is at its limit of memory. It adds no more then until some are due; the log has them."""
+        with self.lock:
+            if abs(self._count - self._measured) >= MEASURED_ROWS:
+                self._measured = self._count
+                used = self.tracker.buffer_memory_usage + self.changes.memory_bytes
+                self._is_full = used >= self._memory_limit_bytes
+            return self._is_full
+
+    def add(self, queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> None:
+        """Messages of the log. Those that are pending already, or about which is being decided, stay as they are.
+
+        Raises OSError, when some may have been added.
+        """
+        with self.lock:
+            places = places_of(queue_ids, offsets)
+            times = self.changes.times_of(places, times_ms)
+            now_ms = self.parts.clock.wall_ms()
+            kept = times > (now_ms if self.walks is None else min(now_ms, self.skipped_ms))
+            if self.decisions.open:
+                kept &= ~np.isin(places, np.fromiter(self.decisions.open, np.int64))
+            if not kept.any():
+                return
+            try:
+                self._count += self.tracker.add_messages(queue_ids[kept], offsets[kept] & MOST_ENTRY, times[kept])
+            except TrackerDamaged as error:
+                self._rebuild(str(error))
+
+    def fall_behind(self, places: list[Place]) -> None:
+        """The index takes no more for now: go on from these places later."""
+        with self.lock:
+            self._behind(places)
+
+    def catch_up_with_all(self) -> None:
+        """All that is durable was added: go on with the store's other topics."""
+        with self.lock:
+            self.walks = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages of the log are still to be added: after a crash, or at the limit of memory."""
+        return self.walks is not None
+
+    def waiting(self, queue_id: int, offsets: Int64s, times_ms: Int64s) -> tuple[Bools, Bools]:
+        """For messages found in the log, with these times of delivery: (n,) which are pending, which are cancelled.
+
+        Pending ones are to be left out: they come through a pointer. What is neither is delivered as any message.
+        """
+        self._catch_up()
+        with self.lock:
+            self.decisions.settle()
+            places = places_of(np.full(len(offsets), queue_id), offsets)
+            pending = self.tracker.are_pending(queue_id, offsets & MOST_ENTRY)
+            cancelled = self.changes.are_cancelled(places)
+            if self.decisions.open:
+                pending |= np.isin(places, np.fromiter(self.decisions.open, np.int64))
+            if self.walks is not None:
+                now_ms = self.parts.clock.wall_ms()
+                self.skipped_ms = min(self.skipped_ms, now_ms)
+                unread = offsets >= self.read_up_to(queue_id)
+                pending |= unread & (self.changes.times_of(places, times_ms) > now_ms)
+            return pending, cancelled & ~pending
+
+    def read_up_to(self, queue_id: int) -> int:
+        """The first offset of a queue that was not added yet, while the topic is behind."""
+        stream = self.parts.stream(self.name, queue_id)
+        if stream is None or self.walks is None:
+            return 1 << 62
+        try:
+            return reached(stream.lane, self.walks[stream.lane.index].place, stream.number)
+        except StoreCorrupt:  # nor can the walk tell its messages: it passes them over
+            return 1 << 62
+
+    # -- what becomes due -----------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Messages that are delayed."""
+        with self.lock:
+            return self.tracker.number_of_delayed_messages
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next pending message is due; None if nothing is pending."""
+        with self.lock:
+            return self.tracker.next_deadline_ms
+
+    def open_pointer(self, on_due: Callable[[], object] | None = None) -> Pointer:
+        """A place in what becomes due from now on. `on_due` is called when there is something: it must be short."""
+        self._catch_up()
+        with self.lock:
+            self.advance()
+            pointer = Pointer(self, self._due.end, on_due)
+            self._pointers.add(pointer)
+            return pointer
+
+    def advance(self) -> bool:
+        """Have what is due by now leave the tracker; whether that was something. Under the lock.
+
+        Raises OSError; then nothing is lost.
+        """
+        self.decisions.settle()
+        now_ms, moved = self.parts.clock.wall_ms(), False
+        while True:
+            room = DRAINED_ROWS
+            if self._pointers:
+                room = min(room, DUE_ROWS - len(self._due))
+                if room <= 0 and not self._drop_slowest():
+                    return moved  # it stays pending until there is room
+                room = max(room, 1)
+            try:
+                queue_ids, entries = self.tracker.get_scheduled_messages(now_ms, room)
+            except TrackerDamaged as error:
+                self._rebuild(str(error))
+                return moved
+            if not len(entries):
+                self._drained_ms = now_ms
+                return moved
+            self._count += len(entries)
+            if self._pointers:
+                moved = True
+                self._due.add(self._due_of(queue_ids, entries))
+
+    def _due_of(self, queue_ids: Int64s, entries: Int64s) -> Due:
+        """The rows, those of trimmed messages marked as cancelled."""
+        offsets, gone = entries.copy(), np.zeros(len(entries), np.bool_)
+        for queue_id in np.unique(queue_ids).tolist():
+            mine = queue_ids == queue_id
+            offsets[mine] = offsets_of(entries[mine], self.parts.next_offset(self.name, queue_id))
+            stream = self.parts.stream(self.name, queue_id)
+            gone[mine] = offsets[mine] < (0 if stream is None else stream.low)
+        return Due(queue_ids, offsets, gone)
+
+    def _drop_slowest(self) -> bool:
+        """Have the pointers that hold the list up, and seem to be left alone, miss it; whether there is room now."""
+        now_s = self.parts.clock.monotonic_s()
+        for pointer in self._pointers:
+            if pointer.at == self._due.begin and now_s - pointer.taken_s >= STALE_S:
+                pointer.miss(self._due.end)
+        self.drop_passed()
+        return len(self._due) < DUE_ROWS
+
+    def drop_passed(self) -> None:
+        """Drop the rows that all pointers have passed. Under the lock."""
+        self._due.drop_before(min((pointer.at for pointer in self._pointers), default=self._due.end))
+
+    def add_due(self, due: Due) -> None:
+        """Rows that come without their time having come: cancellations. Under the lock."""
+        if self._pointers:
+            self._due.add(due)
+
+    def take(self, pointer: Pointer, most: int) -> Due:
+        """What a pointer has not taken yet, up to `most` rows."""
+        self._catch_up()
+        with self.lock:
+            is_new = self.advance()
+            found = self._due.read(pointer.at, most)
+            pointer.at += len(found.offsets)
+            pointer.taken_s = self.parts.clock.monotonic_s()
+            missed, pointer.missed = pointer.missed, False
+            self.drop_passed()
+            others = [other for other in self._pointers if other is not pointer] if is_new else []
+        for other in others:
+            other.on_due()
+        return found._replace(missed=missed)
+
+    def forget(self, pointer: Pointer) -> None:
+        """A pointer that is used no more."""
+        with self.lock:
+            self._pointers.discard(pointer)
+            self.drop_passed()
+
+    def look(self) -> None:
+        """Tell those who wait of what is due now. Called by a thread of the store."""
+        with self.lock:
+            has_new = self.advance()
+            told = [pointer for pointer in self._pointers if has_new or pointer.at < self._due.end]
+        for pointer in told:
+            pointer.on_due()
+
+    # -- the messages themselves ----------------------------------------------------------------------
+
+    def fetch(self, queue_id: int, offset: int) -> Message | None:
+        """A message; None if it was removed. Raises StoreCorrupt, OSError."""
+        stream = self.parts.stream(self.name, queue_id)
+        if stream is None or offset < stream.low:
+            return None
+        try:
+            found = self.parts.reader.read(stream, offset, 1, 1)
+        except OffsetOutOfRange:
+            return None
+        return found[0] if found and found[0].offset == offset else None
+
+    def due_copies(self) -> tuple[Int64s, Int64s]:
+        """(queue ids, offsets) of due messages that live on as copies."""
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def time_of(self, queue_id: int, offset: int) -> int | None:
+        """When a message is due, or was; None if it has no such time, or was removed. Raises as `fetch` does."""
+        moved = self.changes.moved.get(int(places_of(queue_id, offset)))
+        if moved is not None:
+            return moved
+        message = self.fetch(queue_id, offset)
+        return None if message is None else message.deliver_at_ms
+
+    def forget_gone(self) -> None:
+        """Forget the changes of messages that were removed. Under the lock."""
+
+        def are_gone(queue_id: int, entries: Int64s) -> Bools:
+            stream = self.parts.stream(self.name, queue_id)
+            if stream is None:
+                return np.ones(len(entries), np.bool_)
+            first, end = self.parts.reader.finder.bounds(stream)
+            return offsets_of(entries, max(end, self.parts.next_offset(self.name, queue_id))) < first
+
+        self.changes.forget(are_gone)
+
+    # -- the index on disk ----------------------------------------------------------------------------
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """With the lock, and no decision on its way."""
+        with self.lock, self.decisions.paused():
+            yield
+
+    def checkpoint(self, places: list[Place]) -> None:
+        """Have the files say what the tracker does. `places`: all before them was added, unless the topic is behind.
+
+        Raises OSError; then the files are as they were, and the log says the rest.
+        """
+        with self.quiet():
+            at = places if self.walks is None else [walk.place for walk in self.walks]
+            try:
+                self.tracker.checkpoint(Mark(self.name, self.decisions.next_offset, at).pack())
+                self._checkpointed = self._count
+            except TrackerDamaged as error:
+                self._rebuild(str(error))
+
+    @property
+    def unsaved(self) -> int:
+        """Additions and departures since the last checkpoint."""
+        return self._count - self._checkpointed
+
+    def _rebuild(self, why: str) -> None:
+        """The files are damaged: begin anew from the log. What was given out before is due, and so not added."""
+        self.rebuilds += 1
+        self.last_rebuild = why
+        self.tracker.close()
+        files = DiskFiles(self.parts.disk, self.parts.folder_of(self.name))
+        self.tracker = new_tracker(files)
+        self._behind([BEGIN] * len(self.parts.lanes))
+        self._wake()
+
+    def count(self, by: int) -> None:
+        """Note departures. Under the lock."""
+        self._count += by
+
+    def stats(self) -> dict[str, Any]:
+        """Counts, plain and JSON-ready."""
+        with self.lock:
+            tracker = self.tracker.stats()
+            return {
+                "pending": tracker["pending"],
+                "next_due_ms": self.tracker.next_deadline_ms,
+                "cancelled": len(self.changes.cancelled),
+                "moved": len(self.changes.moved),
+                "ready": len(self._due),
+                "pointers": len(self._pointers),
+                "is_behind": self.is_behind,
+                "rebuilds": self.rebuilds,
+                "last_rebuild": self.last_rebuild,
+                "last_error": self.last_error,
+                "paused": self.should_pause_all_deliveries,
+                "memory_bytes": tracker["memory_bytes"] + self.changes.memory_bytes,
+                "disk_bytes": tracker["disk_bytes"],
+                "buckets": tracker["buckets"],
+            }
+
+    def close(self) -> None:
+        """Let go of the files. Again is fine."""
+        with self.lock:
+            self.tracker.close()
+
+    def after_fork(self) -> None:
+        """In a child process: its copy is used no more, and no lock of it is waited for."""
+        self.lock = threading.RLock()
+        self.settled = threading.Condition(self.lock)

@@ -1,0 +1,215 @@
+"""Walking along the log of a lane by its frames with delivery times, sealed or open; all other frames cost a flag."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreCorrupt
+from ..format.delays import BEGIN, Place
+from ..format.footer import Footer
+from ..format.frame import Frame, decode_at
+from ..format.layout import FRAME_HEADER_BYTES, HAS_DUE, NO_DUES, NO_TIME, read_frame_header
+from ..log.lane import Lane
+from ..log.write import OpenSegment
+from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
+from ..segment.open_table import OpenTable
+from ..segment.sealed import SealedSegment
+from ..segment.segment import Segment
+
+Int64s = npt.NDArray[np.int64]
+STEP_MESSAGES = 1 << 16
+GUESS_BYTES = 4096  # of a frame's head
+
+
+class DueRows(NamedTuple):
+    """Messages with a delivery time, in log order: stream numbers, offsets and times, int64 (n) each.
+
+    `sizes` (n): bytes of data; `written_ms` (n): when they were put into the log.
+    """
+
+    numbers: Int64s
+    offsets: Int64s
+    times_ms: Int64s
+    sizes: Int64s
+    written_ms: Int64s
+
+
+_NONE = np.empty(0, np.int64)
+NO_ROWS = DueRows(_NONE, _NONE, _NONE, _NONE, _NONE)
+
+
+class Walk:
+    """A place in the log of a lane, and the way from it. Not safe for threads.
+
+    Attributes:
+        place: all messages before it were given. It stands behind the last durable message at most.
+        damaged: segments that were passed over because what names their messages is damaged.
+    """
+
+    def __init__(self, lane: Lane, place: Place = BEGIN) -> None:
+        self.lane = lane
+        self.place = place
+        self.damaged = 0
+        self._offsets: tuple[int, Int64s] | None = None  # of a sealed segment's entries, while it is walked
+
+    def is_at_end(self) -> bool:
+        """Whether nothing durable lies behind the place; a look at two numbers."""
+        opened = self.lane.view.open
+        if not opened:
+            sealed = self.lane.view.sealed
+            return not sealed or self.place >= (sealed[-1].segment.sequence, sealed[-1].record.entries)
+        segment, table = opened[-1]
+        return self.place == (segment.sequence, table.visible)
+
+    def step(self, due_after_ms: int) -> DueRows | None:
+        """The messages of the next frames, maybe none; None at the end of what is durable.
+
+        Sealed segments in which nothing is due after this time are passed over.
+        """
+        view = self.lane.view
+        sequence = self.place.sequence
+        at = bisect_left(view.sealed, sequence, key=lambda sealed: sealed.segment.sequence)
+        if at < len(view.sealed):
+            return self._step_sealed(view.sealed[at], due_after_ms)
+        for index, opened in enumerate(view.open):
+            if opened.segment.sequence < sequence:
+                continue
+            is_last = index == len(view.open) - 1  # taken before the look at what is visible
+            found = self._step_open(opened)
+            if found is not None:
+                return found
+            if is_last or opened.table.visible < opened.table.entries:
+                return None
+            self._move(opened.segment.sequence + 1, 0)
+        return None
+
+    def _move(self, sequence: int, entry: int) -> None:
+        self.place = Place(sequence, entry)
+
+    # -- sealed segments ------------------------------------------------------------------------------
+
+    def _step_sealed(self, sealed: SealedSegment, due_after_ms: int) -> DueRows:
+        sequence = sealed.segment.sequence
+        first = self.place.entry if self.place.sequence == sequence else 0
+        try:
+            footer = checked_footer(sealed) if self._offsets is None else sealed.footer
+            if footer.dues == NO_DUES or footer.dues.most <= due_after_ms or first >= sealed.record.entries:
+                self._leave(sequence)
+                return NO_ROWS
+            if self._offsets is None or self._offsets[0] != sequence:
+                self._offsets = sequence, sealed_offsets(sealed, footer)
+            return self._rows_of_sealed(sealed, footer, first, self._offsets[1])
+        except StoreCorrupt:  # its messages cannot be told apart, or not be read
+            self.damaged += 1
+            self._leave(sequence)
+            return NO_ROWS
+
+    def _leave(self, sequence: int) -> None:
+        self._offsets = None
+        self._move(sequence + 1, 0)
+
+    def _rows_of_sealed(self, sealed: SealedSegment, footer: Footer, first: int, offsets: Int64s) -> DueRows:
+        begins = footer.frame_entry
+        low = int(begins.searchsorted(first, side="right")) - 1
+        high = int(begins.searchsorted(first + STEP_MESSAGES))
+        frames = low + np.flatnonzero(footer.frame_flags[low:high] & HAS_DUE)
+        parts = []
+        for position in footer.frame_position[frames].tolist():
+            frame = _frame_at(sealed.segment, self.lane, position)
+            begin = frame.header.first_entry
+            skip = max(0, first - begin)
+            mine = offsets[begin + skip : begin + frame.header.count]
+            parts.append(_rows_of(frame, skip, mine))
+        if high < len(begins):
+            self._move(sealed.segment.sequence, int(begins[high]))
+        else:
+            self._leave(sealed.segment.sequence)
+        return _joined(parts)
+
+    # -- open segments --------------------------------------------------------------------------------
+
+    def _step_open(self, opened: OpenSegment) -> DueRows | None:
+        segment, table = opened
+        first = self.place.entry if self.place.sequence == segment.sequence else 0
+        visible = table.visible
+        if first >= visible:
+            self._move(segment.sequence, first)
+            return None
+        begins = table.frame_entry
+        low, high = bisect_right(begins, first) - 1, bisect_left(begins, visible)
+        end = visible
+        if begins[high - 1] - first > STEP_MESSAGES:
+            high = max(low + 1, bisect_left(begins, first + STEP_MESSAGES))
+            end = begins[high]
+        flags = np.frombuffer(table.frame_flags[low:high], np.uint16)
+        frames = (low + np.flatnonzero(flags & HAS_DUE)).tolist() if table.dues != NO_DUES else []
+        parts = [self._rows_of_open(segment, table, frame, first, end) for frame in frames]
+        self._move(segment.sequence, end)
+        return _joined(parts)
+
+    def _rows_of_open(self, segment: Segment, table: OpenTable, index: int, first: int, end: int) -> DueRows:
+        frame = _frame_at(segment, self.lane, table.frame_position[index])
+        begin = frame.header.first_entry
+        low, high = max(first, begin), min(end, begin + frame.header.count)
+        offsets = np.empty(high - low, np.int64)
+        for number in np.unique(frame.numbers[low - begin : high - begin]).tolist():
+            row = table.row(number)
+            assert row is not None, "its messages are visible"
+            at = bisect_left(row[1], low)
+            entries = np.array(row[1][at : bisect_left(row[1], high, at)], np.int64)
+            offsets[entries - low] = row[0] + at + np.arange(len(entries))
+        return _rows_of(frame, low - begin, offsets)
+
+
+def reached(lane: Lane, place: Place, number: int) -> int:
+    """The offset of a stream's first message that does not lie before a place. Raises StoreCorrupt."""
+    view = lane.view
+    for sealed in view.sealed:
+        if sealed.segment.sequence >= place.sequence:
+            if sealed.segment.sequence > place.sequence:
+                return sealed.first_offset(number)
+            offset, count = sealed.first_of(number)
+            start = sealed.footer.start
+            entries = sealed.footer.entries[int(start[number]) : int(start[number]) + count] if count else _NONE
+            return offset + int(np.searchsorted(entries, place.entry))
+    for segment, table in view.open:
+        row = table.row(number) if segment.sequence >= place.sequence else None
+        if row is not None:
+            return row[0] + (bisect_left(row[1], place.entry) if segment.sequence == place.sequence else 0)
+    return lane.offsets[number]
+
+
+def _frame_at(segment: Segment, lane: Lane, position: int) -> Frame:
+    raw, _ = segment.fetch(lane.ring, position, GUESS_BYTES)
+    header = read_frame_header(raw[:FRAME_HEADER_BYTES], 0)
+    frame = None
+    if header is not None and (header.sequence, header.position) == (segment.sequence, position):
+        if len(raw) < header.header_bytes:
+            raw, _ = segment.fetch(lane.ring, position, header.header_bytes)
+        frame = decode_at(raw, 0)
+    if frame is None:
+        segment.check_open()
+        raise StoreCorrupt("a frame's header is damaged", segment.path, position)
+    return frame
+
+
+def _rows_of(frame: Frame, skip: int, offsets: Int64s) -> DueRows:
+    """The messages of a frame from the number `skip` on, as many as there are offsets, that have a time."""
+    rows = slice(skip, skip + len(offsets))
+    times = frame.extras().times_ms
+    assert times is not None, "the frame's flags say so"
+    times = times[rows]
+    kept = (times != NO_TIME) & (offsets != NO_OFFSET)
+    written = np.full(int(kept.sum()), frame.header.time_ms, np.int64)
+    numbers, sizes = frame.numbers[rows][kept].astype(np.int64), frame.lengths[rows][kept].astype(np.int64)
+    return DueRows(numbers, offsets[kept], times[kept], sizes, written)
+
+
+def _joined(parts: list[DueRows]) -> DueRows:
+    if len(parts) <= 1:
+        return parts[0] if parts else NO_ROWS
+    return DueRows(*map(np.concatenate, zip(*parts, strict=True)))

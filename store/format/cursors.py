@@ -1,0 +1,217 @@
+"""Records of a subscription: what it has acknowledged, as messages of its hidden stream (see `hidden`).
+
+    magic    4 bytes  CURSOR_MAGIC
+    version  u8       CURSOR_VERSION
+    kind     u8       STATE, ACKS or DELETE
+    part     u16      } a STATE that is too large for one record comes in `parts` records, one behind the other; it
+    parts    u16      } counts only if all of them are there
+    zeros    u16
+    life     u32      of the name, from 1 on: which subscription of this name it is
+
+    STATE    zlib of: u32 settings bytes, u32 n, settings (JSON), n x u32 queue ids, n x u32 eras, n x i64 marks, groups
+             as in ACKS. All messages of a queue below its mark are acknowledged. A queue that was never named has the
+             mark 0 in the era 0.
+    ACKS     groups, one behind the other: u32 queue id, u32 era, u8 form, 3 zeros, u32 bytes of what follows:
+             ONE      i64 an offset
+             RANGES   pairs of i64: begin, end (exclusive)
+             BITMAP   a 64-bit Roaring bitmap in its portable form
+    DELETE   nothing; its life is the one behind that of the subscription
+
+Within an era of a queue, records only add: the mark grows, and acknowledged offsets come. So their order does not
+matter, a record may be repeated, and a snapshot is a STATE with all that is acknowledged. A STATE with a later era of a
+queue, which a seek writes, replaces what was there of that queue; one with a later life replaces everything. What
+belongs to an earlier era or life counts for nothing, wherever it lies. So two threads that append records at the same
+time need no lock between them.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+CURSOR_MAGIC: Final = b"SLCU"
+CURSOR_VERSION: Final = 1
+STATE: Final = 1
+ACKS: Final = 2
+DELETE: Final = 3
+ONE: Final = 1
+RANGES: Final = 2
+BITMAP: Final = 3
+
+Int64s = npt.NDArray[np.int64]
+_HEAD = struct.Struct("<4sBBHHHI")
+_GROUP = struct.Struct("<IIB3xI")
+_COUNTS = struct.Struct("<II")
+_OFFSET = struct.Struct("<q")
+HEAD_BYTES: Final = _HEAD.size
+FEW_RANGES: Final = 8  # up to here a bitmap is not tried
+
+
+class Record(NamedTuple):
+    """The head of a record, and its bytes behind that."""
+
+    kind: int
+    life: int
+    part: int
+    parts: int
+    body: memoryview
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview) -> Record | None:
+        """The record, or None when the bytes are not one of this version."""
+        if len(data) < HEAD_BYTES:
+            return None
+        magic, version, kind, part, parts, zeros, life = _HEAD.unpack_from(data)
+        is_known = (magic, version, zeros) == (CURSOR_MAGIC, CURSOR_VERSION, 0) and kind in (STATE, ACKS, DELETE)
+        return cls(kind, life, part, parts, memoryview(data)[HEAD_BYTES:]) if is_known and part < parts else None
+
+
+class Group(NamedTuple):
+    """Acknowledged offsets of one queue in one era: ranges (n, 2) of begin and end, or a bitmap."""
+
+    queue_id: int
+    era: int
+    ranges: Int64s | None
+    bitmap: BitMap64 | None
+
+
+class Mark(NamedTuple):
+    """Where a queue's acknowledged messages end, in one era of the queue."""
+
+    era: int
+    offset: int
+
+
+class State(NamedTuple):
+    """What a STATE says: the settings as JSON, marks by queue id, and what is acknowledged above the marks."""
+
+    settings: bytes
+    marks: Mapping[int, Mark]
+    groups: Sequence[Group] = ()
+
+
+def _head(kind: int, life: int, part: int = 0, parts: int = 1) -> bytes:
+    return _HEAD.pack(CURSOR_MAGIC, CURSOR_VERSION, kind, part, parts, 0, life)
+
+
+def pack_state(life: int, state: State, limit_bytes: int) -> list[bytes]:
+    """The records of a STATE, each of at most `limit_bytes`."""
+    queues = sorted(state.marks)
+    marks = np.array([state.marks[queue] for queue in queues], np.int64).reshape(-1, 2)
+    whole = zlib.compress(
+        _COUNTS.pack(len(state.settings), len(queues)) + state.settings + np.array(queues, np.uint32).tobytes()
+        + marks[:, 0].astype(np.uint32).tobytes() + marks[:, 1].tobytes()
+        + b"".join([_packed_bitmap(one.queue_id, one.era, one.bitmap) for one in state.groups if one.bitmap]), 1,
+    )  # fmt: skip
+    room = limit_bytes - HEAD_BYTES
+    cuts = range(0, len(whole), room)
+    return [_head(STATE, life, part, len(cuts)) + whole[at : at + room] for part, at in enumerate(cuts)]
+
+
+def unpack_state(parts: Sequence[memoryview]) -> State:
+    """What the bodies of a STATE's records say, all of them in order. Raises ValueError for what is none."""
+    try:
+        whole = zlib.decompress(b"".join(parts))
+        size, count = _COUNTS.unpack_from(whole)
+    except (zlib.error, struct.error) as error:
+        raise ValueError("the bytes are no state") from error
+    at = _COUNTS.size + size
+    queues = np.frombuffer(whole, np.uint32, count, at).tolist()
+    eras = np.frombuffer(whole, np.uint32, count, at + 4 * count).tolist()
+    offsets = np.frombuffer(whole, np.int64, count, at + 8 * count).tolist()
+    groups = unpack_acks(memoryview(whole)[at + 16 * count :])
+    return State(whole[_COUNTS.size : at], dict(zip(queues, map(Mark, eras, offsets), strict=True)), groups)
+
+
+def pack_one(life: int, queue_id: int, era: int, offset: int) -> bytes:
+    """The record of one acknowledged message."""
+    return _head(ACKS, life) + _GROUP.pack(queue_id, era, ONE, _OFFSET.size) + _OFFSET.pack(offset)
+
+
+def pack_acks(life: int, groups: Iterable[tuple[int, int, Int64s]], limit_bytes: int) -> list[bytes]:
+    """The records of acknowledged messages: for each queue its id, its era and offsets (n,), which ascend."""
+    packed = [one for group in groups for one in _packed_offsets(*group, limit_bytes)]
+    return _joined(life, packed, limit_bytes)
+
+
+def pack_delete(life: int) -> bytes:
+    """The record of a deleted subscription; `life` is the one behind its own."""
+    return _head(DELETE, life)
+
+
+def ranges_of(ascending: Int64s) -> Int64s:
+    """(n, 2) begin and end of the stretches in ascending offsets, of which there is one at least."""
+    cuts = np.flatnonzero(ascending[1:] != ascending[:-1] + 1) + 1
+    begins = ascending[np.concatenate(([0], cuts))]
+    ends = ascending[np.concatenate((cuts - 1, [len(ascending) - 1]))] + 1
+    return np.stack((begins, ends), 1)
+
+
+def bitmap_of(ascending: Int64s) -> BitMap64:
+    """The set of ascending offsets."""
+    return BitMap64(array("Q", ascending.tobytes()))  # three times as fast as from a numpy array
+
+
+def _packed_offsets(queue_id: int, era: int, offsets: Int64s, limit_bytes: int) -> list[bytes]:
+    ranges = ranges_of(offsets)
+    if len(ranges) <= FEW_RANGES:
+        return [_GROUP.pack(queue_id, era, RANGES, ranges.nbytes) + ranges.tobytes()]
+    data = _packed_bitmap(queue_id, era, bitmap_of(offsets))
+    if len(data) <= limit_bytes - HEAD_BYTES:
+        return [data]
+    half = len(offsets) // 2
+    halves = [_packed_offsets(queue_id, era, part, limit_bytes) for part in (offsets[:half], offsets[half:])]
+    return [one for some in halves for one in some]
+
+
+def _packed_bitmap(queue_id: int, era: int, bitmap: BitMap64) -> bytes:
+    bitmap.run_optimize()
+    data = bitmap.serialize()
+    return _GROUP.pack(queue_id, era, BITMAP, len(data)) + data
+
+
+def _joined(life: int, groups: Sequence[bytes], limit_bytes: int) -> list[bytes]:
+    """Records of some packed groups."""
+    records: list[bytes] = []
+    held: list[bytes] = []
+    size = HEAD_BYTES
+    for group in groups:
+        if held and size + len(group) > limit_bytes:
+            records.append(_head(ACKS, life) + b"".join(held))
+            held, size = [], HEAD_BYTES
+        held.append(group)
+        size += len(group)
+    if held:
+        records.append(_head(ACKS, life) + b"".join(held))
+    return records
+
+
+def unpack_acks(body: memoryview) -> list[Group]:
+    """The groups of an ACKS record. Raises ValueError for what is none."""
+    found: list[Group] = []
+    at = 0
+    while at < len(body):
+        try:
+            queue_id, era, form, size = _GROUP.unpack_from(body, at)
+        except struct.error as error:
+            raise ValueError("a group's head is cut") from error
+        at += _GROUP.size
+        data = body[at : at + size]
+        at += size
+        if form == BITMAP:
+            found.append(Group(queue_id, era, None, BitMap64.deserialize(bytes(data))))
+        elif form == RANGES and not size % 16:
+            found.append(Group(queue_id, era, np.frombuffer(data, np.int64).reshape(-1, 2), None))
+        elif form == ONE and size == _OFFSET.size:
+            offset = _OFFSET.unpack(data)[0]
+            found.append(Group(queue_id, era, np.array([[offset, offset + 1]], np.int64), None))
+        else:
+            raise ValueError(f"a group of form {form} with {size} bytes is not known")
+    return found

@@ -1,0 +1,1 @@
+"""Subscriptions: durable cursors over all queues of a topic."""

@@ -1,0 +1,139 @@
+"""The acknowledged messages of one queue: a mark-delete position, and a bitmap of those above it."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from ..format.cursors import ranges_of
+
+Int64s = npt.NDArray[np.int64]
+FEW = 8  # offsets of a stretch at least, on average, to add stretches in place of offsets
+
+
+class Acked:
+    """A set of offsets.
+
+    Attributes:
+        era: how often a seek has moved the queue.
+
+    Invariants:
+        * all offsets below `mark` are in the set, and `mark` is not;
+        * `above` has those that are larger than `mark`, and no others.
+    """
+
+    __slots__ = ("above", "era", "mark")
+
+    def __init__(self, mark: int = 0, era: int = 0) -> None:
+        self.era = era
+        self.mark = mark
+        self.above = BitMap64()
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self.mark or offset in self.above
+
+    def add(self, offset: int) -> None:
+        """Add one offset."""
+        if offset == self.mark:
+            self.mark = offset + 1
+            self._settle()
+        elif offset > self.mark:
+            self.above.add(offset)
+
+    def add_range(self, begin: int, end: int) -> None:
+        """Add the offsets begin .. end - 1."""
+        if begin <= self.mark:
+            self.raise_mark(end)
+        elif begin < end:
+            self.above.add_range(begin, end)
+
+    def add_all(self, ascending: Int64s) -> None:
+        """Add offsets (n,), which ascend."""
+        if not len(ascending):
+            return
+        ranges = ranges_of(ascending)
+        if len(ranges) * FEW <= len(ascending) or len(ranges) <= FEW:
+            self.add_ranges(ranges)
+        else:
+            self._add_places(ascending[ascending >= self.mark])
+
+    def add_ranges(self, ranges: Int64s) -> None:
+        """Add ranges (n, 2) of begin and end."""
+        for begin, end in ranges.tolist():
+            self.add_range(begin, end)
+
+    def add_bitmap(self, bitmap: BitMap64) -> None:
+        """Add all that a bitmap has."""
+        self.above |= bitmap
+        self.above.remove_range(0, self.mark)
+        self._settle()
+
+    def raise_mark(self, mark: int) -> None:
+        """Add all offsets below a mark."""
+        if mark > self.mark:
+            if self.above:
+                self.above.remove_range(0, mark)
+            self.mark = mark
+            self._settle()
+
+    def _add_places(self, ascending: Int64s) -> None:
+        self.above.update(array("Q", ascending.tobytes()))  # three times as fast as from a numpy array
+        self._settle()
+
+    def _settle(self) -> None:
+        """Move the mark over what follows it."""
+        if self.above and self.above.min() == self.mark:
+            self.mark = self.first_missing(self.mark)
+            self.above.remove_range(0, self.mark)
+
+    def first_missing(self, offset: int) -> int:
+        """The first offset from `offset` on that is not in the set."""
+        offset = max(offset, self.mark)
+        above = self.above
+        if offset not in above:
+            return offset
+        # The offsets offset .. x are all there if they are x - offset + 1: doubled while that holds, then halved.
+        good, step = offset, 1
+        while above.contains_range(offset, good + step + 1):
+            good += step
+            step *= 2
+        bad = good + step
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if above.contains_range(good, middle + 1):
+                good = middle
+            else:
+                bad = middle
+        return bad
+
+    def are_in(self, ascending: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) for each offset of an ascending array whether the set has it."""
+        found = ascending < self.mark
+        if self.above and len(ascending) and self.above.max() >= int(ascending[0]):
+            part = BitMap64()
+            part.add_range(int(ascending[0]), int(ascending[-1]) + 1)
+            part &= self.above
+            if part:
+                there = np.frombuffer(part.to_array(), np.int64)
+                at = np.minimum(there.searchsorted(ascending), len(there) - 1)
+                found |= there[at] == ascending
+        return found
+
+    def remove_all(self, ascending: Int64s) -> None:
+        """Take offsets (n,), which ascend, out of the set again."""
+        if not len(ascending):
+            return
+        lowest = int(ascending[0])
+        if lowest < self.mark:
+            self.above.add_range(lowest, self.mark)
+            self.mark = lowest
+        self.above -= BitMap64(array("Q", ascending.tobytes()))
+
+    def count_from(self, first: int, end: int) -> int:
+        """How many of the offsets first .. end - 1 are in the set."""
+        below = max(0, min(self.mark, end) - first)
+        low = max(first, self.mark)
+        return below + (self.above.range_cardinality(low, end) if low < end and self.above else 0)

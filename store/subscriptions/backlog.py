@@ -1,0 +1,49 @@
+"""How much a subscription has left to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .cursor import Cursor
+from .in_flight import InFlight, Is
+from .parts import Parts
+
+
+class Backlog(NamedTuple):
+    """Messages that are not acknowledged.
+
+    Attributes:
+        ready: to be given out now; for a subscription with a filter, with those that it will leave out.
+        in_flight: a consumer has them, and their visibility time-out has not passed.
+        delayed: given back for later, or their delivery time has not come.
+    """
+
+    ready: int
+    in_flight: int
+    delayed: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.ready + self.in_flight + self.delayed
+
+
+def backlog_of(parts: Parts, topic: str, cursor: Cursor, table: InFlight | None, delayed: int) -> Backlog:
+    """The backlog by what is acknowledged; `delayed` messages wait for their time. Under the subscription's lock."""
+    total = out = held = 0
+    rows = np.empty(0, np.intp) if table is None else table.live()
+    for queue_id in parts.queues(topic):
+        first, next_offset = parts.reads.queue_bounds(topic, queue_id)
+        acked = cursor.queues.get(queue_id)
+        total += next_offset - first
+        if acked is not None and next_offset > first:
+            total -= acked.count_from(first, next_offset)
+        if table is not None:
+            places = table.places(rows)
+            states = table.states(rows[(places.queues == queue_id) & (places.offsets >= first)])
+            out += int(np.count_nonzero(states == Is.OUT))
+            held += int(np.count_nonzero(states == Is.HELD))
+    held += delayed
+    return Backlog(max(0, total - out - held), out, held)

@@ -1,0 +1,111 @@
+"""A subscription's durable state: its settings, and for each queue what is acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..errors import StoreUnusable
+from ..format.cursors import DELETE, STATE, Group, Mark, Record, State, pack_state, unpack_acks, unpack_state
+from .acked import Acked
+from .settings import Settings
+
+
+class Cursor:
+    """What the records of a subscription's hidden stream say, see `format.cursors`. One thread at a time.
+
+    Attributes:
+        life: which subscription of its name it is; 0 before the first one.
+        settings: None while there is no subscription: it was never made, or was deleted.
+        queues: what is acknowledged, by queue id. A queue that is missing has nothing acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self.life = 0
+        self.settings: Settings | None = None
+        self.queues: dict[int, Acked] = {}
+        self._parts: list[memoryview] = []  # of a STATE that comes in several records
+
+    def queue(self, queue_id: int) -> Acked:
+        """What is acknowledged of a queue."""
+        acked = self.queues.get(queue_id)
+        if acked is None:
+            acked = self.queues[queue_id] = Acked()
+        return acked
+
+    def begin(self, life: int, settings: Settings | None) -> None:
+        """Begin another life: nothing of what was before counts any more."""
+        self.life = life
+        self.settings = settings
+        self.queues = {}
+
+    def move(self, marks: Mapping[int, Mark]) -> None:
+        """Take marks: of a later era they replace what was there of their queue."""
+        for queue_id, (era, offset) in marks.items():
+            acked = self.queue(queue_id)
+            if era > acked.era:
+                self.queues[queue_id] = Acked(offset, era)
+            elif era == acked.era:
+                acked.raise_mark(offset)
+
+    def read(self, data: memoryview) -> None:
+        """Take what a record says. Raises StoreUnusable for one that is not known."""
+        record = Record.unpack(data)
+        if record is None:
+            raise _unknown()
+        try:
+            self._take(record)
+        except ValueError as error:
+            raise _unknown() from error
+
+    def _take(self, record: Record) -> None:
+        if record.kind != STATE or record.part != len(self._parts):
+            self._parts = []  # the process died before the rest of it was durable
+        if record.life < self.life:
+            return
+        if record.kind == DELETE:
+            self.begin(record.life, None)
+        elif record.kind == STATE:
+            if record.part == len(self._parts):
+                self._parts.append(record.body)
+            if len(self._parts) == record.parts:
+                parts, self._parts = self._parts, []
+                self._take_state(record.life, unpack_state(parts))
+        else:
+            if record.life > self.life:  # its STATE is lost, by damage: what was acknowledged may not come again
+                self.begin(record.life, self.settings)
+            self._add(unpack_acks(record.body))
+
+    def _take_state(self, life: int, state: State) -> None:
+        settings = Settings.unpack(state.settings)
+        if life > self.life:
+            self.begin(life, settings)
+        self.settings = settings
+        self.move(state.marks)
+        self._add(state.groups)
+
+    def _add(self, groups: Iterable[Group]) -> None:
+        for queue_id, era, ranges, bitmap in groups:
+            acked = self.queue(queue_id)
+            if era > acked.era:  # the record of the seek is lost, by damage
+                acked = self.queues[queue_id] = Acked(0, era)
+            if era == acked.era:
+                if bitmap is not None:
+                    acked.add_bitmap(bitmap)
+                elif ranges is not None:
+                    acked.add_ranges(ranges)
+
+    def snapshot(self, limit_bytes: int) -> list[bytes]:
+        """Records that say all that there is."""
+        assert self.settings is not None, "only what exists is compacted"
+        marks = {queue_id: Mark(acked.era, acked.mark) for queue_id, acked in self.queues.items()}
+        groups = [
+            Group(queue_id, acked.era, None, acked.above) for queue_id, acked in self.queues.items() if acked.above
+        ]
+        return pack_state(self.life, State(self.settings.pack(), marks, groups), limit_bytes)
+
+
+def _unknown() -> StoreUnusable:
+    return StoreUnusable(
+        "a record of a subscription is not known: a later version of stratalog wrote it; use that version, or delete "
+        "the subscription there"
+    )

@@ -1,0 +1,190 @@
+"""The messages of a subscription that were given out and are not acknowledged, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+FIRST_ROWS = 64
+NEVER = 1 << 62
+
+
+class Is(IntEnum):
+    """What a row is."""
+
+    GONE = 0  # acknowledged, or given out anew: its receipt is stale
+    OUT = 1  # a consumer has it, until its deadline
+    HELD = 2  # it was given back, and comes again at its deadline
+    LATE = 3  # its deadline has passed: it is to be given out again, and may still be acknowledged
+    BACK = 4  # it was given back and is to be given out again
+
+
+class Places(NamedTuple):
+    """n messages: int64 (n) each of queue ids, offsets, and how often each was given out."""
+
+    queues: Int64s
+    offsets: Int64s
+    attempts: Int64s
+
+    @property
+    def size(self) -> int:
+        """How many messages."""
+        return len(self.offsets)
+
+
+class InFlight:
+    """Rows by receipt. One thread at a time.
+
+    Invariants:
+        * receipts ascend, and none is given twice;
+        * `next_ms` is at most the earliest deadline of the rows that are OUT or HELD.
+    """
+
+    def __init__(self, new_receipts: Callable[[int], int]) -> None:
+        """`new_receipts(n)` gives the first of n numbers that nobody had before."""
+        self._new_receipts = new_receipts
+        self._columns = np.zeros((5, FIRST_ROWS), np.int64)  # receipt, queue, offset, attempt, deadline
+        self._states = np.zeros(FIRST_ROWS, np.uint8)
+        self._rows = 0
+        self._gone = 0
+        self.next_ms = NEVER
+
+    def __len__(self) -> int:
+        """Rows that are not GONE."""
+        return self._rows - self._gone
+
+    def count(self, state: Is) -> int:
+        """Rows of one state."""
+        return int(np.count_nonzero(self._states[: self._rows] == state))
+
+    def add(self, places: Places, deadline_ms: int) -> Int64s:
+        """Give messages out: their receipts (n,), which ascend by one."""
+        count = places.size
+        self._make_room(count)
+        first = self._new_receipts(count)
+        receipts = np.arange(first, first + count)
+        begin, end = self._rows, self._rows + count
+        columns = self._columns[:, begin:end]
+        columns[0], columns[1], columns[2], columns[3], columns[4] = receipts, *places, deadline_ms
+        self._states[begin:end] = Is.OUT
+        self.next_ms = min(self.next_ms, deadline_ms)
+        self._rows = end  # last: until here the rows are not there
+        return receipts
+
+    def _make_room(self, count: int) -> None:
+        if self._gone * 2 > self._rows:
+            self._compact()
+        size = len(self._states)
+        if self._rows + count > size:
+            grown = max(2 * size, self._rows + count)
+            columns, states = np.zeros((5, grown), np.int64), np.zeros(grown, np.uint8)
+            columns[:, : self._rows] = self._columns[:, : self._rows]
+            states[: self._rows] = self._states[: self._rows]
+            self._columns, self._states = columns, states
+
+    def _compact(self) -> None:
+        kept = np.flatnonzero(self._states[: self._rows])
+        columns = np.zeros((5, max(FIRST_ROWS, 2 * len(kept))), np.int64)
+        states = np.zeros(columns.shape[1], np.uint8)
+        columns[:, : len(kept)] = self._columns[:, kept]
+        states[: len(kept)] = self._states[kept]
+        self._columns, self._states, self._rows, self._gone = columns, states, len(kept), 0
+
+    def find(self, receipts: Int64s) -> Rows:
+        """(n,) the row of each receipt, -1 where there is none, or its row is GONE."""
+        known = self._columns[0, : self._rows]
+        if not self._rows:
+            return np.full(len(receipts), -1, np.intp)
+        rows = np.minimum(known.searchsorted(receipts), self._rows - 1)
+        rows[(known[rows] != receipts) | (self._states[rows] == Is.GONE)] = -1
+        return rows
+
+    def take_one(self, receipt: int) -> tuple[int, int, int] | None:
+        """Remove the row of one receipt: its queue id, offset and attempt. None if it is GONE, HELD or BACK."""
+        row = int(self._columns[0, : self._rows].searchsorted(receipt))
+        if row == self._rows or self._columns[0, row] != receipt or self._states[row] not in (Is.OUT, Is.LATE):
+            return None
+        self._states[row] = Is.GONE
+        self._gone += 1
+        _, queue, offset, attempt, _ = self._columns[:, row].tolist()
+        return queue, offset, attempt
+
+    def states(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        """(n,) what each row is."""
+        return self._states[rows]
+
+    def places(self, rows: Rows) -> Places:
+        """The messages of some rows."""
+        return Places(*self._columns[1:4, rows])
+
+    def receipts(self, rows: Rows) -> Int64s:
+        """(n,) their receipts."""
+        found: Int64s = self._columns[0, rows]
+        return found
+
+    def remove(self, rows: Rows) -> None:
+        """Rows, each once, are GONE."""
+        self._states[rows] = Is.GONE
+        self._gone += len(rows)
+
+    def restore(self, receipts: Int64s, places: Places, deadline_ms: int) -> None:
+        """Undo `remove`: the messages are OUT again, with the receipts that they had, which ascend."""
+        self._compact()
+        kept, count = self._rows, places.size
+        self._make_room(count)
+        rows = np.array([receipts, *places, np.full(count, deadline_ms)], np.int64)
+        columns = np.concatenate([self._columns[:, :kept], rows], 1)
+        states = np.concatenate([self._states[:kept], np.full(count, Is.OUT, np.uint8)])
+        order = columns[0].argsort(kind="stable")
+        self._columns[:, : kept + count], self._states[: kept + count] = columns[:, order], states[order]
+        self._rows = kept + count
+        self.next_ms = min(self.next_ms, deadline_ms)
+
+    def hold(self, rows: Rows, until_ms: int, state: Is = Is.HELD) -> None:
+        """Rows are HELD, or OUT, until another time."""
+        self._states[rows] = state
+        self._columns[4, rows] = until_ms
+        self.next_ms = min(self.next_ms, until_ms)
+
+    def expire(self, now_ms: int) -> Int64s:
+        """The receipts (n,) of the rows whose deadline has come, by time and receipt; they are LATE or BACK now."""
+        if now_ms < self.next_ms:
+            return np.empty(0, np.int64)
+        states, deadlines = self._states[: self._rows], self._columns[4, : self._rows]
+        waiting = (states == Is.OUT) | (states == Is.HELD)
+        due = waiting & (deadlines <= now_ms)
+        left = deadlines[waiting & ~due]
+        self.next_ms = int(left.min()) if len(left) else NEVER
+        rows = np.flatnonzero(due)
+        if not len(rows):
+            return np.empty(0, np.int64)
+        rows = rows[deadlines[rows].argsort(kind="stable")]
+        states[rows] += Is.LATE - Is.OUT
+        return self.receipts(rows)
+
+    def rows_of(self, queue_ids: Sequence[int]) -> Rows:
+        """The rows of some queues that are not GONE."""
+        live = self.live()
+        found: Rows = live[np.isin(self._columns[1, live], queue_ids)]
+        return found
+
+    def offsets_of(self, queue_id: int) -> Int64s:
+        """The offsets of a queue's rows that are not GONE."""
+        found: Int64s = self._columns[2, self.rows_of([queue_id])]
+        return found
+
+    def live(self) -> Rows:
+        """The rows that are not GONE."""
+        return np.flatnonzero(self._states[: self._rows])
+
+    def clear(self) -> None:
+        """All receipts are stale."""
+        self._columns, self._states = np.zeros((5, FIRST_ROWS), np.int64), np.zeros(FIRST_ROWS, np.uint8)
+        self._rows = self._gone = 0
+        self.next_ms = NEVER

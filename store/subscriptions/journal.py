@@ -1,0 +1,128 @@
+"""The hidden stream of a subscription: reading, appending and compacting its records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ..errors import OffsetOutOfRange, again
+from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
+from ..log.request import BlockingRequest, pass_on
+from ..log.streams import Stream
+from .cursor import Cursor
+from .parts import Parts
+
+READ_MESSAGES = 4096
+READ_BYTES = 4 << 20
+LEAST_BYTES = 64 << 10  # records of less are not compacted
+RECORD_COST_BYTES = 16  # of a record beside its bytes, about
+
+
+class Journal:
+    """The records of one subscription. Any number of threads may append.
+
+    Invariants:
+        * the records from the stream's first offset on say all that there is;
+        * what is trimmed was said again, durably, by later records.
+    """
+
+    def __init__(self, parts: Parts, topic: str, name: str) -> None:
+        self._parts = parts
+        self._topic = hidden_topic(CURSOR_KIND, topic, name)
+        self._bytes = 0  # of the records since the last snapshot
+        self._snapshot_bytes = 0
+        self._counting = threading.Lock()
+
+    @property
+    def stream(self) -> Stream | None:
+        """The hidden stream; None if nothing was ever written."""
+        return self._parts.hidden.find(self._topic)
+
+    def load(self, cursor: Cursor) -> None:
+        """Read all records into a new cursor. Raises StoreCorrupt, OSError, StoreUnusable."""
+        stream, reader = self.stream, self._parts.reads.reader
+        if stream is None:
+            return
+        at, end = reader.bounds(stream)
+        while at < end:
+            try:
+                batch = reader.read_batch(stream, at, READ_MESSAGES, READ_BYTES)
+            except OffsetOutOfRange as error:  # compacted meanwhile: what is behind it says the same again
+                at = max(at + 1, error.first)
+                continue
+            if not len(batch):
+                break
+            for data in batch.payloads():
+                cursor.read(data)
+            self._bytes += int(batch.lengths.sum()) + RECORD_COST_BYTES * len(batch)
+            at = int(batch.offsets[-1]) + 1
+
+    def append(self, records: Sequence[bytes]) -> None:
+        """Write records; durable when it returns. Raises as an append does."""
+        parts = self._parts
+        stream = self.stream or parts.hidden.find_or_make(self._topic)
+        if len(records) == 1:
+            parts.check_open()
+            _append_one(stream, records[0])
+        else:
+            parts.hidden.append(stream, records)
+        with self._counting:
+            self._bytes += sum(map(len, records)) + RECORD_COST_BYTES * len(records)
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether the records since the last snapshot are larger than it, and more than a few."""
+        return self._bytes > max(LEAST_BYTES, self._snapshot_bytes)
+
+    def compact(self, snapshot: Callable[[], Sequence[bytes]]) -> None:
+        """Say all again, then remove what was said before. `snapshot` gives the records of now.
+
+        The order matters. Each record that is durable before `snapshot` is called was taken into the state before it
+        was appended: so the snapshot says what these records say, and no other one is trimmed.
+        """
+        stream = self.stream
+        if stream is None:
+            return
+        covered = self._parts.reads.reader.bounds(stream)[1]
+        with self._counting:
+            before = self._bytes
+        records = snapshot()
+        self._parts.hidden.append(stream, records)
+        with self._counting:
+            self._bytes -= before
+            self._snapshot_bytes = sum(map(len, records)) + RECORD_COST_BYTES * len(records)
+        self._parts.trim(stream, covered)
+
+    def forget(self) -> None:
+        """Remove all records: the last of them says that the subscription is deleted."""
+        stream = self.stream
+        if stream is not None:
+            self._parts.trim(stream, self._parts.reads.reader.bounds(stream)[1])
+            self._bytes = self._snapshot_bytes = 0
+
+
+def _append_one(stream: Stream, record: bytes) -> None:
+    """As `Appender.append` does it, which many threads at a time are quickest with."""
+    request = BlockingRequest()
+    request.stream, request.data, request.size_bytes, request.extras = stream, record, len(record), None
+    try:
+        stream.queue.put(request)
+        request.lock.acquire()  # until the answer
+        if request.chain:
+            pass_on(request.chain)
+    except BaseException:
+        request.leave()
+        raise
+    if request.failure is not None:
+        raise again(request.failure)
+
+
+def names_of(stream: Stream) -> tuple[str, str] | None:
+    """(topic, name) of the subscription whose records a hidden stream has; None if it has none of these."""
+    told = hidden_parts(stream.topic)
+    return (told.names[0], told.names[1]) if told and told.kind == CURSOR_KIND and len(told.names) == 2 else None
+
+
+def subscribed(parts: Parts) -> list[tuple[str, str]]:
+    """(topic, name) of all subscriptions that ever were, sorted."""
+    return [names for stream in parts.hidden.of_kind(CURSOR_KIND) if (names := names_of(stream)) is not None]

@@ -1,0 +1,80 @@
+"""Order: of a queue, or of a key in it, the next message goes out only when the one before was acknowledged."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+from typing import TypeAlias
+
+MOST_PARKED = 10_000  # messages that wait for another one of their key; more are not read ahead
+
+Place: TypeAlias = "tuple[int, int]"  # (queue id, offset)
+Line: TypeAlias = "tuple[int, bytes]"  # (queue id, key); of a whole queue the key is empty
+
+
+class Order:
+    """Who waits for whom. One thread at a time.
+
+    Invariants:
+        * of each line at most one message is out, or waits to be given out again;
+        * the messages of a line go out in the order in which they were admitted.
+    """
+
+    def __init__(self, *, by_key: bool) -> None:
+        self.by_key = by_key
+        self.freed: deque[Place] = deque()  # whose turn has come
+        self._lines: dict[Line, deque[int]] = {}  # with a message out: the offsets behind it
+        self._out: dict[Place, Line] = {}
+        self._parked = 0
+
+    def admit(self, queue_id: int, offset: int, key: bytes | None) -> bool:
+        """Whether a new message may go out now; if not, its turn comes. Without a key it is in no line."""
+        if self.by_key and key is None:
+            return True
+        line = (queue_id, key or b"" if self.by_key else b"")
+        behind = self._lines.get(line)
+        if behind is None:
+            self._lines[line] = deque()
+            self._out[queue_id, offset] = line
+            return True
+        behind.append(offset)
+        self._parked += 1
+        return False
+
+    def is_blocked(self, queue_id: int) -> bool:
+        """Whether no new message of a queue is to be read now."""
+        return self._parked >= MOST_PARKED if self.by_key else (queue_id, b"") in self._lines
+
+    def release(self, queue_id: int, offset: int) -> bool:
+        """A message is acknowledged, or gone; True if another one's turn has come, or the queue's."""
+        line = self._out.pop((queue_id, offset), None)
+        if line is None:
+            return False
+        behind = self._lines[line]
+        if not behind:
+            del self._lines[line]
+            return not self.by_key
+        following = behind.popleft()
+        self._parked -= 1
+        self._out[queue_id, following] = line
+        self.freed.append((queue_id, following))
+        return True
+
+    def offsets_of(self, queue_id: int) -> list[int]:
+        """The messages of a queue that are out, or in a line behind one that is."""
+        out = [offset for queue, offset in self._out if queue == queue_id]
+        return out + [offset for line, behind in self._lines.items() if line[0] == queue_id for offset in behind]
+
+    def drop(self, queue_ids: Container[int]) -> None:
+        """Nothing of some queues is out any more."""
+        self.freed = deque(place for place in self.freed if place[0] not in queue_ids)
+        self._out = {place: line for place, line in self._out.items() if place[0] not in queue_ids}
+        self._lines = {line: behind for line, behind in self._lines.items() if line[0] not in queue_ids}
+        self._parked = sum(map(len, self._lines.values()))
+
+    def clear(self) -> None:
+        """Nothing is out any more."""
+        self.freed.clear()
+        self._lines.clear()
+        self._out.clear()
+        self._parked = 0

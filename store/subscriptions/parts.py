@@ -1,0 +1,93 @@
+"""What a store gives its subscriptions to work with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..delayed.delays import Delays
+from ..device.clock import Clock
+from ..log.hidden_streams import HiddenStreams
+from ..log.streams import Stream, StreamMap
+from ..read.async_reads import AsyncReads
+from ..read.message import MessageBatch
+from ..read.reader import Reader
+from ..read.waiting import WaitingReaders
+
+
+class Reads(Protocol):
+    """The part of a store that reads."""
+
+    reader: Reader
+
+    def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
+        """The messages from `offset` on, in columns. Raises OffsetOutOfRange, StoreCorrupt, StoreUnreadable."""
+
+    def topics(self) -> list[str]:
+        """The topics that have a durable message."""
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """(first, next) offset of a queue."""
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The first offset of a time or later."""
+
+
+class Append(Protocol):
+    """The call that appends one message."""
+
+    def __call__(
+        self, topic: str, queue_id: int | None, data: bytes, deliver_at_ms: int | None, key: bytes | None,
+        properties: Mapping[str, str] | None, queues: None,
+    ) -> int:  # fmt: skip
+        """Durable when it returns: its offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of one store, none of which references the store itself.
+
+    Attributes:
+        reads, append, waiting, async_reads: the calls of users, and those who wait.
+        hidden: the streams that subscriptions remember in.
+        trim: removes the messages of a stream below an offset, durably.
+        check_open, check_writes: raise StoreClosed; StoreReadOnly.
+        limit_bytes: the size of a frame.
+        receipts: gives numbers that no message had before.
+        delays: the store's delayed messages; None in a store that is only read.
+    """
+
+    streams: StreamMap
+    hidden: HiddenStreams
+    clock: Clock
+    reads: Reads
+    append: Append
+    waiting: WaitingReaders
+    async_reads: AsyncReads
+    trim: Callable[[Stream, int], None]
+    check_open: Callable[[], None]
+    check_writes: Callable[[], None]
+    limit_bytes: int
+    receipts: ReceiptNumbers
+    delays: Delays | None
+
+    def queues(self, topic: str) -> list[int]:
+        """The queue ids of a topic, as far as they are known by now."""
+        return list(self.streams.topics.get(topic, {}))
+
+
+class ReceiptNumbers:
+    """Numbers that are given once. They begin with the time: those of an earlier opening are not given again."""
+
+    def __init__(self, wall_ms: int) -> None:
+        self._next = (wall_ms & ((1 << 42) - 1)) << 20
+        self._lock = threading.Lock()
+
+    def take(self, count: int) -> int:
+        """The first of `count` numbers."""
+        with self._lock:
+            first = self._next
+            self._next += count
+        return first

@@ -1,0 +1,214 @@
+"""All subscriptions of one store: making, finding, listing and deleting them."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreUnreadable
+from ..log.lane import Lane
+from ..log.streams import check_name
+from ..read.message import MessageBatch
+from ..segment.sealed import SealedSegment
+from .backlog import Backlog, backlog_of
+from .cursor import Cursor
+from .delivery import DeliveryBatch
+from .dispatcher import Dispatcher
+from .journal import Journal, names_of, subscribed
+from .parts import Parts
+from .settings import Settings, Start, check_settings, check_start, check_subscription
+from .starting import offsets_of
+from .state import State
+from .subscription import Subscription
+
+Int64s = npt.NDArray[np.int64]
+
+
+class SubscriptionInfo(NamedTuple):
+    """What `MessageStore.subscriptions` says of one.
+
+    Attributes:
+        topic, name: of the subscription.
+        settings: as `subscribe` was given them.
+        backlog: what is not acknowledged. In a store that is only read, nothing is known to be in flight.
+    """
+
+    topic: str
+    name: str
+    settings: Settings
+    backlog: Backlog
+
+
+class Shared:
+    """What all open objects of one subscription share."""
+
+    def __init__(self, parts: Parts, topic: str, name: str) -> None:
+        self.state = State(parts, topic, name)
+        self.state.load()
+        self.dispatcher = Dispatcher(self.state)
+        self._open = 0
+
+    def open(self, settings: Settings, start: Start) -> Subscription:
+        """Another object of the subscription, which is made if there is none."""
+        state = self.state
+        with state.changing:
+            known = state.cursor.settings
+            if known is None:
+                with self.dispatcher.receiving:
+                    state.create(settings, offsets_of(state.parts, state.topic, start))
+                    self.dispatcher.restart()
+            else:
+                known.check_same(settings, state.name)
+                if known != settings:
+                    state.change(settings)
+            if not self._open:
+                with self.dispatcher.receiving:
+                    self.dispatcher.open()
+            self._open += 1
+            return Subscription(self)
+
+    def closed_one(self, life: int) -> None:
+        """An object of this life was closed; with the last one, what is not acknowledged comes again."""
+        with self.state.changing:
+            if life != self.state.cursor.life:
+                return
+            self._open -= 1
+            if not self._open:
+                with self.dispatcher.receiving:
+                    self.dispatcher.close()
+
+    def delete(self) -> bool:
+        """Remove it; False if there is none."""
+        with self.state.changing, self.dispatcher.receiving:
+            if self.state.cursor.settings is None:
+                return False
+            self.state.delete()
+            self._open = 0
+            self.dispatcher.close()
+        self.state.ring()
+        return True
+
+    def move_records(self) -> None:
+        """Say all again that the log says of it, and remove what was said before."""
+        with self.state.changing:
+            if self.state.cursor.settings is None:
+                self.state.journal.forget()
+            else:
+                self.state.compact()
+
+    def empty(self) -> DeliveryBatch:
+        """A batch without a message."""
+        nothing = np.empty(0, np.int64)
+        batch = MessageBatch(memoryview(b""), nothing, nothing, nothing, nothing, np.empty(0, np.uint32), [])
+        return DeliveryBatch(batch, nothing, nothing)
+
+
+class Subscriptions:
+    """The subscriptions of one store. Any number of threads may use it.
+
+    Nothing of it is there until it is used: a store without subscriptions reads and holds nothing for them.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._known: dict[tuple[str, str], Shared] = {}
+        self._lock = threading.Lock()
+
+    def subscribe(
+        self, topic: object, name: object, start: object, mode: object, order_by: object, filter_: object,
+        max_attempts: object, dead_letter_topic: object, precision_ms: object,
+    ) -> Subscription:  # fmt: skip
+        """An object of the subscription, which is made if there is none."""
+        self._parts.check_open()
+        self._parts.check_writes()
+        plain, who = check_name(topic, 0)[0], check_subscription(name)
+        settings = check_settings(mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms)
+        return self._shared(plain, who).open(settings, check_start(start))
+
+    def _shared(self, topic: str, name: str) -> Shared:
+        with self._lock:
+            shared = self._known.get((topic, name))
+            if shared is None:
+                try:
+                    shared = Shared(self._parts, topic, name)
+                except OSError as error:
+                    raise _unreadable(error) from error
+                self._known[topic, name] = shared
+        return shared
+
+    def delete(self, topic: object, name: object) -> bool:
+        """Remove a subscription; False if there is none."""
+        self._parts.check_open()
+        self._parts.check_writes()
+        plain, who = check_name(topic, 0)[0], check_subscription(name)
+        if (plain, who) not in subscribed(self._parts):
+            return False
+        return self._shared(plain, who).delete()
+
+    def all(self, topic: object) -> list[SubscriptionInfo]:
+        """What there is, of one topic or of all, sorted."""
+        self._parts.reads.topics()  # a reader of another process's store follows the log by that
+        wanted = None if topic is None else check_name(topic, 0)[0]
+        found = []
+        for of_topic, name in subscribed(self._parts):
+            if wanted in (None, of_topic):
+                info = self._info(of_topic, name)
+                if info is not None:
+                    found.append(info)
+        return found
+
+    def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
+        """Whether retention may remove a segment: what it holds of subscriptions is said again elsewhere then."""
+        for stream in list(lane.hidden):
+            names = names_of(stream)
+            if names is None or stream.number < 0:
+                continue
+            begin, count = oldest.first_of(stream.number)
+            if count and begin + count > stream.low:
+                self._shared(*names).move_records()
+                if begin + count > stream.low:
+                    return False
+        return True
+
+    def topics(self) -> set[str]:
+        """Those that have a subscription."""
+        return {topic for topic, _ in subscribed(self._parts)}
+
+    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) for which offsets, which ascend, some subscription of a topic has no acknowledgement."""
+        found = np.zeros(len(offsets), np.bool_)
+        for of_topic, name in subscribed(self._parts):
+            if of_topic == topic and not found.all():
+                state = self._shared(topic, name).state
+                with state.lock:
+                    if state.cursor.settings is not None:
+                        found |= ~state.cursor.queue(queue_id).are_in(offsets)
+        return found
+
+    def _info(self, topic: str, name: str) -> SubscriptionInfo | None:
+        with self._lock:
+            shared = self._known.get((topic, name))
+        if shared is not None:
+            state = shared.state
+            with state.lock:
+                return _info(self._parts, topic, name, state.cursor, state)
+        cursor = Cursor()
+        try:
+            Journal(self._parts, topic, name).load(cursor)
+        except OSError as error:
+            raise _unreadable(error) from error
+        return _info(self._parts, topic, name, cursor, None)
+
+
+def _info(parts: Parts, topic: str, name: str, cursor: Cursor, state: State | None) -> SubscriptionInfo | None:
+    if cursor.settings is None:
+        return None
+    backlog = backlog_of(parts, topic, cursor, None if state is None else state.table, 0)
+    return SubscriptionInfo(topic, name, cursor.settings, backlog)
+
+
+def _unreadable(error: OSError) -> StoreUnreadable:
+    return StoreUnreadable(f"the records of a subscription could not be read: {error}. Nothing is lost; try again.")

@@ -1,0 +1,258 @@
+"""The new messages of a topic, for one subscription: queue by queue, each in its order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import OffsetOutOfRange, StoreError
+from ..format.blobs import ExtraColumns
+from ..read.message import MessageBatch
+from .acked import Acked
+from .delays import Left, SubscriptionDelays
+from .delivery import part_of, taken
+from .filters import PropertyFilter
+from .parts import Parts
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the others for those that follow
+AHEAD_BYTES = 256 << 10
+HELD_BYTES = 8 << 20  # of what was read ahead; then only what is asked for is read
+MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it comes up for air then
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Messages of a queue that were read and not given out, from `begin` on."""
+
+    batch: MessageBatch
+    begin: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.batch.buffer)
+
+
+class Scanner:
+    """Reads on from the acknowledged messages. One thread at a time.
+
+    Invariants:
+        * all offsets of a queue below its read position were given out, left out for later, or are acknowledged, or
+          wait in its chunk;
+        * what a filter leaves out, and the offsets that a repair gave up, are acknowledged.
+
+    Attributes:
+        is_unfinished: the newest `take` has stopped with queues left to read.
+        passed: messages that a filter has left out since it was set to 0.
+    """
+
+    def __init__(
+        self, parts: Parts, topic: str, lock: threading.Lock, acked: Callable[[int], Acked],
+        given_out: Callable[[int], Int64s], wanted: PropertyFilter | None, delays: SubscriptionDelays,
+    ) -> None:  # fmt: skip
+        """`acked` and `given_out` say, under `lock`, what is acknowledged of a queue, and which offsets consumers have.
+
+        `delays` says which messages come later, of those with a delivery time.
+        """
+        self._lock = lock
+        self._parts = parts
+        self._topic = topic
+        self._acked = acked
+        self._given_out = given_out
+        self._wanted = wanted
+        self._delays = delays
+        self._read_at: dict[int, int] = {}
+        self._reached: dict[int, int] = {}  # the highest read positions: what is below may be given out
+        self._chunks: dict[int, _Chunk] = {}
+        self._turn = -1
+        self._held_bytes = 0
+        self._chunks_left = 0  # that the call may still read
+        self._max_bytes = 0  # of the call
+        self._empty_at: object = None  # what was durable when there was nothing new
+        self.is_unfinished = False
+        self.passed = 0
+
+    def position(self, queue_id: int) -> int:
+        """Where a queue is read on."""
+        return self._read_at.get(queue_id, 0)
+
+    def are_wanted(self, batch: MessageBatch) -> Mask:
+        """(n,) which messages the filter lets pass."""
+        if self._wanted is None:
+            return np.ones(len(batch), np.bool_)
+        extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
+        return self._wanted.mask(None if extras is None else extras.properties, len(batch))
+
+    def has_ahead(self, queue_id: int, offsets: Int64s) -> Mask:
+        """(n,) for which offsets the scanner will come, or has read them and not given them out."""
+        ahead: Mask = offsets >= self.position(queue_id)
+        chunk = self._chunks.get(queue_id)
+        if chunk is not None:
+            ahead |= np.isin(offsets, chunk.batch.offsets[chunk.begin :])
+        return ahead
+
+    def rewind(self, queue_ids: Iterable[int] | None = None) -> None:
+        """Begin again behind what is acknowledged, in some queues or in all."""
+        for queue_id in list(self._read_at) if queue_ids is None else queue_ids:
+            self._read_at.pop(queue_id, None)
+            self._chunks.pop(queue_id, None)
+        self._held_bytes = sum(chunk.size_bytes for chunk in self._chunks.values())
+        self._empty_at = None
+
+    def durable(self) -> object:
+        """Something that changes when the lanes have more durable messages."""
+        lanes = {stream.lane for stream in list(self._parts.streams.topics.get(self._topic, {}).values())}
+        views = [lane.view for lane in sorted(lanes, key=lambda lane: lane.index)]
+        return [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
+
+    def take(
+        self, most: int, max_bytes: int, is_blocked: Callable[[int], bool] | None = None
+    ) -> list[MessageBatch]:
+        """Up to `most` new messages, a batch a queue, from the queue on whose turn it is.
+
+        `is_blocked` says which queues have to wait; of the others one message each is taken then.
+        """
+        self._max_bytes = max_bytes
+        durable = self.durable()
+        if not self._chunks and durable == self._empty_at:
+            return []
+        queues = self._parts.queues(self._topic)
+        found: list[MessageBatch] = []
+        self.is_unfinished, self._chunks_left, is_all = False, MOST_CHUNKS, True
+        self._turn += 1
+        for step in range(len(queues)):
+            queue_id = queues[(self._turn + step) % len(queues)]
+            if is_blocked is not None and is_blocked(queue_id):
+                is_all = False
+                continue
+            try:
+                batches = self._take_from(queue_id, 1 if is_blocked is not None else most, max_bytes)
+            except StoreError:
+                self._turn += step if not found else step - 1  # the next call begins behind this queue, or with it
+                if not found:
+                    raise
+                break
+            found += batches
+            most -= sum(map(len, batches))
+            max_bytes -= sum(int(batch.lengths.sum()) for batch in batches)
+            if self._chunks_left <= 0 or most <= 0 or max_bytes <= 0:
+                self.is_unfinished, is_all = True, False
+                break
+        if is_all and not found:
+            self._empty_at = durable
+        return found
+
+    def _take_from(self, queue_id: int, most: int, max_bytes: int) -> list[MessageBatch]:
+        """The next messages of a queue."""
+        found: list[MessageBatch] = []
+        while most > 0:
+            try:
+                chunk = self._chunk(queue_id, most, max_bytes)
+            except StoreError:
+                if not found:
+                    raise
+                break  # what is in front of it goes first
+            batch = None if chunk is None else self._cut(queue_id, chunk, most, max_bytes)
+            if batch is None:
+                break
+            found.append(batch)
+            most -= len(batch)
+            max_bytes -= int(batch.lengths.sum())
+        return found
+
+    def _cut(self, queue_id: int, chunk: _Chunk, most: int, max_bytes: int) -> MessageBatch | None:
+        """The next messages of a chunk; None if not even the first fits."""
+        batch, begin = chunk.batch, chunk.begin
+        end = min(len(batch), begin + most)
+        ends = batch.lengths[begin:end].cumsum()
+        if int(ends[-1]) > max_bytes:
+            end = begin + max(int(ends.searchsorted(max_bytes, side="right")), int(max_bytes == self._max_bytes))
+            if end == begin:
+                return None
+        if end == len(batch):
+            del self._chunks[queue_id]
+            self._held_bytes -= chunk.size_bytes
+        else:
+            chunk.begin = end
+        return part_of(batch, begin, end)
+
+    def _chunk(self, queue_id: int, most: int, max_bytes: int) -> _Chunk | None:
+        """The queue's chunk, read if need be; None if it has nothing that is wanted, as far as may be read now."""
+        chunk = self._chunks.get(queue_id)
+        if chunk is not None and self._is_trimmed(queue_id, chunk):
+            del self._chunks[queue_id]
+            self._held_bytes -= chunk.size_bytes
+            chunk = None
+        while chunk is None and self._chunks_left > 0:
+            batch = self._read(queue_id, most, max_bytes)
+            if batch is None:
+                break
+            self._chunks_left -= 1
+            if len(batch):
+                chunk = self._chunks[queue_id] = _Chunk(batch)
+                self._held_bytes += chunk.size_bytes
+        return chunk
+
+    def _is_trimmed(self, queue_id: int, chunk: _Chunk) -> bool:
+        """Whether nothing of a chunk is left, now that messages were trimmed; it begins behind them then."""
+        stream = self._parts.streams.get(self._topic, queue_id)
+        if stream is not None and stream.low > int(chunk.batch.offsets[chunk.begin]):
+            chunk.begin = int(chunk.batch.offsets.searchsorted(stream.low))
+        return chunk.begin == len(chunk.batch)
+
+    def _read(self, queue_id: int, most: int, max_bytes: int) -> MessageBatch | None:
+        """The wanted ones of the next messages of a queue, which may be none; None if there are no next ones."""
+        acked = self._acked(queue_id)
+        with self._lock:
+            at = acked.first_missing(self._read_at.get(queue_id, 0))
+        stream = self._parts.streams.get(self._topic, queue_id)
+        if stream is None or stream.number < 0 or stream.lane.offsets[stream.number] <= at:
+            return None
+        if self._held_bytes < HELD_BYTES:
+            most, max_bytes = max(most, AHEAD_MESSAGES), max(max_bytes, AHEAD_BYTES)
+        try:
+            batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
+        except OffsetOutOfRange as error:
+            if error.first <= at:
+                return None  # acknowledged by position alone, or lost with durability "os"
+            at = error.first
+            self._delays.again = True  # what is delayed of the others may live on as a copy
+            batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
+        if not len(batch):
+            return None
+        extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
+        left = None if extras is None else self._delays.left(queue_id, batch.offsets, extras.times_ms)
+        with self._lock:
+            kept = self._kept(queue_id, acked, at, batch, extras, left)
+        self._read_at[queue_id] = end = int(batch.offsets[-1]) + 1
+        self._reached[queue_id] = max(end, self._reached.get(queue_id, 0))
+        return batch if kept.all() else taken(batch, np.flatnonzero(kept))
+
+    def _kept(
+        self, queue_id: int, acked: Acked, at: int, batch: MessageBatch, extras: ExtraColumns | None, left: Left | None
+    ) -> Mask:
+        """(n,) which messages go out. The others are acknowledged, are so now, or come later."""
+        offsets = batch.offsets
+        kept = ~acked.are_in(offsets)
+        if at < self._reached.get(queue_id, 0):
+            kept &= ~np.isin(offsets, self._given_out(queue_id))
+        end = int(offsets[-1]) + 1
+        if end - at > len(batch):
+            for hole in np.flatnonzero(np.diff(offsets, prepend=at - 1) > 1).tolist():
+                acked.add_range(int(offsets[hole - 1]) + 1 if hole else at, int(offsets[hole]))
+        if self._wanted is not None:
+            wanted = self._wanted.mask(None if extras is None else extras.properties, len(batch))
+            passed = offsets[kept & ~wanted]
+            if len(passed):
+                acked.add_all(passed)
+                self.passed += len(passed)
+                kept &= wanted
+        if left is not None:
+            acked.add_all(offsets[kept & left.cancelled])
+            kept &= ~(left.waiting | left.cancelled)
+        return kept

@@ -1,0 +1,140 @@
+"""What a subscription was made with: its settings, checked, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from ..errors import InvalidMessage, InvalidTopic, shown
+from ..log.streams import check_name
+
+Mode = Literal["shared", "ordered"]
+OrderBy = Literal["queue", "key"]
+Start: TypeAlias = "Literal['earliest', 'latest'] | int | Mapping[int, int]"
+Filter: TypeAlias = "Mapping[str, Iterable[str]]"
+MOST_MS = 1 << 50
+_SAME = ("mode", "order_by", "filter")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one subscription.
+
+    Attributes:
+        mode: "shared", or "ordered": the next message goes out only when the one before was acknowledged.
+        order_by: what is in order then: each "queue", or each "key" of a queue.
+        filter: by property name the values that are wanted, sorted; None takes all messages.
+        max_attempts: how often a message is given out before it goes to `dead_letter_topic`; None: without end.
+        precision_ms: how much later than its time a delayed message may come to those who wait, for fewer wake-ups.
+            It never comes early.
+    """
+
+    mode: Mode = "shared"
+    order_by: OrderBy = "queue"
+    filter: Mapping[str, tuple[str, ...]] | None = None
+    max_attempts: int | None = None
+    dead_letter_topic: str | None = None
+    precision_ms: int = 0
+
+    def pack(self) -> bytes:
+        """As JSON."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Settings:
+        """From JSON. Names that a later version has added are left out."""
+        given: dict[str, Any] = json.loads(data)
+        known = {name: given[name] for name in cls.__slots__ if name in given}
+        wanted = known.get("filter")
+        known["filter"] = None if wanted is None else {name: tuple(values) for name, values in wanted.items()}
+        return cls(**known)
+
+    def check_same(self, other: Settings, name: str) -> None:
+        """Raise InvalidMessage if the other ones, of another `subscribe`, would give out other messages."""
+        for field in _SAME:
+            mine, theirs = getattr(self, field), getattr(other, field)
+            if mine != theirs:
+                raise InvalidMessage(
+                    f"the subscription {name!r} was made with {field}={shown(mine)}, not {shown(theirs)}; give it the "
+                    f"same, or delete the subscription first"
+                )
+
+
+def check_subscription(name: object) -> str:
+    """The name of a subscription, plain: what may be a topic's. Raises InvalidMessage."""
+    try:
+        return check_name(name, 0)[0]
+    except InvalidTopic as error:
+        raise InvalidMessage(f"a subscription is named as a topic is: {error}") from None
+
+
+def check_number(name: str, value: object, least: int = 0, most: int = MOST_MS) -> int:
+    """An int in a range, numpy's among them. Raises InvalidMessage."""
+    if isinstance(value, np.integer):
+        value = int(value)
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidMessage(f"{name} is an int from {least} to {most}, not {shown(value)}")
+    return value
+
+
+def check_settings(
+    mode: object, order_by: object, filter_: object, max_attempts: object, dead_letter_topic: object,
+    precision_ms: object,
+) -> Settings:  # fmt: skip
+    """The arguments of `subscribe`. Raises InvalidMessage, InvalidTopic."""
+    if not isinstance(mode, str) or mode not in ("shared", "ordered"):
+        raise InvalidMessage(f'mode is "shared" or "ordered", not {shown(mode)}')
+    if not isinstance(order_by, str) or order_by not in ("queue", "key"):
+        raise InvalidMessage(f'order_by is "queue" or "key", not {shown(order_by)}')
+    if (max_attempts is None) != (dead_letter_topic is None):
+        raise InvalidMessage("max_attempts and dead_letter_topic belong together: give both, or none of them")
+    most = dead_letters = None
+    if max_attempts is not None:
+        most, dead_letters = check_number("max_attempts", max_attempts, 1), check_name(dead_letter_topic, 0)[0]
+    precision = check_number("precision_ms", precision_ms)
+    plain_mode: Mode = "ordered" if mode == "ordered" else "shared"
+    plain_order: OrderBy = "key" if order_by == "key" else "queue"
+    return Settings(plain_mode, plain_order, _filter(filter_), most, dead_letters, precision)
+
+
+def _filter(given: object) -> Mapping[str, tuple[str, ...]] | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidMessage(f'filter is a mapping such as {{"tag": {{"a", "b"}}}} or None, not {shown(given)}')
+    wanted = {}
+    for name, values in given.items():
+        plain = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
+        each = list(values) if plain else []
+        if not isinstance(name, str) or not each or not all(isinstance(value, str) for value in each):
+            raise InvalidMessage(
+                f"filter has a str and one or more str values for each property, as {{'tag': {{'a', 'b'}}}}, not "
+                f"{shown(name)}: {shown(values)}"
+            )
+        wanted[name] = tuple(sorted(set(each)))
+    return dict(sorted(wanted.items()))
+
+
+def check_start(start: object) -> Start:
+    """The argument of `seek`, and where `subscribe` begins. Raises InvalidMessage."""
+    if isinstance(start, str) and start in ("earliest", "latest"):
+        return "earliest" if start == "earliest" else "latest"
+    if isinstance(start, Mapping):
+        found = {}
+        for queue_id, offset in start.items():
+            try:
+                queue = check_name("queue", queue_id)[1]
+            except InvalidTopic as error:
+                raise InvalidMessage(str(error)) from None
+            found[queue] = check_number("an offset", offset, 0, (1 << 62) - 1)
+        return found
+    if isinstance(start, int | np.integer) and not isinstance(start, bool):
+        return check_number("a time in ms", start, 0, (1 << 62) - 1)
+    raise InvalidMessage(
+        f'a position is "earliest", "latest", a time in ms since the epoch, or a dict of offsets by queue id, not '
+        f"{shown(start)}"
+    )

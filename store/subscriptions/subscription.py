@@ -1,0 +1,337 @@
+"""A subscription, as a user holds it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidMessage, SubscriptionClosed, shown
+from .backlog import Backlog, backlog_of
+from .delivery import Delivery, DeliveryBatch
+from .settings import Settings, Start, check_number, check_start
+from .starting import offsets_of
+from .waits import wait, wait_async
+
+if TYPE_CHECKING:
+    from .registry import Shared
+
+Int64s = npt.NDArray[np.int64]
+MAX_BYTES = 16 << 20
+MOST_MESSAGES = 1 << 20
+LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500
+LONGEST_MS = 1 << 40
+VISIBILITY_MS = 30_000
+
+
+class Subscription:
+    """A durable cursor over all queues of a topic; made by `MessageStore.subscribe`.
+
+    Each message is given out until it is acknowledged: at least once. All objects of one name share one state, so
+    their consumers compete. Any number of threads and event loops may use one object. After `close`, or when the
+    subscription was deleted, all calls but `close` raise `SubscriptionClosed`.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        """Use `MessageStore.subscribe`."""
+        self._shared = shared
+        self._state = shared.state
+        self._dispatcher = shared.dispatcher
+        self._life = shared.state.cursor.life
+        self._closed = False
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._state.topic
+
+    @property
+    def name(self) -> str:
+        """The name, which is the subscription's within its topic."""
+        return self._state.name
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`, and when the subscription was deleted."""
+        return self._closed or self._life != self._state.cursor.life
+
+    def _settings(self) -> Settings:
+        """The settings. Raises SubscriptionClosed, StoreClosed."""
+        self._state.parts.check_open()
+        settings = self._state.cursor.settings
+        if self.closed or settings is None:
+            why = "closed" if self._closed else "deleted"
+            raise SubscriptionClosed(f"the subscription {self.name!r} of {self.topic!r} was {why}; subscribe again")
+        return settings
+
+    # -- receiving ------------------------------------------------------------------------------------
+
+    def receive(
+        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS
+    ) -> list[Delivery]:
+        """Take messages. Each is this consumer's until its visibility time-out, and comes again if it is not
+        acknowledged by then.
+
+        What was given back or timed out comes first, then what is due, then new messages: of each queue in order,
+        the queues by turns.
+
+        Args:
+            max_messages: at most so many, and at least one if there is one.
+            wait_ms: how long to wait for the first one; 0 does not wait.
+            visibility_timeout_ms: how long nobody else gets them.
+
+        Raises:
+            StoreCorrupt: the next message is damaged. Messages of other queues come at the next call; `seek` passes it.
+            StoreUnreadable: the system refused a read; receive again.
+            SubscriptionClosed, StoreClosed, InvalidMessage: nothing was taken.
+        """
+        batch = self.receive_batch(max_messages, wait_ms, visibility_timeout_ms)
+        return batch.deliveries()
+
+    def receive_batch(
+        self,
+        max_messages: int = 4096,
+        wait_ms: int = 0,
+        visibility_timeout_ms: int = VISIBILITY_MS,
+        max_bytes: int = MAX_BYTES,
+    ) -> DeliveryBatch:
+        """Take messages as columns, with their receipts: `sub.ack_batch(batch.receipts)`.
+
+        It ends before the message with which the payloads would pass `max_bytes`, but gives at least one. Without a
+        message it is an empty batch. Args and errors: as for `receive`.
+        """
+        wanted = self._wanted(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
+        clock = self._state.parts.clock
+        deadline = clock.monotonic_s() + wanted.wait_s
+        while True:
+            seen = self._seen()
+            batch = self._take(wanted)
+            left_s = deadline - clock.monotonic_s()
+            if batch is not None or left_s <= 0:
+                return self._shared.empty() if batch is None else batch
+            left_s = self._sleep_s(left_s)
+            if left_s > 0:
+                wait(self._state.parts.waiting, self.topic, partial(self._is_news, seen), left_s)
+
+    async def receive_async(
+        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS
+    ) -> list[Delivery]:
+        """`receive` for coroutines: neither the loop nor a thread waits meanwhile."""
+        batch = await self.receive_batch_async(max_messages, wait_ms, visibility_timeout_ms)
+        return batch.deliveries()
+
+    async def receive_batch_async(
+        self,
+        max_messages: int = 4096,
+        wait_ms: int = 0,
+        visibility_timeout_ms: int = VISIBILITY_MS,
+        max_bytes: int = MAX_BYTES,
+    ) -> DeliveryBatch:
+        """`receive_batch` for coroutines."""
+        wanted = self._wanted(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
+        clock, reads = self._state.parts.clock, self._state.parts.async_reads
+        deadline = clock.monotonic_s() + wanted.wait_s
+        while True:
+            seen = self._seen()
+            taken: list[DeliveryBatch] = []
+            await reads.run(partial(self._take_into, taken, wanted))
+            left_s = deadline - clock.monotonic_s()
+            if taken or left_s <= 0:
+                return taken[0] if taken else self._shared.empty()
+            left_s = self._sleep_s(left_s)
+            if left_s > 0:
+                await wait_async(self._state.parts.waiting, self.topic, partial(self._is_news, seen), left_s)
+
+    def _wanted(self, max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> _Wanted:
+        wait = min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS)
+        wanted = _Wanted(
+            check_number("max_messages", max_messages, 1, 1 << 62),
+            check_number("max_bytes", max_bytes, 1, 1 << 62),
+            check_number("visibility_timeout_ms", visibility_ms, 1, LONGEST_MS),
+            wait / 1000,
+        )
+        self._settings()
+        return wanted._replace(messages=min(wanted.messages, MOST_MESSAGES))
+
+    def _take(self, wanted: _Wanted) -> DeliveryBatch | None:
+        with self._dispatcher.receiving:
+            self._settings()
+            return self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
+
+    def _take_into(self, taken: list[DeliveryBatch], wanted: _Wanted) -> None:
+        batch = self._take(wanted)
+        if batch is not None:
+            taken.append(batch)
+
+    def _is_news(self, seen: tuple[int, object]) -> bool:
+        return self._seen() != seen
+
+    def _seen(self) -> tuple[int, object]:
+        """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
+        return self._state.signal, self._dispatcher.durable()
+
+    def _sleep_s(self, left_s: float) -> float:
+        """How long there is nothing to do, if nothing new comes; 0 if there is something now."""
+        if self._dispatcher.is_unfinished:
+            return 0.0
+        until_next_s = (self._dispatcher.next_ms() - self._state.now_ms()) / 1000
+        nap_ms = self._dispatcher.delays.nap_ms
+        if nap_ms is not None:
+            left_s = min(left_s, nap_ms / 1000)
+        return max(0.0, min(left_s, until_next_s))
+
+    # -- acknowledging --------------------------------------------------------------------------------
+
+    def ack(self, delivery: Delivery | int) -> None:
+        """Acknowledge a message, by its delivery or its receipt. It never comes again once this has returned.
+
+        It returns when the acknowledgement is durable, as an append does; those of many threads share a force.
+
+        Raises:
+            StaleReceipt: it was acknowledged or given back, or it timed out and was given to another.
+            PublishBufferFull, StoreFull: it is not acknowledged; acknowledge it again.
+            StorePoisoned: a write or force failed; the next opening knows whether it is acknowledged.
+            SubscriptionClosed, StoreClosed, InvalidMessage: it is not acknowledged.
+        """
+        receipt = _receipt(delivery)
+        self._settings()
+        self._state.ack_one(receipt)
+
+    def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
+        """Acknowledge messages, by their receipts (n,) or deliveries. One record in the log says it for all of them.
+
+        Raises: as for `ack`; with StaleReceipt, none of them is acknowledged.
+        """
+        found = _receipts(receipts)
+        self._settings()
+        if len(found):
+            self._state.ack(found)
+
+    def nack(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
+        """Give a message back: it comes again, to whoever receives then, after `delay_ms`.
+
+        Raises: StaleReceipt, SubscriptionClosed, StoreClosed, InvalidMessage.
+        """
+        self.nack_batch([_receipt(delivery)], delay_ms)
+
+    def nack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery], delay_ms: int = 0) -> None:
+        """Give messages back, by their receipts (n,) or deliveries. With StaleReceipt, none of them is given back."""
+        found, delay = _receipts(receipts), check_number("delay_ms", delay_ms, 0, LONGEST_MS)
+        self._settings()
+        if len(found):
+            self._state.nack(found, delay)
+
+    def extend(self, delivery: Delivery | int, ms: int) -> None:
+        """Keep a message for so many milliseconds from now on.
+
+        Raises: StaleReceipt, SubscriptionClosed, StoreClosed, InvalidMessage.
+        """
+        receipts = np.array([_receipt(delivery)], np.int64)
+        until = check_number("ms", ms, 1, LONGEST_MS)
+        self._settings()
+        self._state.extend(receipts, until)
+
+    # -- moving ---------------------------------------------------------------------------------------
+
+    def seek(self, position: Start) -> None:
+        """Go on elsewhere: all messages before are acknowledged, and all others come, also those acknowledged before.
+
+        Durable when it returns. Receipts of the queues that it moves are stale then.
+
+        Args:
+            position: "earliest"; "latest", behind what is durable now; a time in ms since the epoch; or a dict of
+                offsets by queue id, which leaves the other queues where they are.
+
+        Raises:
+            OffsetOutOfRange: an offset is after its queue's next one. Nothing was moved.
+            PublishBufferFull, StoreFull: nothing was moved.
+            StorePoisoned: a write or force failed; the next opening knows whether it was moved.
+            SubscriptionClosed, StoreClosed, StoreUnreadable, InvalidMessage: nothing was moved.
+        """
+        start = check_start(position)
+        state = self._state
+        with state.changing, self._dispatcher.receiving:
+            self._settings()
+            offsets = offsets_of(state.parts, self.topic, start)
+            if offsets:
+                state.move(offsets)
+                self._dispatcher.rewind(list(offsets))
+        state.ring()
+
+    def skip_all(self) -> None:
+        """Acknowledge all that there is: `seek("latest")`."""
+        self.seek("latest")
+
+    def backlog(self) -> Backlog:
+        """How many messages are not acknowledged: ready, in flight, delayed.
+
+        Raises: SubscriptionClosed, StoreClosed, StoreUnreadable.
+        """
+        self._settings()
+        state = self._state
+        with state.lock:
+            return backlog_of(
+                state.parts, self.topic, state.cursor, state.table, self._dispatcher.delays.pending
+            )
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of it. What the last open object of the name was given and has not acknowledged comes again at once.
+
+        The subscription itself stays, durably, until `MessageStore.delete_subscription`. A second call does nothing.
+        """
+        if not self._closed:
+            self._closed = True
+            self._shared.closed_one(self._life)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Subscription {self.name!r} of {self.topic!r}, {state}>"
+
+
+class _Wanted(NamedTuple):
+    """The arguments of a receive, checked."""
+
+    messages: int
+    size_bytes: int
+    visibility_ms: int
+    wait_s: float
+
+
+def _receipt(delivery: object) -> int:
+    """The receipt of a delivery, or the receipt itself. Raises InvalidMessage."""
+    receipt = delivery.receipt if isinstance(delivery, Delivery) else delivery
+    if isinstance(receipt, np.integer):
+        receipt = int(receipt)
+    if type(receipt) is not int or not 0 <= receipt < 1 << 63:
+        raise InvalidMessage(f"a delivery or its receipt is wanted, not {shown(delivery)}")
+    return receipt
+
+
+def _receipts(given: object) -> Int64s:
+    """(n,) receipts. Raises InvalidMessage."""
+    if isinstance(given, list | tuple):
+        given = [one.receipt if isinstance(one, Delivery) else one for one in given]
+        if not given:
+            return np.empty(0, np.int64)
+    try:
+        found = np.asarray(given)
+    except (ValueError, TypeError, OverflowError):
+        found = np.empty((0, 0))
+    if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer) or found.dtype == np.uint64:
+        raise InvalidMessage(f"receipts are integers (n,) or a list of deliveries, not {shown(given)}")
+    return found.astype(np.int64, copy=False)

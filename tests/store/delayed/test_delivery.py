@@ -1,0 +1,203 @@
+"""What becomes due, when, and in which order."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stratalog.store import MessageStore
+from stratalog.store.delayed import topic as topic_module
+from tests.clocks import SteppedClock
+from tests.seeds import draw_seed
+
+from ..helpers import tiny, until
+from .consumer import START_MS, Consumer, Got, Hand, topic_of
+
+
+@pytest.fixture
+def hand() -> Hand:
+    return Hand()
+
+
+def test_message_is_delivered_at_its_time_and_not_before(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        consumer = Consumer(store)
+        store.append("t", 0, b"later", deliver_at_ms=START_MS + 100)
+        store.append("t", 0, b"now")
+        assert consumer.poll() == [Got(0, 1)]
+        hand.now_ms += 99
+        assert consumer.poll() == []
+        hand.now_ms += 1
+        assert consumer.poll() == [Got(0, 0)]
+        assert consumer.poll() == []
+
+
+def test_due_messages_come_by_time_queue_and_offset(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s", tiny(lanes=2)) as store:
+        consumer = Consumer(store)
+        for queue_id, delay_ms in ((5, 30), (1, 20), (1, 10), (5, 10), (1, 10), (0, 30)):
+            store.append("t", queue_id, b"x", deliver_at_ms=START_MS + delay_ms)
+        assert consumer.poll() == []
+        hand.now_ms += 50
+        assert consumer.poll() == [Got(1, 1), Got(1, 2), Got(5, 1), Got(1, 0), Got(0, 0), Got(5, 0)]
+
+
+def test_message_whose_time_was_over_at_its_append_is_an_ordinary_one(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        consumer = Consumer(store)
+        store.append("t", 0, b"x", deliver_at_ms=START_MS - 1)
+        store.append("t", 0, b"x", deliver_at_ms=0)
+        assert consumer.poll() == [Got(0, 0), Got(0, 1)]
+        assert topic_of(store).stats()["pending"] == 0
+
+
+def test_delays_from_before_the_first_subscription_are_kept(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        for number in range(200):
+            store.append("t", number % 3, bytes(2000), deliver_at_ms=START_MS + 10 + number)
+        until(lambda: bool(store._lanes[0].view.sealed))
+        consumer = Consumer(store)
+        assert consumer.poll() == []
+        until(lambda: not topic_of(store).is_behind)
+        hand.now_ms += 500
+        assert consumer.poll() == [Got(number % 3, number // 3) for number in range(200)]
+
+
+def test_topics_share_a_frame_and_not_an_index(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        one, other = Consumer(store, "t"), Consumer(store, "u")
+        streams = [("t", 0), ("u", 0), ("v", 0)]
+        times = START_MS + np.arange(1, 13)
+        store.append_columns(streams, np.arange(12) % 3, np.ones(12, np.int64), bytes(12), deliver_at_ms=times)
+        assert one.poll() + other.poll() == []
+        hand.now_ms += 20
+        assert one.poll() == other.poll() == [Got(0, offset) for offset in range(4)]
+        assert set(store.stats()["delayed"]) == {"t", "u"}
+
+
+def test_one_index_serves_many_subscriptions_each_at_its_own_place(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        consumers = [Consumer(store) for _ in range(10)]
+        for number in range(50):
+            store.append("t", 0, b"x", deliver_at_ms=START_MS + 1 + number)
+        for consumer in consumers:
+            assert consumer.poll() == []
+        for step, consumer in enumerate(consumers):
+            hand.now_ms = START_MS + 5 * (step + 1)
+            assert consumer.poll() == [Got(0, offset) for offset in range(5 * (step + 1))]
+        assert topic_of(store).stats()["ready"] == 45, "the rows that all have passed are dropped"
+        for consumer in consumers:
+            consumer.poll()
+            assert len(consumer.got) == 50
+            consumer.close()
+        assert topic_of(store).stats()["ready"] == 0
+
+
+def test_pointer_that_takes_nothing_holds_others_up_for_a_while_only(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_module, "DUE_ROWS", 20)
+    clock = SteppedClock()
+    monkeypatch.setattr(clock, "wall_ms", lambda: hand.now_ms)
+    with MessageStore.open(tmp_path / "s", tiny(), clock=clock) as store:
+        slow, quick = Consumer(store), Consumer(store)
+        for number in range(50):
+            store.append("t", 0, b"x", deliver_at_ms=START_MS + 1 + number)
+        assert slow.poll() + quick.poll() == []
+        hand.now_ms += 100
+        assert len(quick.poll()) == 20
+        assert quick.poll() == [], "there is no room for more"
+        clock.now += topic_module.STALE_S
+        assert len(quick.poll()) + len(quick.poll()) + len(quick.poll()) == 30
+        assert slow.poll() == [Got(0, offset) for offset in range(50)], "it reads the queue again"
+        assert slow.missed == 1
+
+
+def test_waiting_consumer_is_told_when_something_is_due(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        rung = threading.Event()
+        pointer = topic_of(store).open_pointer(rung.set)
+        store.append("t", 0, b"x", deliver_at_ms=store._shared.clock.wall_ms() + 30)
+        assert rung.wait(60)
+        assert pointer.take().offsets.tolist() == [0]
+
+
+def test_consumer_is_told_when_another_one_took_what_became_due(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        assert store._running.delays is not None
+        one, other = Consumer(store), Consumer(store)
+        store._running.delays.stop()
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 1)
+        one.poll()
+        other.poll()
+        hand.now_ms += 1
+        assert one.poll() == [Got(0, 0)]
+        assert other.calls == 1
+
+
+def test_clock_that_jumps_forth_and_back_loses_nothing_and_gives_nothing_early(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        consumer = Consumer(store)
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 1_000)
+        assert consumer.poll() == []
+        hand.now_ms += 10_000_000
+        assert consumer.poll() == [Got(0, 0)]
+        hand.now_ms = START_MS
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 1_000)
+        assert consumer.poll() == [], "its time has not come by the clock as it is now"
+        hand.now_ms = START_MS - 5_000_000
+        assert consumer.poll() == []
+        hand.now_ms = START_MS + 1_000
+        assert consumer.poll() == [Got(0, 1)]
+
+
+def test_trimmed_and_deleted_messages_are_not_delivered(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        consumer = Consumer(store)
+        for number in range(10):
+            store.append("t", 0, b"x", deliver_at_ms=START_MS + 1 + number)
+        consumer.poll()
+        store.trim("t", 0, 4)
+        hand.now_ms += 6
+        assert consumer.poll() == [Got(0, 4), Got(0, 5)]
+        store.delete_topic("t")
+        hand.now_ms += 100
+        assert consumer.poll() == []
+        assert len(consumer.done) == 10, "those that are gone count as done"
+
+
+def test_store_without_subscriptions_has_no_thread_and_no_files(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 1)
+        assert store._running.delays is not None
+        assert (store._running.delays.topics, store._running.delays._thread) == ({}, None)
+        assert store.stats()["delayed"] == {}
+    assert not (tmp_path / "s" / "delayed").exists()
+
+
+def test_each_message_comes_once_and_in_time_beside_appends_and_sealing(tmp_path: Path, hand: Hand) -> None:
+    seed = draw_seed()
+    chance = random.Random(seed)
+    due: dict[Got, int] = {}
+    with hand.open(tmp_path / "s", tiny(lanes=2)) as store:
+        consumers = [Consumer(store), Consumer(store)]
+        last_ms = START_MS
+        for _ in range(400):
+            hand.now_ms += chance.choice([0, 1, 7])
+            queue_id, delay_ms = chance.randrange(3), chance.choice([None, 0, 5, 50, 700])
+            at_ms = None if delay_ms is None else hand.now_ms + delay_ms
+            offset = store.append("t", queue_id, bytes(chance.choice([10, 3000])), deliver_at_ms=at_ms)
+            due[Got(queue_id, offset)] = at_ms or hand.now_ms
+            for consumer in consumers:
+                if chance.random() < 0.3:
+                    got = consumer.poll()
+                    assert all(due[one] <= hand.now_ms for one in got)
+            last_ms = max(last_ms, hand.now_ms + (delay_ms or 0))
+        hand.now_ms = last_ms
+        for consumer in consumers:
+            consumer.poll()
+            assert sorted(consumer.got) == sorted(due), f"seed {seed}"
