@@ -110,12 +110,11 @@ class RefusingDelaying(Delaying):
         return {}
 
 
-def begin_delays(shared: Shared, disk: Disk, running: Running) -> Delaying:
-    """Open the indexes of a store that can append. Raises OSError, StoreCorrupt."""
+def make_delaying(shared: Shared, disk: Disk, running: Running) -> Delaying:
+    """The part of a store that writes. Its indexes are not opened yet."""
     parts = StoreParts(
         disk, shared.path, shared.clock, shared.streams, shared.lanes, shared.hidden, Reader(),
         keeps=shared.config.durability == "force",
     )  # fmt: skip
     running.delays = delays = Delays(parts, lambda: running.poison is not None)
-    delays.open()
     return Delaying(shared, delays)

@@ -41,7 +41,7 @@ from .append_calls import AppendCalls
 from .appender import Appender
 from .column_calls import ColumnCalls
 from .columns import ColumnAppender
-from .delayed_calls import DelayedCalls, RefusingDelaying, begin_delays
+from .delayed_calls import DelayedCalls, RefusingDelaying, make_delaying
 from .fetcher import Fetcher
 from .lifetime import Lifetime
 from .read_calls import ReadCalls
@@ -49,7 +49,7 @@ from .read_only import Following, RefusingAppender, RefusingTrimming, reading_co
 from .running import Running, end_dropped
 from .shard_calls import ShardCalls, begin_attaching
 from .shared import Shared
-from .stats import cache_figures, lane_figures, queue_figures
+from .stats import cache_figures, lane_figures, queue_figures, recovery_figures
 from .subscription_calls import SubscriptionCalls
 from .trim_calls import TrimCalls
 from .trimming import Trimming
@@ -194,6 +194,7 @@ class MessageStore(
             ).run()
             self._add_lane(index, folder, found, header.lanes)
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
+        self._delaying = make_delaying(self._shared, self._disk, self._running)
         self._upkeep.guards.append(self._subscriptions().may_go)
         self._start()
 
@@ -216,7 +217,7 @@ class MessageStore(
         self._start_caches()
         for flusher in self._flushers:
             flusher.start()
-        self._delaying = begin_delays(self._shared, self._disk, self._running)
+        self._delaying.delays.open()
         begin_attaching(self._running, self._shared, self._disk, self._store_id, self._appender)
 
     def _header(self) -> StoreHeader:
@@ -351,12 +352,7 @@ class MessageStore(
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
             "delayed": self._delaying.stats(),
-            "recovery": {
-                "open_ms": round(self._open_ms, 3),
-                "scan_ms": round(self._scan_ms, 3),
-                "scanned_bytes": self._scanned_bytes,
-                "losses": [loss._asdict() for loss in self.losses],
-            },
+            "recovery": recovery_figures(self._open_ms, self._scan_ms, self._scanned_bytes, self.losses),
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,12 +35,25 @@ Int64s = npt.NDArray[np.int64]
 _Found = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
 
 
+class Subscribers(Protocol):
+    """What the subscriptions of a store tell of themselves."""
+
+    def topics(self) -> set[str]:
+        """Those that have a subscription."""
+
+    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) for which offsets, which ascend, some subscription of a topic has no acknowledgement."""
+
+
 class Delays:
     """The topics of one store that have an index.
 
     A topic gets one with its first subscription, or with the first change of a delay, and keeps it. All topics follow
     the log together, one walk a lane; a topic that is behind, after an opening or at its limit of memory, has walks
     of its own until it has caught up. A store without such a topic has no thread, and looks at nothing.
+
+    Attributes:
+        subscribers: set by the subscriptions; without it, what is pending counts as not acknowledged.
 
     Invariant: what is durable before `catch_up` is called is in the trackers when it returns, or in a part of the log
     that a topic behind knows it has not read.
@@ -49,6 +62,7 @@ class Delays:
     def __init__(self, parts: StoreParts, poisoned: Callable[[], bool]) -> None:
         self.topics: dict[str, DelayedTopic] = {}
         self.last_error: str | None = None
+        self.subscribers: Subscribers | None = None
         self._parts = parts
         self._poisoned = poisoned
         self._walks: list[Walk] = []

@@ -48,8 +48,6 @@ class DelayedTopic:
 
     Attributes:
         walks: of a topic that is behind its store, a walk a lane, on the way to the others; None if it is not.
-        unacknowledged: asked with a queue id and offsets (n,): for which of them some subscription has no
-            acknowledgement. Set by the subscriptions; without it, what is pending counts.
         last_error: of the background, or None.
     """
 
@@ -62,7 +60,6 @@ class DelayedTopic:
         self.parts = parts
         self.lock = threading.RLock()
         self.settled = threading.Condition(self.lock)
-        self.unacknowledged: Callable[[int, Int64s], Bools] | None = None
         self.last_error: str | None = None
         self._catch_up = catch_up
         self._wake = wake
@@ -164,6 +161,12 @@ class DelayedTopic:
             return 1 << 62
 
     # -- what becomes due -----------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Messages that are delayed."""
+        with self.lock:
+            return self.tracker.number_of_delayed_messages
 
     @property
     def next_due_ms(self) -> int | None:
@@ -276,6 +279,10 @@ class DelayedTopic:
         except OffsetOutOfRange:
             return None
         return found[0] if found and found[0].offset == offset else None
+
+    def due_copies(self) -> tuple[Int64s, Int64s]:
+        """(queue ids, offsets) of due messages that live on as copies."""
+        return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def time_of(self, queue_id: int, offset: int) -> int | None:
         """When a message is due, or was; None if it has no such time, or was removed. Raises as `fetch` does."""

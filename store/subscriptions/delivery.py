@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.blobs import ExtraColumns, gathered
+from ..format.extras import Extras
 from ..read.message import Message, MessageBatch
 
 Int64s = npt.NDArray[np.int64]
@@ -62,6 +64,17 @@ def taken(batch: MessageBatch, rows: npt.NDArray[np.intp]) -> MessageBatch:
     return MessageBatch(
         batch.buffer, batch.positions[rows], batch.lengths[rows], batch.offsets[rows], batch.times_ms[rows],
         batch.stream_index[rows], batch.stream_names, extras,
+    )  # fmt: skip
+
+
+def batch_of(message: Message) -> MessageBatch:
+    """A batch of one message."""
+    properties = None if message.properties is None else json.dumps(dict(message.properties)).encode()
+    extras = Extras(message.deliver_at_ms, message.key, properties)
+    zero = np.zeros(1, np.int64)
+    return MessageBatch(
+        memoryview(message.data), zero, zero + len(message.data), zero + message.offset, zero + message.timestamp_ms,
+        np.zeros(1, np.uint32), [(message.topic, message.queue_id)], [extras],
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from ..errors import OffsetOutOfRange, StoreError
 from ..format.blobs import ExtraColumns
 from ..read.message import MessageBatch
 from .acked import Acked
+from .delays import Left, SubscriptionDelays
 from .delivery import part_of, taken
 from .filters import PropertyFilter
 from .parts import Parts
@@ -24,7 +24,6 @@ AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the o
 AHEAD_BYTES = 256 << 10
 HELD_BYTES = 8 << 20  # of what was read ahead; then only what is asked for is read
 MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it comes up for air then
-Leave: TypeAlias = "Callable[[int, Int64s, ExtraColumns], Mask | None]"  # (queue id, offsets, extras) -> left out
 
 
 @dataclass(slots=True)
@@ -54,11 +53,11 @@ class Scanner:
 
     def __init__(
         self, parts: Parts, topic: str, lock: threading.Lock, acked: Callable[[int], Acked],
-        given_out: Callable[[int], Int64s], wanted: PropertyFilter | None, leave: Leave,
+        given_out: Callable[[int], Int64s], wanted: PropertyFilter | None, delays: SubscriptionDelays,
     ) -> None:  # fmt: skip
         """`acked` and `given_out` say, under `lock`, what is acknowledged of a queue, and which offsets consumers have.
 
-        `leave` says which messages come later, of those with a delivery time.
+        `delays` says which messages come later, of those with a delivery time.
         """
         self._lock = lock
         self._parts = parts
@@ -66,7 +65,7 @@ class Scanner:
         self._acked = acked
         self._given_out = given_out
         self._wanted = wanted
-        self._leave = leave
+        self._delays = delays
         self._read_at: dict[int, int] = {}
         self._reached: dict[int, int] = {}  # the highest read positions: what is below may be given out
         self._chunks: dict[int, _Chunk] = {}
@@ -81,6 +80,21 @@ class Scanner:
     def position(self, queue_id: int) -> int:
         """Where a queue is read on."""
         return self._read_at.get(queue_id, 0)
+
+    def are_wanted(self, batch: MessageBatch) -> Mask:
+        """(n,) which messages the filter lets pass."""
+        if self._wanted is None:
+            return np.ones(len(batch), np.bool_)
+        extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
+        return self._wanted.mask(None if extras is None else extras.properties, len(batch))
+
+    def has_ahead(self, queue_id: int, offsets: Int64s) -> Mask:
+        """(n,) for which offsets the scanner will come, or has read them and not given them out."""
+        ahead: Mask = offsets >= self.position(queue_id)
+        chunk = self._chunks.get(queue_id)
+        if chunk is not None:
+            ahead |= np.isin(offsets, chunk.batch.offsets[chunk.begin :])
+        return ahead
 
     def rewind(self, queue_ids: Iterable[int] | None = None) -> None:
         """Begin again behind what is acknowledged, in some queues or in all."""
@@ -208,16 +222,21 @@ class Scanner:
             if error.first <= at:
                 return None  # acknowledged by position alone, or lost with durability "os"
             at = error.first
+            self._delays.again = True  # what is delayed of the others may live on as a copy
             batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
         if not len(batch):
             return None
+        extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
+        left = None if extras is None else self._delays.left(queue_id, batch.offsets, extras.times_ms)
         with self._lock:
-            kept = self._kept(queue_id, acked, at, batch)
+            kept = self._kept(queue_id, acked, at, batch, extras, left)
         self._read_at[queue_id] = end = int(batch.offsets[-1]) + 1
         self._reached[queue_id] = max(end, self._reached.get(queue_id, 0))
         return batch if kept.all() else taken(batch, np.flatnonzero(kept))
 
-    def _kept(self, queue_id: int, acked: Acked, at: int, batch: MessageBatch) -> Mask:
+    def _kept(
+        self, queue_id: int, acked: Acked, at: int, batch: MessageBatch, extras: ExtraColumns | None, left: Left | None
+    ) -> Mask:
         """(n,) which messages go out. The others are acknowledged, are so now, or come later."""
         offsets = batch.offsets
         kept = ~acked.are_in(offsets)
@@ -227,7 +246,6 @@ class Scanner:
         if end - at > len(batch):
             for hole in np.flatnonzero(np.diff(offsets, prepend=at - 1) > 1).tolist():
                 acked.add_range(int(offsets[hole - 1]) + 1 if hole else at, int(offsets[hole]))
-        extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
         if self._wanted is not None:
             wanted = self._wanted.mask(None if extras is None else extras.properties, len(batch))
             passed = offsets[kept & ~wanted]
@@ -235,8 +253,7 @@ class Scanner:
                 acked.add_all(passed)
                 self.passed += len(passed)
                 kept &= wanted
-        if extras is not None and extras.times_ms is not None:
-            left = self._leave(queue_id, offsets, extras)
-            if left is not None:
-                kept &= ~left
+        if left is not None:
+            acked.add_all(offsets[kept & left.cancelled])
+            kept &= ~(left.waiting | left.cancelled)
         return kept

@@ -180,6 +180,9 @@ class Subscription:
         if self._dispatcher.is_unfinished:
             return 0.0
         until_next_s = (self._dispatcher.next_ms() - self._state.now_ms()) / 1000
+        nap_ms = self._dispatcher.delays.nap_ms
+        if nap_ms is not None:
+            left_s = min(left_s, nap_ms / 1000)
         return max(0.0, min(left_s, until_next_s))
 
     # -- acknowledging --------------------------------------------------------------------------------
@@ -272,7 +275,9 @@ class Subscription:
         self._settings()
         state = self._state
         with state.lock:
-            return backlog_of(state.parts, self.topic, state.cursor, state.table, 0)
+            return backlog_of(
+                state.parts, self.topic, state.cursor, state.table, self._dispatcher.delays.pending
+            )
 
     # -- the end --------------------------------------------------------------------------------------
 
