@@ -28,15 +28,21 @@ Bucket = TypeVar("Bucket")
 
 
 class Wheel(Generic[Bucket]):
-    """One wheel of the hierarchy. `turn` is the number of its current turn."""
+    """One wheel of the hierarchy. `turn` is the number of its current turn, `end` the first tick behind that."""
 
-    __slots__ = ("buckets", "span", "turn", "width")
+    __slots__ = ("buckets", "end", "size", "span", "turn", "width")
 
     def __init__(self, width: int, buckets: list[Bucket], tick: int) -> None:
         self.width = width
-        self.span = width * len(buckets)
+        self.size = len(buckets)
+        self.span = width * self.size
         self.buckets = buckets
+        self.move_to(tick)
+
+    def move_to(self, tick: int) -> None:
+        """The present tick is this one."""
         self.turn = tick // self.span
+        self.end = (self.turn + 1) * self.span
 
 
 class Levels(Generic[Bucket]):
@@ -57,18 +63,18 @@ class Levels(Generic[Bucket]):
     def level_of(self, tick: int) -> int:
         """The number of the wheel that a later tick belongs to, which is made if it is not there."""
         for level, wheel in enumerate(self.wheels):
-            if tick // wheel.span == wheel.turn:
+            if tick < wheel.end:
                 return level
         while True:
             wheel = self._make_wheel(self.wheels[-1].span)
-            if tick // wheel.span == wheel.turn:
+            if tick < wheel.end:
                 return len(self.wheels) - 1
 
     def move_to(self, tick: int) -> None:
         """The present tick is a later one. Whoever calls this empties the buckets that have become due."""
         self.tick = tick
         for wheel in self.wheels:
-            wheel.turn = tick // wheel.span
+            wheel.move_to(tick)
 
 
 def check_geometry(tick_ms: int, wheel_size: int, start_ms: int, most_buckets: int) -> None:

@@ -7,44 +7,46 @@ import threading
 from typing import TYPE_CHECKING
 
 from .errors import report
+from .timing_wheel import Placed
+from .turns import let_pass
 
 if TYPE_CHECKING:
     from .purgatory import Purgatory
-    from .timing_wheel import Timer
 
-# One for all operations: it is held for a few assignments, and an operation needs no lock of its own.
-_state = threading.Lock()
+# Of operations that no purgatory has: it is held for a few assignments, and an operation needs no lock of its own.
+_unwatched = threading.Lock()
 
 
 def _fresh_lock() -> None:
-    global _state  # noqa: PLW0603  # in a child process, where a lost thread may hold the parent's
-    _state = threading.Lock()
+    global _unwatched  # noqa: PLW0603  # in a child process, where a lost thread may hold the parent's
+    _unwatched = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_fresh_lock)
 
 
-class DelayedOperation:
+class DelayedOperation(Placed):
     """Something to be done when a condition holds, or after `timeout_ms`. Override the three methods.
 
     Invariants:
         * `on_complete` is called once, by the thread that completes it; `on_expiration` after it if that is its timer;
         * no lock is held while one of the three runs: they may block, raise, and call the purgatory;
         * one thread at a time runs `try_complete`. A second one that comes meanwhile leaves word, and the first one
-          looks again. So no thread waits for another, and no change of the condition is missed.
+          looks again. So no thread waits for another, and no change of the condition is missed;
+        * its state changes under its purgatory's lock, or under `_unwatched` while it has none. It is its own timer.
     """
 
-    __slots__ = ("_again", "_purgatory", "_timer", "_trying", "is_completed", "is_counted", "timeout_ms")
+    __slots__ = ("again", "is_completed", "is_counted", "purgatory", "timeout_ms", "trying")
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
         self.is_completed = False  # True from the moment at which a thread has begun to complete it
         self.is_counted = False  # by the purgatory, as one that is pending
-        self._again = False
-        self._trying = 0  # the thread that runs `try_complete`
-        self._timer: Timer | None = None
-        self._purgatory: Purgatory | None = None
+        self.bucket = None
+        self.again = False  # somebody has asked for another look
+        self.trying = 0  # the thread that runs `try_complete`
+        self.purgatory: Purgatory | None = None
 
     def try_complete(self) -> bool:
         """Whether the condition holds now. The purgatory completes the operation then."""
@@ -58,24 +60,24 @@ class DelayedOperation:
 
     def force_complete(self) -> bool:
         """Complete it now, whether its condition holds or not; True if this call did. From any thread."""
-        timer = purgatory = None
-        try:
-            with _state:
-                if self.is_completed:
-                    return False
-                timer, purgatory = self._timer, self._purgatory
-                self._timer = self._purgatory = None
-                self.is_completed = True
-            if timer is not None:
-                timer.cancel()
-        finally:  # also after an interrupt: the purgatory counts on it
-            if purgatory is not None:
-                purgatory.one_completed()
+        if self.is_completed or not self._end():
+            return False
         try:
             self.on_complete()
         except Exception as error:
             report(f"on_complete of {type(self).__name__} has raised", error)
         return True
+
+    def _end(self) -> bool:
+        """Be completed from here on; True if this call has brought it."""
+        purgatory = self.purgatory
+        if purgatory is None:
+            with _unwatched:
+                purgatory = self.purgatory  # which it was given to meanwhile
+                if purgatory is None:
+                    is_mine, self.is_completed = not self.is_completed, True
+                    return is_mine
+        return purgatory.end(self)
 
     def __call__(self) -> None:
         """The time-out has come: what its timer calls."""
@@ -87,14 +89,16 @@ class DelayedOperation:
 
     # -- for the purgatory ----------------------------------------------------------------------------
 
-    def attempt(self) -> bool:
+    def attempt(self, lock: threading.Lock) -> bool:
         """Complete it if its condition holds; True if this call did. Passes on what `try_complete` raises."""
         me = threading.get_ident()
-        with _state:
-            if self.is_completed or self._trying:
-                self._again |= self._trying != me  # a look that calls for another look would have no end
+        if lock.locked():
+            let_pass(lock)
+        with lock:
+            if self.is_completed or self.trying:
+                self.again |= self.trying != me  # a look that calls for another look would have no end
                 return False
-            self._trying = me
+            self.trying = me
         again = True
         while again:
             error: BaseException | None = None
@@ -103,43 +107,27 @@ class DelayedOperation:
                     return self.force_complete()
             except BaseException as raised:
                 error = raised
-            with _state:
-                again, self._again = self._again, False
+            if lock.locked():
+                let_pass(lock)
+            with lock:
+                again, self.again = self.again, False
                 if not again:
-                    self._trying = 0
+                    self.trying = 0
         if error is not None:
             raise error
         return False
 
-    def enter(self) -> bool:
-        """Begin a look of this thread, at whose end `settle` or `leave` stands; False if it is completed.
+    def enter(self, purgatory: Purgatory) -> bool:
+        """Belong to the purgatory, and begin a look of this thread; False if it is completed.
 
         Raises ValueError if the operation was given to a purgatory already.
         """
-        if self.is_completed:
-            return False
-        if self._trying or self._purgatory is not None:
-            raise ValueError("the operation waits already; make a new one")
-        self._trying = threading.get_ident()  # without the lock: no other thread looks before it is watched
+        me = threading.get_ident()
+        with _unwatched:
+            if self.is_completed:
+                return False
+            if self.trying or self.purgatory is not None:
+                raise ValueError("the operation waits already; make a new one")
+            self.trying = me
+            self.purgatory = purgatory
         return True
-
-    def settle(self, purgatory: Purgatory, timer: Timer | None) -> tuple[bool, bool]:
-        """End the look: (whether it waits now, whether somebody has asked for another look meanwhile).
-
-        While it waits its end cancels the timer and is told to the purgatory.
-        """
-        with _state:
-            self._trying = 0
-            again, self._again = self._again, False
-            waits = not self.is_completed
-            if waits:
-                self._purgatory, self._timer = purgatory, timer
-        if timer is not None and not waits:
-            timer.cancel()
-        return waits, again
-
-    def leave(self) -> None:
-        """End the look, and the operation: if it is not completed, none of its methods is called."""
-        with _state:
-            self._trying = 0
-            self.is_completed = True

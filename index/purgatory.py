@@ -18,7 +18,8 @@ from typing import Protocol
 from .errors import TimersClosed, report
 from .forks import tell_after_fork
 from .operation import DelayedOperation
-from .timing_wheel import Timer
+from .timing_wheel import TimingWheel
+from .turns import let_pass
 
 PURGE_INTERVAL = 1000
 
@@ -26,15 +27,20 @@ PURGE_INTERVAL = 1000
 class Timers(Protocol):
     """Where time-outs come from: a `TimerThread`; or a bare `TimingWheel`, whose caller calls what `advance` gives."""
 
-    def add_after(self, delay_ms: int, payload: DelayedOperation) -> Timer:
-        """Call the payload after so many milliseconds, unless the timer is cancelled."""
+    @property
+    def single(self) -> TimingWheel:
+        """The wheel that operations are put into."""
+
+    def deadline_after(self, delay_ms: int) -> int:
+        """The time after so many milliseconds, in those of the wheel. Raises TimersClosed."""
 
 
 class Purgatory:
     """Holds operations until they are completed by `check_and_complete`, by `force_complete` or by their time-out.
 
-    All methods may be called from any thread, and from an operation's own methods. The lock guards the lists and counts
-    alone; nothing of an operation runs under it.
+    All methods may be called from any thread, and from an operation's own methods. One lock, that of the wheel, guards
+    the lists, the counts, the state of operations and their time-outs; no method of an operation runs under it. A
+    request takes it three times: when it is watched, when its time-out is set, and at its end.
 
     Attributes:
         timer: of the time-outs; it is the caller's, who closes it.
@@ -46,7 +52,9 @@ class Purgatory:
         self.timer = timer
         self.purge_interval = purge_interval
         self.purges = 0
-        self._lock = threading.Lock()
+        self._wheel = timer.single
+        self._lock = self._wheel.lock
+        self._deadline_after = timer.deadline_after
         self._lists: dict[Hashable, list[DelayedOperation]] = {}
         self._pending = 0
         self._estimate = 0  # of the operations in the lists, pending and completed
@@ -93,7 +101,7 @@ class Purgatory:
         keys = tuple(keys)
         if not keys:
             raise ValueError("an operation is watched under at least one key, or nothing but time completes it")
-        if not operation.enter():
+        if not operation.enter(self):
             return True
         try:
             if operation.try_complete():
@@ -103,24 +111,24 @@ class Purgatory:
             # Once more: nobody has told it of what happened between the first look and the watch.
             if operation.try_complete():
                 operation.force_complete()
-            timer = None if operation.is_completed else self.timer.add_after(operation.timeout_ms, operation)
-            waits, again = operation.settle(self, timer)
+                return True
+            again = self._settle(operation)
         except BaseException:
-            operation.leave()
-            if operation.is_counted:
-                self.one_completed()
+            self._leave(operation)
             raise
-        if not waits:
-            self.one_completed()  # by a thread that did not know of the purgatory
-        elif again:
-            operation.attempt()
+        if again:
+            operation.attempt(self._lock)
         return operation.is_completed
 
     def _watch(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
-        lists = self._lists
-        with self._lock:
+        lists, lock = self._lists, self._lock
+        if lock.locked():
+            let_pass(lock)
+        with lock:
             if self._why_closed:
                 raise TimersClosed(self._why_closed)
+            if operation.is_completed:  # by a thread that does not wait for its purgatory
+                return
             for key in keys:
                 try:
                     lists[key].append(operation)
@@ -129,6 +137,25 @@ class Purgatory:
             self._estimate += 1
             self._pending += 1
             operation.is_counted = True  # no call in between: an interrupt finds both, or none
+
+    def _settle(self, operation: DelayedOperation) -> bool:
+        """End the first looks and set the time-out; True if somebody has asked for another look meanwhile."""
+        deadline_ms, is_first, lock = self._deadline_after(operation.timeout_ms), False, self._lock
+        if lock.locked():
+            let_pass(lock)
+        with lock:
+            again, operation.again, operation.trying = operation.again, False, 0
+            if not operation.is_completed:
+                operation.payload = operation
+                is_first = self._wheel.put(operation, deadline_ms)
+        if is_first:
+            self._wheel.tell_earlier()
+        return again
+
+    def _leave(self, operation: DelayedOperation) -> None:
+        """The operation is over, and none of its methods is called."""
+        self.end(operation)
+        self._wheel.tell_earlier()  # what has raised may have kept that back, and others may rely on it
 
     def check_and_complete(self, key: Hashable) -> int:
         """Something of this key has changed: complete its operations whose condition holds. How many this call did.
@@ -142,7 +169,7 @@ class Purgatory:
         completed, gone = 0, False
         for operation in watched:
             try:
-                completed += not operation.is_completed and operation.attempt()
+                completed += not operation.is_completed and operation.attempt(self._lock)
             except Exception as error:
                 report(f"try_complete of {type(operation).__name__} has raised", error)
             gone |= operation.is_completed
@@ -162,19 +189,31 @@ class Purgatory:
                     del self._lists[key]
         del watched  # outside of the lock: the end of an operation may run code of the program's
 
-    def one_completed(self) -> None:
-        """An operation that was watched here is completed: called by the operation, once."""
-        with self._lock:
+    def end(self, operation: DelayedOperation) -> bool:
+        """Complete an operation that was given to this purgatory, but for `on_complete`; True if this call did."""
+        lock = self._lock
+        if lock.locked():
+            let_pass(lock)
+        with lock:
+            if operation.is_completed:
+                return False
+            if self._wheel.take_out(operation):
+                operation.payload = None  # else its time has come, and `advance` is about to read it
+            operation.is_completed = True
+            operation.purgatory = None
+            if not operation.is_counted:
+                return True
+            operation.is_counted = False
             self._pending = pending = self._pending - 1
             completed = self._estimate - pending
-            is_due = completed > self.purge_interval and completed > pending
-            if self._purging or not (is_due or (not pending and self._estimate)):
-                return
-            self._purging = True
-        try:
-            self.purge()
-        finally:
-            self._purging = False
+            is_due = completed > pending and (completed > self.purge_interval or not pending)
+            is_due, self._purging = is_due and not self._purging, self._purging or is_due
+        if is_due:
+            try:
+                self.purge()
+            finally:
+                self._purging = False
+        return True
 
     def purge(self) -> None:
         """Take completed operations out of all lists: called when the estimate says so, and as the last one ends."""

@@ -155,9 +155,20 @@ class TimerThread(Generic[Due]):
 
     def add_after(self, delay_ms: int, payload: Callable[[], object]) -> Timer:
         """Call the payload after so many milliseconds, never earlier."""
+        return self._add(self.deadline_after(delay_ms), payload)
+
+    @property
+    def single(self) -> TimingWheel:
+        """The wheel, for a purgatory. Raises TypeError if it is another kind."""
+        if not isinstance(self.wheel, TimingWheel):
+            raise TypeError("operations wait with a TimingWheel; a bulk wheel has no place for them")
+        return self.wheel
+
+    def deadline_after(self, delay_ms: int) -> int:
+        """The first whole millisecond after this delay. Raises TimersClosed."""
         if self._engine.why_closed:
             raise TimersClosed(self._engine.why_closed)
-        return self._add(ceil(self._monotonic_s() * 1000 + delay_ms), payload)
+        return ceil(self._monotonic_s() * 1000 + delay_ms)
 
     def wake(self) -> None:
         """Look at the clock now."""

@@ -14,58 +14,72 @@ from typing import Any
 
 from .delay_queue import DelayQueue
 from .levels import Levels, check_geometry
+from .turns import let_pass
 
 MOST_BUCKETS = 1 << 20
-_BY_DEADLINE = attrgetter("deadline_ms", "_sequence")
+_BY_DEADLINE = attrgetter("deadline_ms")
+_BY_SEQUENCE = attrgetter("sequence")
 
 
-class Timer:
-    """One timer of a wheel: a handle to cancel it."""
-
-    __slots__ = ("_bucket", "_index", "_sequence", "_wheel", "deadline_ms", "payload")
-
-    def __init__(self, wheel: TimingWheel, deadline_ms: int, payload: Any) -> None:
-        self.deadline_ms = deadline_ms
-        self.payload = payload  # None once the timer has fired or was cancelled
-        self._wheel = wheel
-        self._bucket: _Bucket | None = None
-        self._index: int
-        self._sequence: int
-
-    @property
-    def is_pending(self) -> bool:
-        """False once it has fired or was cancelled."""
-        return self._bucket is not None
-
-    def cancel(self) -> bool:
-        """Take it out of its wheel; True if it was pending, and so never fires. In constant time; from any thread."""
-        wheel = self._wheel
-        with wheel.lock:
-            bucket = self._bucket
-            if bucket is None:
-                return False
-            self._bucket = None
-            last = bucket.timers.pop()
-            if last is not self:
-                bucket.timers[self._index] = last
-                last._index = self._index
-            wheel.pending -= 1
-        self.payload = None  # outside of the lock: its end may run code of the program's
-        return True
-
-
-class _Bucket:
+class Bucket:
     """The timers of `width` ticks, in no order."""
 
     __slots__ = ("queued", "timers", "width")
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.timers: list[Timer] = []
+        self.timers: list[Placed] = []
         self.queued = False
 
     def __len__(self) -> int:
         return len(self.timers)
+
+
+class Placed:
+    """What a wheel keeps of a timer. Whatever has a time-out is one itself, and needs no timer beside it.
+
+    Attributes:
+        payload: what `advance` gives for it; None once it is over.
+        bucket: where it is; None unless it is pending.
+        place: its index in the bucket's array.
+        sequence: its number among all that were added to the wheel.
+    """
+
+    __slots__ = ("bucket", "deadline_ms", "payload", "place", "sequence")
+
+    bucket: Bucket | None
+    deadline_ms: int
+    payload: Any
+    place: int
+    sequence: int
+
+
+class Timer(Placed):
+    """One timer of a wheel: a handle to cancel it."""
+
+    __slots__ = ("_wheel",)
+
+    def __init__(self, wheel: TimingWheel, payload: Any) -> None:
+        self.bucket = None
+        self.payload = payload
+        self._wheel = wheel
+
+    @property
+    def is_pending(self) -> bool:
+        """False once it has fired or was cancelled."""
+        return self.bucket is not None
+
+    def cancel(self) -> bool:
+        """Take it out of its wheel; True if it was pending, and so never fires. In constant time; from any thread."""
+        wheel = self._wheel
+        lock = wheel.lock
+        if lock.locked():
+            let_pass(lock)
+        with lock:
+            if not wheel.take_out(self):
+                return False
+        self.payload = None  # outside of the lock: its end may run code of the program's
+        return True
 
 
 class TimingWheel:
@@ -89,9 +103,9 @@ class TimingWheel:
         self.on_earlier: Callable[[], object] | None = None
         self.lock = threading.Lock()
         self._now_ms = start_ms
-        self._levels = Levels(wheel_size, start_ms // tick_ms, _Bucket)
-        self._queue: DelayQueue[_Bucket] = DelayQueue()
-        self._overdue = _Bucket(1)  # added with a deadline that was over
+        self._levels = Levels(wheel_size, start_ms // tick_ms, Bucket)
+        self._queue: DelayQueue[Bucket] = DelayQueue()
+        self._overdue = Bucket(1)  # added with a deadline that was over
         self._added = 0
 
     def __len__(self) -> int:
@@ -121,18 +135,17 @@ class TimingWheel:
         """A new timer. One whose deadline is over fires at the next `advance`."""
         if type(deadline_ms) is not int:
             deadline_ms = index(deadline_ms)
-        timer = Timer(self, deadline_ms, payload)
+        timer = Timer(self, payload)
+        lock = self.lock
+        if lock.locked():
+            let_pass(lock)
         try:
-            with self.lock:
-                timer._sequence = self._added
-                self._added += 1
-                is_first = self._place(timer)
-                self.pending += 1
-            if is_first and (tell := self.on_earlier) is not None:
-                tell()
+            with lock:
+                is_first = self.put(timer, deadline_ms)
+            if is_first:
+                self.tell_earlier()
         except BaseException:  # interrupted: the bucket may be the next one by now, and its thread has to know
-            if (tell := self.on_earlier) is not None:
-                tell()
+            self.tell_earlier()
             raise
         return timer
 
@@ -140,37 +153,79 @@ class TimingWheel:
         """A new timer, so many milliseconds after the wheel's present time."""
         return self.add(self._now_ms + delay_ms, payload)
 
+    def put(self, one: Placed, deadline_ms: int) -> bool:
+        """Take in what is not pending; True if `tell_earlier` has to follow. The lock is held, for that call not."""
+        one.deadline_ms = deadline_ms
+        one.sequence = self._added
+        self._added += 1
+        return self._place(one)
+
+    def take_out(self, one: Placed) -> bool:
+        """Drop it; False if it is not pending. The lock is held.
+
+        There is no call between two of the steps, so an interrupt finds all done, or nothing.
+        """
+        bucket = one.bucket
+        if bucket is None:
+            return False
+        timers, place = bucket.timers, one.place
+        timers[place] = last = timers[-1]
+        last.place = place
+        del timers[-1]
+        one.bucket = None
+        self.pending -= 1
+        return True
+
+    def tell_earlier(self) -> None:
+        """Call `on_earlier`, if it is set."""
+        tell = self.on_earlier
+        if tell is not None:
+            tell()
+
+    @property
+    def single(self) -> TimingWheel:
+        """The wheel itself: what a purgatory puts operations into."""
+        return self
+
+    def deadline_after(self, delay_ms: int) -> int:
+        """The time that is so many milliseconds after the wheel's present one."""
+        return self._now_ms + delay_ms
+
     def advance(self, now_ms: int) -> list[Any]:
         """The payloads of all timers that are due, by deadline, and those of one deadline as they were added.
 
         A time before the present one changes nothing.
         """
-        due: list[Timer] = []
-        with self.lock:
+        due: list[Placed] = []
+        lock = self.lock
+        if lock.locked():
+            let_pass(lock)
+        with lock:
             if now_ms > self._now_ms:
                 self._now_ms = now_ms
                 self._levels.move_to(now_ms // self.tick_ms)
             while (bucket := self._queue.pop_due(self._levels.tick)) is not None:
                 self._empty(bucket, due)
-            self.pending -= len(due)
+        due.sort(key=_BY_SEQUENCE)  # by one number at a time: pairs take longer to compare, and to make
         due.sort(key=_BY_DEADLINE)
         payloads = [timer.payload for timer in due]
         for timer in due:
             timer.payload = None
         return payloads
 
-    def _empty(self, bucket: _Bucket, due: list[Timer]) -> None:
+    def _empty(self, bucket: Bucket, due: list[Placed]) -> None:
         """The bucket's time has come: its timers are due or move down."""
         timers, bucket.timers = bucket.timers, []
+        self.pending -= len(timers)
         last_ms = self._levels.tick * self.tick_ms
         for timer in timers:
             if timer.deadline_ms <= last_ms:
-                timer._bucket = None
+                timer.bucket = None
                 due.append(timer)
             else:
                 self._place(timer)
 
-    def _place(self, timer: Timer) -> bool:
+    def _place(self, timer: Placed) -> bool:
         """Put a timer into its bucket; True if that bucket has become the next one."""
         tick = timer.deadline_ms if self.tick_ms == 1 else -(-timer.deadline_ms // self.tick_ms)
         levels = self._levels
@@ -178,14 +233,15 @@ class TimingWheel:
             bucket, first_tick = self._overdue, levels.tick
         else:
             for wheel in levels.wheels:
-                if tick // wheel.span == wheel.turn:
+                if tick < wheel.end:
                     break
             else:
                 wheel = levels.wheels[levels.level_of(tick)]
             number = tick // wheel.width
-            bucket, first_tick = wheel.buckets[number % len(wheel.buckets)], number * wheel.width
+            bucket, first_tick = wheel.buckets[number % wheel.size], number * wheel.width
         timers = bucket.timers
-        timer._bucket = bucket
-        timer._index = len(timers)
+        timer.place = len(timers)
         timers.append(timer)
+        timer.bucket = bucket  # behind the last call: an interrupt finds it in its place, or not pending
+        self.pending += 1
         return not bucket.queued and self._queue.push(first_tick, bucket)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ...index import Purgatory as NewPurgatory
 from ...index import TimerThread, TimingWheel
-from ..references.old_purgatory import OldPurgatory
+from ..references.old_purgatory import NoPurgatory, OldPurgatory
 from ..report import figures as report
 from ..report.figures import Figures, median_of
 from ..report.progress import Run
@@ -21,15 +21,17 @@ from . import purgatory_virtual
 from .experiment import Experiment, repeats, setting
 
 DESIGNS = ("old", "new")
+NONE = "none"  # what the run itself costs: its ceiling
 RATES = (10_000, 20_000, 40_000, 70_000, 105_000, 150_000, 200_000)
 SHORT_RATES = (2_000,)
-SUSTAINED = 0.97  # of the target
+SUSTAINED = 0.97  # of the target; and the last end is late by the rest of the run's time, at most
 GIVEN_UP = 0.8  # below this no higher rate is tried ..
 GIVEN_UP_VIRTUAL = 0.2  # .. and below this on a virtual clock, where a higher one can still be cheaper by the request
 BAR = 40
 SHOWN = {
     "latencies": "profile", "design": "design", "target/s": "target_per_s", "achieved/s": "achieved_per_s",
-    "behind at the end ms": "behind_ms", "CPU us/request": "cpu_us_per_request", "CPUs used": "cpus",
+    "made late ms": "behind_ms", "ended late ms": "backlog_ms", "CPU us/request": "cpu_us_per_request",
+    "CPUs used": "cpus",
     "timed out": "timed_out", "late p99 ms": "late_p99_ms", "late > 5 ms": "late_expiries",
     "early": "early_expiries", "pending at most": "most_pending", "memory MB": "grown_mb",
 }  # fmt: skip
@@ -46,7 +48,8 @@ class Purgatory(Experiment):
     NAME: ClassVar[str] = "purgatory"
     METHOD: ClassVar[str] = (
         "three threads, with --virtual one: requests arrive (exponential), are completed after their latency "
-        "(log-normal) or expired; three watched keys each"
+        "(log-normal) or expired; three watched keys each; with the design 'none' nobody watches them. The "
+        "collector of cycles is set to 50,000 new objects, for all designs"
     )
 
     requests: int = setting(1_000_000, "requests of a run, at most", short=1_000, least=1)
@@ -70,15 +73,16 @@ class Purgatory(Experiment):
 
     def measure(self, base: Path, run: Run) -> Figures:
         """A row for each profile, design and rate; designs take turns. One that falls far behind is given up."""
-        run.expect(len(PROFILES) * len(self._rates) * len(DESIGNS) * self.repeat)
+        designs = DESIGNS if self.virtual else (NONE, *DESIGNS)
+        run.expect(len(PROFILES) * len(self._rates) * len(designs) * self.repeat)
         rows: list[Figures] = []
         for profile in PROFILES:
             given_up: set[str] = set()
             for rate in self._rates:
-                rounds: dict[str, list[Figures]] = {design: [] for design in DESIGNS if design not in given_up}
+                rounds: dict[str, list[Figures]] = {design: [] for design in designs if design not in given_up}
                 once = self._once_virtual if self.virtual else self._once
                 for _ in range(self.repeat):
-                    for design in DESIGNS:
+                    for design in designs:
                         if design in rounds:
                             rounds[design].append(once(profile, design, rate))
                         run.one_done()
@@ -99,15 +103,18 @@ class Purgatory(Experiment):
 
     def _once(self, profile: Profile, design: str, rate: int) -> Figures:
         requests = max(1, min(self.requests, int(rate * self.seconds)))
-        drive = Drive(profile, rate, requests, self.timeout_ms, self.message_bytes, self.seed)
-        gc.collect()
+        drive = Drive(
+            profile, rate, requests, self.timeout_ms, self.message_bytes, self.seed, times_out=design != NONE
+        )
         with ExitStack() as stack:
             figures: dict[str, Any]
-            if design == "old":
+            purges = None
+            if design == NONE:
+                figures = drive.run(NoPurgatory())
+            elif design == "old":
                 old = OldPurgatory(self.purge_interval)
                 stack.callback(old.close)
                 figures = drive.run(old)
-                purges = None
             else:
                 timers = stack.enter_context(TimerThread(TimingWheel()))
                 new = NewPurgatory(timers, self.purge_interval)
@@ -131,7 +138,8 @@ class Purgatory(Experiment):
             for row in figures["rows"]:
                 if row["profile"] == profile.name:
                     console.print(bar(row), highlight=False)
-        console.print(report.table("sustained: at least 0.97 of the target, requests/s", figures["sustained_per_s"]))
+        title = "sustained: 0.97 of the target, no backlog at the end; requests/s"
+        console.print(report.table(title, figures["sustained_per_s"]))
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:
         """That each request has ended once, which a run checks itself, and none early."""
@@ -147,16 +155,22 @@ def bar(row: Figures) -> str:
     return f"  {row['target_per_s']:>9,}/s {row['design']} |{drawn:<{BAR}}| {row['achieved_per_s']:,.0f}/s"
 
 
+def has_backlog(row: Figures) -> bool:
+    """Whether requests ended ever later: those of a run on the real clock."""
+    run_ms = row["requests"] / row["target_per_s"] * 1000
+    return bool(row.get("backlog_ms", 0.0) > (1 - SUSTAINED) * run_ms)
+
+
 def sustained(rows: list[Figures]) -> list[Figures]:
     """The highest target that each design has kept up with, by profile; None where it has kept up with none."""
     found: list[Figures] = []
     for profile in dict.fromkeys(row["profile"] for row in rows):
         line: Figures = {"latencies": profile}
-        for design in DESIGNS:
+        for design in dict.fromkeys(row["design"] for row in rows):
             kept = [
                 row["target_per_s"] for row in rows
                 if row["profile"] == profile and row["design"] == design
-                and row["achieved_per_s"] >= SUSTAINED * row["target_per_s"]
+                and row["achieved_per_s"] >= SUSTAINED * row["target_per_s"] and not has_backlog(row)
             ]  # fmt: skip
             line[design] = max(kept, default=None)
         found.append(line)

@@ -17,6 +17,14 @@ from ...index import SYSTEM_CLOCK, Clock, DelayedOperation
 LONGEST_POLL_S = 0.2
 
 
+class NoPurgatory:
+    """Watches nothing: what is left is the cost of the run itself."""
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
+        """Let it go."""
+        return False
+
+
 class OldPurgatory:
     """A heap of timers, lists by key, and a reaper thread."""
 

@@ -34,6 +34,7 @@ from ..read.async_reads import AsyncReads
 from ..read.caches import Caches
 from ..read.feeder import Feeder
 from ..read.waiting import WaitingReaders
+from ..shards.attacher import Attacher
 
 RESUME_BELOW_BYTES = 16 << 20
 
@@ -80,6 +81,7 @@ class Running:
         self.feeder: Feeder | None = None
         self.live: Live | None = None
         self.delays: Delays | None = None
+        self.attacher: Attacher | None = None
         self.poison: StoreError | None = None
         self.opened = False  # all of it: until then `end` leaves no notes
         self.ended = False
@@ -147,14 +149,7 @@ class Running:
                         _RUNNING.remove(self)
 
     def _end(self) -> None:
-        closed = StoreClosed(self.why_closed)
-        for queue in self.queues:
-            # When this comes again after an interrupt, some were told already.
-            answer_all([one for one in queue.close(closed) if not one.done()], closed)
-        for flusher in self.flushers:
-            flusher.join()
-        if self.delays is not None:
-            self.delays.close(save=self.opened and self.poison is None and self.lock.is_in_place())
+        self._end_appends()
         self.listeners.close()
         self.waiting.close()
         self.async_reads.close()
@@ -168,16 +163,33 @@ class Running:
                 self._note_ends()
         finally:
             self._noted = True
-            if self.live is not None:
-                self.live.close()
-            if self.feeder is not None:
-                self.feeder.close()
-            for lane in self.lanes:
-                lane.close()
-            if self.caches is not None:
-                self.caches.close()
-                self.caches.held.clear()
+            self._let_go()
             self.ended = True
+
+    def _end_appends(self) -> None:
+        """Write what was handed over, and save what follows the log."""
+        closed = StoreClosed(self.why_closed)
+        if self.attacher is not None:
+            self.attacher.stop()
+        for queue in self.queues:
+            # When this comes again after an interrupt, some were told already.
+            answer_all([one for one in queue.close(closed) if not one.done()], closed)
+        for flusher in self.flushers:
+            flusher.join()
+        if self.delays is not None:
+            self.delays.close(save=self.opened and self.poison is None and self.lock.is_in_place())
+
+    def _let_go(self) -> None:
+        """Close what holds files and memory."""
+        if self.live is not None:
+            self.live.close()
+        if self.feeder is not None:
+            self.feeder.close()
+        for lane in self.lanes:
+            lane.close()
+        if self.caches is not None:
+            self.caches.close()
+            self.caches.held.clear()
 
     def _note_ends(self) -> None:
         """Note on disk where each lane's log ends. Without its note a lane is recovered by a scan: nothing is lost."""
@@ -201,7 +213,8 @@ class Running:
             entries, streams = opened.table.entries, len(lane.streams)
             segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, entries, 0, 0, streams))
         elif self.upkeep is not None:
-            self.upkeep.seal_now(lane, FullSegment(segment, opened.table, data_end, lane.chain, lane.trims.lend()))
+            ended = segment, opened.table, data_end, lane.chain, lane.trims.lend(), lane.applied
+            self.upkeep.seal_now(lane, FullSegment(*ended))
 
     def after_fork(self) -> None:
         """In a forked child: this copy has no threads, and its files are its parent's. It counts as ended."""
@@ -215,6 +228,8 @@ class Running:
         self.async_reads.after_fork()
         if self.live is not None:
             self.live.after_fork()
+        if self.attacher is not None:
+            self.attacher.after_fork()
         error = StoreClosed(self.why_closed)
         for lane, queue in zip(self.lanes, self.queues, strict=True):
             for sealed in lane.view.sealed:

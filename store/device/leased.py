@@ -40,6 +40,7 @@ WINDOW_SHIFT = 20
 WINDOW_BYTES = 1 << WINDOW_SHIFT
 TRUST_S = 0.1
 LOOK_S = 1.0
+MISS_S = 1.0  # of pages that nobody has asked for, as far as we know
 NEAR_MESSAGES = 4  # of a window, and more: their windows are looked at together
 LEAST_PATIENCE_S = 10  # of the kernel
 PATIENCE = Path("/proc/sys/fs/lease-break-time")
@@ -123,6 +124,24 @@ class LeasedMap:
             except IndexError:  # behind the end of the file
                 pass
         return index - begin
+
+    def has_pages(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
+        """Whether all pages of these messages are in memory, and may be copied. A miss is believed for a while."""
+        with self.lock:
+            memory, now = self.memory, monotonic()
+            if memory is None or not (now < self._look_at or self._has_lease(now)):
+                return False
+            try:
+                for entry in entries:
+                    at = flat[3 * entry]
+                    window = at >> WINDOW_SHIFT
+                    if self._missed[window] >= now - MISS_S:
+                        return False
+                    if not self._are_there(at, at + flat[3 * entry + 1], now):
+                        return False
+            except IndexError:  # behind the end of the file
+                return False
+        return True
 
     def copied_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:
         """Fill a buffer with some ranges, back to back; False where one of them cannot be had."""

@@ -235,15 +235,17 @@ class _RangeReader:
                 raise self._damage(WRONG_OFFSET, header.position)
             return offsets
         assert table.following is not None
-        if len(frame.numbers) and int(frame.numbers.max()) >= len(table.following):
+        # What lies behind the range's end is not looked at: the plan may not know its streams.
+        numbers = frame.numbers[: max(0, end - first)]
+        if len(numbers) and int(numbers.max()) >= len(table.following):
             raise self._damage("a frame's stream was never defined", header.position)
-        base = table.following[frame.numbers]
-        ahead = (lows - base) & 0xFFFF
+        base = table.following[numbers]
+        ahead = (lows[: len(numbers)] - base) & 0xFFFF
         if self._on_damage is None and len(ahead) and int(ahead.max()) >= header.count:
             raise self._damage(WRONG_OFFSET, header.position)
         offsets = base + ahead
-        table.following[frame.numbers] = offsets + 1  # of several of a stream, the last one's counts
-        return offsets[: max(0, end - first)]
+        table.following[numbers] = offsets + 1  # of several of a stream, the last one's counts
+        return offsets
 
     def _kept(self, frame: Frame, offsets: Int64s) -> npt.NDArray[np.intp] | None:
         """Which of these messages are wanted, as numbers in the frame; None if all of them are."""

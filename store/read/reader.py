@@ -55,6 +55,12 @@ class Reader:
         self._straight = Straight(sources.counters) if sources.are_log else None
         self._bulk = Bulk(self.finder, sources.counters, self.buffers) if sources.are_log else None
 
+    def clear(self) -> None:
+        """Let go of the memory that is kept for the next readers."""
+        self.buffers.clear()
+        if self._straight is not None:
+            self._straight.clear()
+
     def bounds(self, stream: Stream) -> tuple[int, int]:
         """(first, next): the offsets that can be read are first .. next - 1. Never raises for damage."""
         return self.finder.bounds(stream)

@@ -11,6 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
+from ..device.direct_reads import DirectReads
+from ..device.disk import OsFile
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.layout import checksum64
@@ -23,8 +25,12 @@ from .sources import LOW_32, ReadCounters
 
 MOST_MESSAGES = 1024  # of a call; a longer one wants its bytes in chunks
 
+SPARSE_BYTES = 1 << 20  # from one message of a stream to the next: a window for each would be too much
+
 # Some messages of a segment: the entries, and the position, length and checksum of entry n at 3 n, 3 n + 1, 3 n + 2.
-Part = tuple[Segment, Sequence[int], Sequence[int]]
+# And whether the stream's messages lie far apart.
+Part = tuple[Segment, Sequence[int], Sequence[int], bool]
+Direct = dict[int, list[bytes]]  # what was read past the page cache, by the segment's id
 Spans = list[tuple[int, int]]  # begin and end of messages that were copied from a mapping, among those found
 
 
@@ -38,6 +44,11 @@ class Straight:
 
     def __init__(self, counters: ReadCounters) -> None:
         self._counters = counters
+        self._direct = DirectReads()
+
+    def clear(self) -> None:
+        """Let go of the memory that is kept for the next readers."""
+        self._direct.clear()
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
         """{index: data} of all messages that there are, up to `limit`. Raises no error for what the log has wrong."""
@@ -48,7 +59,10 @@ class Straight:
         spans: Spans = []
         try:
             parts = _find(stream.lane, stream.number, offset, limit)
-            if parts is None or not self._fetch(ring, _asked(ring, parts), found, spans):
+            if parts is None:
+                return None
+            parts = _cut(ring, parts)
+            if not self._fetch(ring, parts, self._read_directly(ring, parts), found, spans):
                 return None
         except (OSError, StoreCorrupt):
             return None
@@ -63,12 +77,50 @@ class Straight:
             copied = lengths[begin:end]
             counters.count_device(copied, min(copied), sum(copied), 0)
 
-    def _fetch(self, ring: Ring, parts: list[Part], found: dict[int, bytes], spans: Spans) -> bool:
+    def _read_directly(self, ring: Ring, parts: list[Part]) -> Direct:
+        """What lies far apart, and not in memory: read past the page cache, all at once. The kernel is asked for all
+        other parts that it has to read.
+        """
+        alone: list[tuple[Part, OsFile]] = []
+        for part in parts:
+            segment, flat, entries, is_sparse = part
+            base = segment.base
+            if base is not None and base + flat[3 * entries[0]] >= ring.low:
+                break  # and so are all behind it
+            file = _file_past_cache(segment, flat, entries) if is_sparse and not self._direct.is_refused else None
+            if file is not None:
+                alone.append((part, file))
+            elif segment.wants_asking:
+                segment.ask(_column(flat, entries, POSITION), _column(flat, entries, LENGTH))
+        if not alone:
+            return {}
+        ranges = [
+            (file, flat[3 * entry], flat[3 * entry + 1]) for (_, flat, entries, _), file in alone for entry in entries
+        ]
+        read = self._direct.read(ranges)
+        if read is None:
+            return {}
+        datas, size, calls = read
+        lengths = list(map(len, datas))
+        self._counters.count_device(lengths, min(lengths), size, calls)
+        at, found = 0, {}
+        for (segment, _, entries, _), _ in alone:
+            found[id(segment)] = datas[at : at + len(entries)]
+            at += len(entries)
+        return found
+
+    def _fetch(
+        self, ring: Ring, parts: list[Part], direct: Direct, found: dict[int, bytes], spans: Spans
+    ) -> bool:
         """Add the messages; False if one is not what it was, or cannot be told. Raises OSError."""
-        for segment, flat, entries in parts:
+        for segment, flat, entries, _ in parts:
             base, oldest = segment.base, flat[3 * entries[0]]
             if base is None or base + oldest < ring.low:
-                if not self._fetch_device(segment, flat, entries, found, spans):
+                datas = direct.get(id(segment)) if direct else None
+                if datas is not None:
+                    if not _taken(datas, flat, entries, found):
+                        return False
+                elif not self._fetch_device(segment, flat, entries, found, spans):
                     return False
                 continue
             last = 3 * entries[-1]
@@ -143,22 +195,29 @@ def _taken(datas: Sequence[bytes], flat: Sequence[int], entries: Sequence[int], 
     return True
 
 
-def _asked(ring: Ring, parts: list[Part]) -> list[Part]:
-    """The parts, cut where the ring begins. The kernel is asked for what it has to read before any of it is read."""
-    for index, (segment, flat, entries) in enumerate(parts):
-        base, older = segment.base, entries
+def _cut(ring: Ring, parts: list[Part]) -> list[Part]:
+    """The parts, cut where the ring begins."""
+    for index, (segment, flat, entries, is_sparse) in enumerate(parts):
+        base = segment.base
         if base is not None:
             if base + flat[3 * entries[0]] >= ring.low:
                 break  # and so are all behind it
             if base + flat[3 * entries[-1]] >= ring.low:
                 older = entries[: bisect_left(entries, ring.low - base, key=lambda entry: flat[3 * entry])]
                 newer = entries[len(older) :]
-                parts = [*parts[:index], (segment, flat, older), (segment, flat, newer), *parts[index + 1 :]]
-        if segment.wants_asking:
-            segment.ask(_column(flat, older, POSITION), _column(flat, older, LENGTH))
-        if older is not entries:
-            break
+                halves = ((segment, flat, half, is_sparse) for half in (older, newer))
+                return [*parts[:index], *halves, *parts[index + 1 :]]
     return parts
+
+
+def _file_past_cache(segment: Segment, flat: Sequence[int], entries: Sequence[int]) -> OsFile | None:
+    """The file to read messages from each by itself, that lie far apart; None if they are better had otherwise."""
+    if segment.is_in_memory(flat, entries):
+        return None
+    file = segment.past_cache()
+    if file is None:
+        return None
+    return file if segment.windows.alone(flat, entries) else None
 
 
 def _find(lane: Lane, number: int, offset: int, limit: int) -> list[Part] | None:
@@ -187,7 +246,7 @@ def _find(lane: Lane, number: int, offset: int, limit: int) -> list[Part] | None
         entries = row[1][at - row[0] : end - row[0]]
         if entries:
             at += len(entries)
-            parts.append((segment, table.flat, entries))
+            parts.append((segment, table.flat, entries, segment.header.capacity_bytes > SPARSE_BYTES * len(row[1])))
     return parts or None
 
 
@@ -201,9 +260,9 @@ def _find_sealed(lane: Lane, view: View, number: int, at: int, end: int, parts: 
         part = segment.places(lane.ring, number, at, end)
         if part is None:
             return -1
-        flat, entries = part
+        flat, entries, count = part
         if entries:
-            parts.append((segment.segment, flat, entries))
+            parts.append((segment.segment, flat, entries, segment.record.data_end > SPARSE_BYTES * count))
             at += len(entries)
             if at == end:
                 break

@@ -199,8 +199,9 @@ class SealedSegment:
             self.distrust(str(error))
         return self.run(ring, number, offset, limit)  # by the index made of the frames
 
-    def places(self, ring: Ring, number: int, offset: int, end: int) -> tuple[Sequence[int], Sequence[int]] | None:
-        """A stream's messages offset .. end - 1, as far as they are here: a flat table of places, and their numbers.
+    def places(self, ring: Ring, number: int, offset: int, end: int) -> tuple[Sequence[int], Sequence[int], int] | None:
+        """A stream's messages offset .. end - 1, as far as they are here: a flat table of places, their numbers there,
+        and how many messages of the stream the segment has in all.
 
         The position, length and checksum of number n are at 3 n, 3 n + 1 and 3 n + 2 of the table. None where anything
         is not as usual: `run` says what. Raises StoreCorrupt as that does.
@@ -213,18 +214,19 @@ class SealedSegment:
             index = self._index or self.index
             streams, firsts, begins, all_entries, _, _, _, _ = index
         if number >= streams:
-            return (), ()
+            return (), (), 0
         row, limit, first = begins[number], begins[number + 1], firsts[number]
         if row == limit:
-            return (), ()
+            return (), (), 0
         if offset < first:
             return None  # a gap that a repair left
+        count = limit - row
         row -= first
         entries = all_entries[row + offset : min(row + end, limit)].tolist()
         if kept is not None:
-            return kept.flat, entries
+            return kept.flat, entries, count
         found = self._rows(index, ring, number, offset, entries)
-        return None if found is None else (found, range(len(entries)))
+        return None if found is None else (found, range(len(entries)), count)
 
     def _rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int] | None:
         """The places from the heads of the entries' frames; None where one of them is not this stream's."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
-from ..device.disk import Disk, LogFile
+from ..device.disk import Disk, LogFile, OsFile
 from ..device.leased import LeasedMap
 from ..device.open_files import note_opened
 from ..device.ring import Ring
@@ -46,6 +46,8 @@ class Segment:
         self._direct = direct
         self._log: LogFile | None = None
         self._data: LogFile | None = None
+        self._past_cache: OsFile | None = None  # the same, with O_DIRECT
+        self._is_cached = False  # the file system does not take it
         self._closed = False
         self._opening = threading.Lock()
         self._leased: LeasedMap | None = None
@@ -90,6 +92,36 @@ class Segment:
         data = self.data
         again = getattr(data, "sequential", None)
         return again() if again is not None else self._disk.open(self.path)
+
+    def past_cache(self) -> OsFile | None:
+        """The file for reads past the page cache; None where it cannot be read so. Raises StoreClosed, OSError."""
+        if self._past_cache is not None or self._is_cached or self.reads_alone:
+            return self._past_cache
+        again = getattr(self.data, "sequential", None)
+        with self._opening:
+            self.check_open()
+            if again is None or self._past_cache is not None:
+                self._is_cached = again is None
+                return self._past_cache
+            file: OsFile = again()
+            if not file.direct:
+                self._is_cached = True
+                return None
+            self._past_cache = file
+        note_opened(self)
+        return file
+
+    def is_in_memory(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
+        """Whether the page cache has all of these messages, as far as that can be told without a system call each.
+
+        What was written past the page cache in this opening is not there before the kernel was asked for it. Other
+        processes may have read it; that counts for nothing.
+        """
+        if self.base is None or not self._direct:
+            leased = self._leased or self._map()
+            if leased is not None:
+                return leased.has_pages(flat, entries)
+        return self.windows.has(flat[3 * entries[0]])
 
     def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
         """`size` bytes at `position`, and whether they came from the ring of recent frames."""
@@ -242,14 +274,14 @@ class Segment:
         self.stop_writing()
         with self._opening:
             self._closed = True
-            self._data = None
+            self._data = self._past_cache = None
         self.unmap()
 
     def after_fork(self) -> None:
         """In a forked child: have nothing of the file. A lease of the parent's would outlive him with it."""
         self._opening = threading.Lock()  # a lost thread may hold it
         self._closed = True
-        self._data = self._leased = None
+        self._data = self._past_cache = self._leased = None
 
     def let_go(self) -> None:
         """Give the reading side's descriptor back until it is wanted again. Readers inside keep theirs."""
@@ -257,6 +289,7 @@ class Segment:
         with self._opening:
             if not self.removed:  # a removed segment's name leads nowhere, or to another life of the file
                 self._data = None
+            self._past_cache = None
 
 
 def prewrite(disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin: int = 0) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from time import monotonic
 
 from ..device.disk import LogFile
 from ..device.prefault import populate
+from ..format.layout import BLOCK_BYTES
 
 WINDOW_BYTES = 128 << 10
 LARGEST_SPAN = 64  # windows: 8 MiB
 POPULATE_BYTES = 1 << 20
 TOUCHES_A_DOUBLING = 2
 LOOK_S = 0.1
+REGION_BYTES = 1 << 20
+LARGEST_ALONE_BYTES = 128 << 10  # a longer message is read by windows
+ALONE_BYTES = 3 * REGION_BYTES // 2
 ASKED, TOUCHED = 1, 2  # of a window: the kernel was asked for it; one message of it was read by itself
 
 
@@ -32,9 +37,10 @@ class Windows:
         look_at: when a reader looks again (`time.monotonic`). Until then there is nothing to do if all was asked for.
     """
 
-    __slots__ = ("_asked", "_touches", "all_asked", "look_at")
+    __slots__ = ("_alone", "_asked", "_touches", "all_asked", "look_at")
 
     def __init__(self) -> None:
+        self._alone: array[int] = array("I")  # bytes of each region
         self._asked = bytearray()  # ASKED or TOUCHED or 0 a window
         self._touches = 0
         self.all_asked = False
@@ -43,8 +49,31 @@ class Windows:
     def forget(self) -> None:
         """Nothing counts as asked for: the pages are gone, or zeros that are written to now."""
         self._asked = bytearray()
+        self._alone = array("I")
         self._touches = 0
         self.all_asked = False
+
+    def has(self, position: int) -> bool:
+        """Whether the kernel was asked for the window of this place."""
+        window, asked = position // WINDOW_BYTES, self._asked
+        return window < len(asked) and asked[window] == ASKED
+
+    def alone(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
+        """Whether messages that lie far from others that their reader wants are read by themselves; if so, note that.
+
+        The position and length of entry n are at 3 n and 3 n + 1 of `flat`. It is so until half as much again was read
+        of a region as it has: the region is worth the page cache then, since its messages are read more than once. So
+        never more than that is read in vain.
+        """
+        read = self._alone
+        for entry in entries:
+            region, length = flat[3 * entry] // REGION_BYTES, flat[3 * entry + 1]
+            if region >= len(read):
+                read.extend([0] * (region + 1 - len(read)))
+            if read[region] >= ALONE_BYTES or length > LARGEST_ALONE_BYTES:
+                return False
+            read[region] += length + BLOCK_BYTES  # about what the device reads for it
+        return True
 
     def asked(self) -> set[int]:
         """The windows that were asked for."""

@@ -69,8 +69,10 @@ class Scanner:
         self._read_at: dict[int, int] = {}
         self._reached: dict[int, int] = {}  # the highest read positions: what is below may be given out
         self._chunks: dict[int, _Chunk] = {}
-        self._turn = 0
+        self._turn = -1
         self._held_bytes = 0
+        self._chunks_left = 0  # that the call may still read
+        self._max_bytes = 0  # of the call
         self._empty_at: object = None  # what was durable when there was nothing new
         self.is_unfinished = False
         self.passed = 0
@@ -115,54 +117,61 @@ class Scanner:
 
         `is_blocked` says which queues have to wait; of the others one message each is taken then.
         """
+        self._max_bytes = max_bytes
         durable = self.durable()
         if not self._chunks and durable == self._empty_at:
             return []
         queues = self._parts.queues(self._topic)
         found: list[MessageBatch] = []
-        self.is_unfinished, chunks_left, is_all = False, MOST_CHUNKS, True
+        self.is_unfinished, self._chunks_left, is_all = False, MOST_CHUNKS, True
+        self._turn += 1
         for step in range(len(queues)):
-            if most <= 0 or max_bytes <= 0:
-                is_all = False
-                break
             queue_id = queues[(self._turn + step) % len(queues)]
             if is_blocked is not None and is_blocked(queue_id):
                 is_all = False
                 continue
             try:
-                chunk, chunks_left = self._chunk(queue_id, most, max_bytes, chunks_left)
+                batches = self._take_from(queue_id, 1 if is_blocked is not None else most, max_bytes)
             except StoreError:
-                if found:
-                    break  # the next call says it
-                self._turn += step + 1
-                raise
-            if chunk is None:
-                if chunks_left <= 0:
-                    self.is_unfinished, is_all = True, False
-                    break
-                continue
-            batch = self._cut(queue_id, chunk, 1 if is_blocked is not None else most, max_bytes, is_first=not found)
+                self._turn += step if not found else step - 1  # the next call begins behind this queue, or with it
+                if not found:
+                    raise
+                break
+            found += batches
+            most -= sum(map(len, batches))
+            max_bytes -= sum(int(batch.lengths.sum()) for batch in batches)
+            if self._chunks_left <= 0 or most <= 0 or max_bytes <= 0:
+                self.is_unfinished, is_all = True, False
+                break
+        if is_all and not found:
+            self._empty_at = durable
+        return found
+
+    def _take_from(self, queue_id: int, most: int, max_bytes: int) -> list[MessageBatch]:
+        """The next messages of a queue."""
+        found: list[MessageBatch] = []
+        while most > 0:
+            try:
+                chunk = self._chunk(queue_id, most, max_bytes)
+            except StoreError:
+                if not found:
+                    raise
+                break  # what is in front of it goes first
+            batch = None if chunk is None else self._cut(queue_id, chunk, most, max_bytes)
             if batch is None:
                 break
             found.append(batch)
             most -= len(batch)
             max_bytes -= int(batch.lengths.sum())
-        else:
-            step = len(queues)
-        self._turn += max(1, step)
-        if is_all and not found:
-            self._empty_at = durable
         return found
 
-    def _cut(
-        self, queue_id: int, chunk: _Chunk, most: int, max_bytes: int, *, is_first: bool
-    ) -> MessageBatch | None:
+    def _cut(self, queue_id: int, chunk: _Chunk, most: int, max_bytes: int) -> MessageBatch | None:
         """The next messages of a chunk; None if not even the first fits."""
         batch, begin = chunk.batch, chunk.begin
         end = min(len(batch), begin + most)
         ends = batch.lengths[begin:end].cumsum()
         if int(ends[-1]) > max_bytes:
-            end = begin + max(int(ends.searchsorted(max_bytes, side="right")), int(is_first))
+            end = begin + max(int(ends.searchsorted(max_bytes, side="right")), int(max_bytes == self._max_bytes))
             if end == begin:
                 return None
         if end == len(batch):
@@ -172,24 +181,22 @@ class Scanner:
             chunk.begin = end
         return part_of(batch, begin, end)
 
-    def _chunk(
-        self, queue_id: int, most: int, max_bytes: int, chunks_left: int
-    ) -> tuple[_Chunk | None, int]:
-        """The queue's chunk, read if need be, and how many more may be read; None if it has nothing that is wanted."""
+    def _chunk(self, queue_id: int, most: int, max_bytes: int) -> _Chunk | None:
+        """The queue's chunk, read if need be; None if it has nothing that is wanted, as far as may be read now."""
         chunk = self._chunks.get(queue_id)
         if chunk is not None and self._is_trimmed(queue_id, chunk):
             del self._chunks[queue_id]
             self._held_bytes -= chunk.size_bytes
             chunk = None
-        while chunk is None and chunks_left > 0:
+        while chunk is None and self._chunks_left > 0:
             batch = self._read(queue_id, most, max_bytes)
             if batch is None:
                 break
-            chunks_left -= 1
+            self._chunks_left -= 1
             if len(batch):
                 chunk = self._chunks[queue_id] = _Chunk(batch)
                 self._held_bytes += chunk.size_bytes
-        return chunk, chunks_left
+        return chunk
 
     def _is_trimmed(self, queue_id: int, chunk: _Chunk) -> bool:
         """Whether nothing of a chunk is left, now that messages were trimmed; it begins behind them then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .bulk_bugs import BULK
 from .plant import Bug
 
 CACHE: dict[str, Bug] = {
@@ -223,7 +224,7 @@ APPENDING: dict[str, Bug] = {
 
 TRIMMING: dict[str, Bug] = {
     "trims: a footer leaves them out": Bug(
-        "store/log/lane.py", "self.chain, self.trims.lend())", "self.chain, {})",
+        "store/log/lane.py", "self.chain, self.trims.lend(), self.applied)", "self.chain, {}, self.applied)",
         ("tests/store/test_trim.py::test_record_in_a_sealed_segment_is_in_its_footer",),
     ),
     "trims: acknowledged before they are durable": Bug(
@@ -292,7 +293,7 @@ TIMERS: dict[str, Bug] = {
         ("tests/index/test_wheels.py",), hangs=True,
     ),
     "timers: the one that fills the gap of a cancelled one does not know its new place": Bug(
-        "index/timing_wheel.py", "                last._index = self._index\n", "", ("tests/index/test_wheels.py",),
+        "index/timing_wheel.py", "        last.place = place\n", "", ("tests/index/test_wheels.py",),
     ),
     "timers in bulk: those that move down a level are lost": Bug(
         "index/bulk_timing_wheel.py", "                self._place(rows.take(np.flatnonzero(later), axis=1))\n", "",
@@ -311,29 +312,35 @@ TIMERS: dict[str, Bug] = {
         ("tests/index/test_timer_thread.py::test_sooner_timer_wakes_the_thread",), hangs=True,
     ),
     "waiting operations: two threads complete the same one": Bug(
-        "index/operation.py",
-        "                if self.is_completed:\n                    return False\n                timer,",
-        "                timer,",
-        ("tests/index/test_purgatory.py",),
+        "index/purgatory.py",
+        "            if operation.is_completed:\n                return False\n            if self._wheel.take_out",
+        "            if self._wheel.take_out",
+        ("tests/index/test_completions.py",),
+    ),
+    "waiting operations: one that is completed as its time comes is called without a payload": Bug(
+        "index/purgatory.py",
+        "            if self._wheel.take_out(operation):\n                operation.payload",
+        "            self._wheel.take_out(operation)\n            if True:\n                operation.payload",
+        ("tests/index/test_completions.py",),
     ),
     "waiting operations: the estimate is never reset": Bug(
         "index/purgatory.py", "            self._estimate = self._pending  # first", "            # first",
         ("tests/index/test_purgatory.py",),
     ),
     "waiting operations: a change during another thread's look is missed": Bug(
-        "index/operation.py", "    again, self._again = self._again, False\n                if not",
-        "    again, self._again = False, False\n                if not",
+        "index/operation.py", "    again, self.again = self.again, False\n                if not",
+        "    again, self.again = False, False\n                if not",
         ("tests/index/test_purgatory.py",),
     ),
     "waiting operations: a change between the first look and the watch is missed": Bug(
         "index/purgatory.py",
-        "            if operation.try_complete():\n                operation.force_complete()\n            timer = ",
-        "            timer = ",
+        "            if operation.try_complete():\n                operation.force_complete()\n"
+        "                return True\n            again = ",
+        "            again = ",
         ("tests/index/test_purgatory.py",),
     ),
     "waiting operations: a completed one keeps its timer": Bug(
-        "index/operation.py", "            if timer is not None:\n                timer.cancel()\n        finally:",
-        "        finally:",
+        "index/purgatory.py", "            if self._wheel.take_out(operation):\n", "            if False:\n",
         ("tests/index/test_purgatory.py",),
     ),
 }  # fmt: skip
@@ -399,5 +406,5 @@ TRACKERS: dict[str, Bug] = {
 }  # fmt: skip
 
 BUGS: dict[str, Bug] = {
-    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS
+    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK
 }  # fmt: skip

@@ -41,8 +41,8 @@ def test_a_cursor_outlives_the_segments_of_its_records(tmp_path: Path, config: S
         until(lambda: not segment_paths(path)[0].name.startswith("000000000001"))
         until(lambda: store._upkeep.removed_segments > 3)
         churn(store, 4)
-        first = store.queue_bounds(TOPIC, 0)[0]
-    with MessageStore.open(path, config) as again:
+    with MessageStore.open(path) as again:
+        first = again.queue_bounds(TOPIC, 0)[0]
         assert [one.name for one in again.subscriptions()] == ["a", "idle"]
         left = [(0, at) for at in range(first, 24)]
         assert places(again.subscribe(TOPIC, "a").receive()) == [at for at in left if at[1] < 3 or at[1] >= 10]

@@ -1,0 +1,278 @@
+"""Reads past the page cache, many at once: right bytes or none; and which messages the store reads so."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt
+from stratalog.store.device.direct_reads import SLOT_BYTES, SLOT_REQUESTS, DirectReads, Range
+from stratalog.store.device.disk import OsFile
+from stratalog.store.segment.windows import REGION_BYTES
+from tests.store.helpers import KIB, flip_bit, segment_path, until
+
+from ..seeds import draw_seed
+
+FILE_BYTES = 4 << 20
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> bytes:
+    """What the file has."""
+    data = random.Random(draw_seed()).randbytes(FILE_BYTES)
+    (tmp_path / "file").write_bytes(data)
+    return data
+
+
+@pytest.fixture
+def file(tmp_path: Path, content: bytes) -> OsFile:
+    """A file that takes O_DIRECT."""
+    file = OsFile(tmp_path / "file", create=False, direct=True, write=False)
+    if not file.direct or DirectReads().read([(file, 0, 1)]) is None:
+        pytest.skip("no asynchronous reads past the page cache here")
+    return file
+
+
+def expected(content: bytes, ranges: list[Range]) -> list[bytes]:
+    return [content[position : position + length] for _, position, length in ranges]
+
+
+def test_each_range_has_its_bytes_wherever_it_begins_and_ends(file: OsFile, content: bytes) -> None:
+    rng, reads = random.Random(draw_seed()), DirectReads()
+    for _ in range(50):
+        count = rng.randrange(1, 3 * SLOT_REQUESTS)
+        lengths = rng.choice(((0, 1, 100), (4095, 4096, 4097), (20_000, 3)))
+        places = [(rng.randrange(FILE_BYTES - 20_000), rng.choice(lengths)) for _ in range(count)]
+        if rng.random() < 0.5:
+            places.sort()
+        ranges: list[Range] = [(file, position, length) for position, length in places]
+        found = reads.read(ranges)
+        assert found is not None
+        assert found[0] == expected(content, ranges)
+
+
+def test_neighbours_are_one_request_and_a_shared_block_is_read_once(file: OsFile, content: bytes) -> None:
+    ranges: list[Range] = [(file, 4000, 1000), (file, 5000, 3000), (file, 8192, 10), (file, 100_000, 10)]
+    found = DirectReads().read(ranges)
+    assert found == (expected(content, ranges), 3 * 4096 + 4096, 2)
+
+
+def test_ranges_of_several_files_are_kept_apart(file: OsFile, content: bytes, tmp_path: Path) -> None:
+    other = OsFile(tmp_path / "file", create=False, direct=True, write=False)
+    ranges: list[Range] = [(file, 4000, 1000), (other, 5000, 3000), (file, 8000, 10)]
+    found = DirectReads().read(ranges)
+    assert found is not None
+    assert found[0] == expected(content, ranges)
+    assert found[2] == 3
+
+
+def test_more_than_the_memory_is_read_in_turns_and_a_range_that_is_longer_not_at_all(
+    file: OsFile, content: bytes
+) -> None:
+    reads, part = DirectReads(), SLOT_BYTES // 2
+    ranges: list[Range] = [(file, position, part) for position in range(0, FILE_BYTES - part, part)]
+    found = reads.read(ranges)
+    assert found is not None
+    assert found[0] == expected(content, ranges)
+    assert reads.read([(file, 0, SLOT_BYTES + 1)]) is None
+
+
+def test_nothing_is_given_of_what_lies_behind_the_end_of_a_file(file: OsFile, content: bytes) -> None:
+    reads = DirectReads()
+    assert reads.read([(file, 0, 10), (file, FILE_BYTES - 10, 20)]) is None
+    found = reads.read([(file, FILE_BYTES - 10, 10)])
+    assert found is not None
+    assert found[0] == [content[-10:]]
+
+
+def test_a_descriptor_that_was_closed_gives_nothing_and_harms_no_other_read(file: OsFile, content: bytes) -> None:
+    class Closed:
+        def fileno(self) -> int:
+            return 1 << 20  # no file
+
+    reads = DirectReads()
+    assert reads.read([(file, 0, 10), (Closed(), 0, 10), (file, 9000, 10)]) is None
+    found = reads.read([(file, 0, 10)])
+    assert found is not None
+    assert found[0] == [content[:10]]
+
+
+def test_threads_do_not_get_each_others_bytes(file: OsFile, content: bytes) -> None:
+    reads, wrong, seed = DirectReads(), [], draw_seed()
+
+    def work(number: int) -> None:
+        rng = random.Random(seed + number)
+        for _ in range(100):
+            ranges: list[Range] = [
+                (file, rng.randrange(FILE_BYTES - 20_000), rng.randrange(20_000)) for _ in range(rng.randrange(1, 12))
+            ]
+            found = reads.read(ranges)
+            if found is None or found[0] != expected(content, ranges):
+                wrong.append(ranges)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+class _Interrupted(Exception):
+    """What the handler of the timer raises."""
+
+
+def test_a_read_that_is_interrupted_anywhere_leaves_later_ones_right(file: OsFile, content: bytes) -> None:
+    def interrupt(*_: object) -> None:
+        raise _Interrupted
+
+    rng, reads, interrupted = random.Random(draw_seed()), DirectReads(), 0
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(400):
+            ranges: list[Range] = [(file, rng.randrange(FILE_BYTES - 20_000), 12_000) for _ in range(8)]
+            found = None
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 300e-6))
+                found = reads.read(ranges)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except _Interrupted:
+                interrupted += 1
+            assert found is None or found[0] == expected(content, ranges)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > 0
+    assert not reads.is_refused
+
+
+def test_a_forked_child_can_let_go_of_its_parents_memory(file: OsFile, content: bytes) -> None:
+    reads = DirectReads()
+    assert reads.read([(file, 0, 10)]) is not None
+    child = os.fork()
+    if not child:
+        reads.clear()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    found = reads.read([(file, 0, 10)])
+    assert found is not None
+    assert found[0] == [content[:10]]
+
+
+# -- the store --------------------------------------------------------------------------------------
+
+QUEUES = 400
+CONFIG = StoreConfig(recent_bytes=0, segment_bytes=8 << 20, max_frame_bytes=256 * KIB, max_message_bytes=256 * KIB)
+
+
+def fill(store: MessageStore, rng: random.Random) -> dict[int, list[bytes]]:
+    """Two messages of each queue, far apart, and something behind them that the ring has; the content by queue."""
+    rows: dict[int, list[bytes]] = {queue: [] for queue in range(QUEUES)}
+    for _ in range(2):
+        for queue in range(QUEUES):
+            rows[queue].append(rng.randbytes(rng.randrange(1, 17 * KIB)))
+            store.append("t", queue, rows[queue][-1])
+    for _ in range(200):
+        store.append("other", 0, bytes(100 * KIB))
+    until(lambda: store.stats()["segments"]["open"] == 1)
+    return rows
+
+
+def drop(folder: Path) -> None:
+    """Have the pages of all files forgotten."""
+    for path in folder.rglob("*.seg"):
+        with path.open("rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def direct(store: MessageStore) -> DirectReads:
+    """What the store reads with; a test that cannot tell anything without it is skipped."""
+    straight = store._fetcher.reader._straight
+    assert straight is not None
+    segment = store._lanes[0].view.sealed[0].segment
+    if segment.past_cache() is None or straight._direct.is_refused:
+        pytest.skip("no reads past the page cache here")
+    return straight._direct
+
+
+def test_messages_far_apart_are_read_by_themselves(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        reads = direct(store)
+        drop(tmp_path)
+        payload = 0
+        for queue in rng.sample(range(QUEUES), 40):
+            assert store.get_range("t", queue, 0, 5) == dict(enumerate(rows[queue]))
+            payload += sum(map(len, rows[queue]))
+        figures = store.stats()["reads"]
+        assert reads._spare
+        assert figures["device_messages"] == 80
+        assert figures["device_payload_bytes"] == payload
+        assert figures["device_bytes"] <= payload + 80 * 2 * 4096
+
+
+def test_a_region_that_is_read_again_and_again_comes_into_the_page_cache(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        direct(store)
+        drop(tmp_path)
+        segment = store._lanes[0].view.sealed[0].segment
+        for _ in range(3 * REGION_BYTES // 4096 + 2):
+            assert store.get_range("t", 0, 0, 2) == dict(enumerate(rows[0]))
+        assert segment.windows.asked()
+
+
+def test_what_the_page_cache_has_is_not_read_from_the_device(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        reads = direct(store)
+        for path in tmp_path.rglob("*.seg"):
+            path.read_bytes()
+        for queue in range(QUEUES):
+            assert store.get_range("t", queue, 0, 2) == dict(enumerate(rows[queue]))
+        assert not reads._spare
+
+
+def test_a_system_without_such_reads_gives_the_same(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        direct(store).is_refused = True
+        drop(tmp_path)
+        for queue in range(QUEUES):
+            assert store.get_range("t", queue, 0, 2) == dict(enumerate(rows[queue]))
+
+
+def test_damage_that_is_read_past_the_page_cache_is_told(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        direct(store)
+        path = segment_path(tmp_path, 1)
+        flip_bit(path, path.read_bytes().index(rows[7][0]) + len(rows[7][0]) // 2)
+        drop(tmp_path)
+        with pytest.raises(StoreCorrupt):
+            store.get_range("t", 7, 0, 2)
+        assert store.get_range("t", 7, 1, 2) == {0: rows[7][1]}
+        assert store.get_range("t", 8, 0, 2) == dict(enumerate(rows[8]))
+
+
+def test_the_memory_is_given_back_with_the_store(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        reads = direct(store)
+        drop(tmp_path)
+        assert store.get_range("t", 3, 0, 2) == dict(enumerate(rows[3]))
+        assert reads._spare
+    assert not reads._spare
