@@ -42,7 +42,7 @@ class ShardCalls:
                 raise self._running.poison from error
             raise StoreUnreadable(f"{self._shared.path}: {error}. Nothing is lost; call it again.") from error
 
-    def applied_sections(self) -> list[bytes]:
+    def _applied_sections(self) -> list[bytes]:
         """For `commit_shards`: the commits that each lane has, as its newest footer has them. Raises StoreCorrupt."""
         self._shared.check_open()
         views = [lane.view for lane in self._lanes]

@@ -37,6 +37,7 @@ APPENDS: dict[str, Callable[[MessageStore], object]] = {
     "append_async": lambda store: asyncio.run(_awaited(lambda: store.append_async("t", 0, b"x"))),
     "append_batch_async": lambda store: asyncio.run(_awaited(lambda: store.append_batch_async([("t", 0, b"x")]))),
     "flush": lambda store: store.flush(),
+    "attach_pending": lambda store: store.attach_pending(),
     "append_columns": lambda store: store.append_columns([("t", 0)], [0], [1], b"x"),
     "submit_columns": lambda store: store.submit_columns([("new", 0)], [0], [1], b"x"),
     "append_columns_async": lambda store: asyncio.run(
