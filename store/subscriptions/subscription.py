@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 MAX_BYTES = 16 << 20
+FEW = 64  # messages that are given out as objects, and not as columns first
 MOST_MESSAGES = 1 << 20
 LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500
 LONGEST_MS = 1 << 40
@@ -90,8 +91,14 @@ class Subscription:
             StoreUnreadable: the system refused a read; receive again.
             SubscriptionClosed, StoreClosed, InvalidMessage: nothing was taken.
         """
-        batch = self.receive_batch(max_messages, wait_ms, visibility_timeout_ms)
-        return batch.deliveries()
+        plain = type(max_messages) is type(wait_ms) is type(visibility_timeout_ms) is int
+        if plain and 0 < max_messages <= FEW and wait_ms >= 0 < visibility_timeout_ms <= LONGEST_MS:
+            with self._dispatcher.receiving:
+                self._settings()
+                few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
+            if few is not None:
+                return few
+        return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms).deliveries()
 
     def receive_batch(
         self,
