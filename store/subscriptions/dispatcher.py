@@ -37,6 +37,7 @@ class Dispatcher:
         self.state = state
         self.receiving = threading.Lock()
         self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
+        self._has_missed = False  # of what became due: all has to be scanned again
         self._scanner = self._new_scanner()
 
     def _new_scanner(self) -> Scanner:
@@ -71,7 +72,7 @@ class Dispatcher:
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        return self._scanner.is_unfinished
+        return self._scanner.is_unfinished or self._has_missed
 
     def durable(self) -> object:
         """Something that changes when there may be new messages."""
@@ -84,7 +85,10 @@ class Dispatcher:
     def take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
         try:
-            return self._take(most, max_bytes, visibility_ms)
+            found = self._take(most, max_bytes, visibility_ms)
+            if found is None and self._has_missed:
+                found = self._take(most, max_bytes, visibility_ms)
+            return found
         except BaseException:  # what was on its way comes again, also after an interrupt
             self._recover()
             raise
@@ -96,6 +100,9 @@ class Dispatcher:
             self.restart()
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
+        if self._has_missed:
+            self._recover()
+            self._has_missed, self.delays.again = False, True
         batches: list[MessageBatch] = []
         attempts: list[Int64s] = []
         used = self._take_again(most, batches, attempts)
@@ -283,7 +290,8 @@ class Dispatcher:
         while self.delays.is_used and most > 0:
             due = self.delays.take(most)
             if due.missed:
-                self._recover()
+                self._has_missed = True  # this call may have found some already that are not in the table yet
+                break
             queues, offsets = self._left_out(due)
             if self.delays.again:
                 copies = self.delays.due_copies()

@@ -236,7 +236,7 @@ TRIMMING: dict[str, Bug] = {
         ("tests/store/test_trim.py::test_trimmed_messages_are_gone_for_good",),
     ),
     "trims: a segment goes when a part of it is trimmed": Bug(
-        "store/log/trims.py", "<= lows[numbers]).all()", "<= lows[numbers]).any()",
+        "store/log/trims.py", "> lows[numbers]]", "> lows[numbers]][1:]",
         ("tests/store/test_trim.py::test_segment_with_one_message_of_another_queue_stays",),
     ),
     "trims: a deleted topic is deleted again and again": Bug(
