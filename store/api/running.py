@@ -242,7 +242,7 @@ class Running:
                 sealed.after_fork()
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
             # Of the others nobody is here: their threads and loops stayed with the parent.
-            tickets = [one for one in waiting.values() if type(one) is SubmitRequest and not one.done()]
+            tickets = [one for one in waiting.values() if isinstance(one, SubmitRequest) and not one.done()]
             for ticket in tickets:
                 ticket.forget_waiters()
             answer_all(tickets, error)

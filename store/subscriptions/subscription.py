@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, SubscriptionClosed, shown
+from ..log.ticket import Ticket
 from .backlog import Backlog, backlog_of
 from .delivery import Delivery, DeliveryBatch
 from .settings import Settings, Start, check_number, check_start
@@ -208,6 +209,18 @@ class Subscription:
         receipt = _receipt(delivery)
         self._settings()
         self._state.ack_one(receipt)
+
+    def submit_ack(self, delivery: Delivery | int) -> Ticket:
+        """Acknowledge a message, and return a ticket at once: the acknowledgement is durable when it is done.
+
+        `ticket.result()` waits for that, and so does `await ticket` in a coroutine; the number that it gives says
+        nothing. One thread so keeps many acknowledgements under way.
+
+        Raises: as for `ack`; `ticket.result()` raises what comes later. What was not stored may be acknowledged again.
+        """
+        receipt = _receipt(delivery)
+        self._settings()
+        return self._state.submit_ack(receipt)
 
     def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
         """Acknowledge messages, by their receipts (n,) or deliveries. One record in the log says it for all of them.
