@@ -8,7 +8,9 @@ from pyspark.sql.datasource import DataSource
 
 from .options import read_options
 from .schema import schema_of
+from .sink import BatchSink, StreamSink
 from .source import StoreReader
+from .stream import StoreStreamReader, stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -30,3 +32,15 @@ class StratalogSource(DataSource):
     def reader(self, schema: StructType) -> StoreReader:
         """A batch read of the columns that the schema has."""
         return StoreReader(read_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """A batch write."""
+        return BatchSink(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        """A streaming write."""
+        return StreamSink(self.options, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> StoreStreamReader:
+        """A stream of the columns that the schema has."""
+        return StoreStreamReader(stream_options(self.options), schema)

@@ -6,8 +6,11 @@ Begin with `MessageStore.open`.
 from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
+from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.looking import look_into_folder
-from .api.scan_plans import plan_scan, read_part
+from .api.replacing import replace_store
+from .api.scan_plans import ScanPlanner, plan_scan, read_part
+from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
 from .config import CacheConfig, StoreConfig
 from .errors import (
@@ -18,6 +21,7 @@ from .errors import (
     MessageTooLarge,
     OffsetOutOfRange,
     PublishBufferFull,
+    ReplayDiffers,
     StaleReceipt,
     StoreClosed,
     StoreCorrupt,
@@ -32,8 +36,11 @@ from .errors import (
 )
 from .format.blobs import Blobs
 from .format.extras import Extras
+from .format.shard import Shard
+from .log.streams import store_of
 from .log.ticket import BatchTicket, Ticket
 from .plans.batch import ScanBatch
+from .plans.limits import ScanLimit
 from .plans.plan import LogPosition, ScanPart, ScanPlan
 from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
@@ -51,6 +58,7 @@ __all__ = [
     "BatchTicket",
     "Blobs",
     "CacheConfig",
+    "Commit",
     "Delivery",
     "DeliveryBatch",
     "Extras",
@@ -68,10 +76,15 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+    "ReplayDiffers",
     "ScanBatch",
     "ScanFilter",
+    "ScanLimit",
     "ScanPart",
     "ScanPlan",
+    "ScanPlanner",
+    "Shard",
+    "ShardWriter",
     "StaleReceipt",
     "StoreClosed",
     "StoreConfig",
@@ -90,11 +103,16 @@ __all__ = [
     "SubscriptionSettings",
     "Ticket",
     "VerifyReport",
+    "abort_shards",
     "arrow_column",
+    "commit_shards",
     "inspect_folder",
     "look_into_folder",
     "plan_scan",
     "read_part",
+    "replace_store",
+    "store_of",
+    "sweep_shards",
     "verify_folder",
 ]
 

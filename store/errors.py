@@ -123,6 +123,10 @@ class InvalidMessage(_OfOneMessage):
     """An argument has a wrong type or value. `row` is the number of the message in a batch, from 0."""
 
 
+class ReplayDiffers(StoreError):
+    """A bulk commit has the name of one that was applied, and other rows. Nothing of it was stored."""
+
+
 class InvalidConfig(StoreError):
     """A setting of `StoreConfig` or `CacheConfig` is out of its range, or `lanes` differs from the folder's."""
 

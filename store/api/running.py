@@ -33,7 +33,8 @@ from ..log.write import FullSegment, Shown
 from ..read.async_reads import AsyncReads
 from ..read.caches import Caches
 from ..read.feeder import Feeder
-from ..read.waiting import WaitingReaders
+from ..read.waiting import ANY_QUEUE, WaitingReaders
+from ..shards.attacher import Attacher
 
 RESUME_BELOW_BYTES = 16 << 20
 
@@ -80,6 +81,7 @@ class Running:
         self.feeder: Feeder | None = None
         self.live: Live | None = None
         self.delays: Delays | None = None
+        self.attacher: Attacher | None = None
         self.poison: StoreError | None = None
         self.opened = False  # all of it: until then `end` leaves no notes
         self.ended = False
@@ -107,6 +109,12 @@ class Running:
                 self.feeder.look()
         except Exception as error:
             report("waiting readers could not be told of new messages", error)
+
+    def attached(self, names: Sequence[tuple[str, int]]) -> None:
+        """These queues have more messages by segments that were attached."""
+        if self.delays is not None:
+            self.delays.attached()
+        self.waiting.look_at([*names, *{(topic, ANY_QUEUE) for topic, _ in names}])
 
     def poisoned(self, error: StoreError) -> None:
         """One lane failed: none takes anything any more."""
@@ -147,14 +155,7 @@ class Running:
                         _RUNNING.remove(self)
 
     def _end(self) -> None:
-        closed = StoreClosed(self.why_closed)
-        for queue in self.queues:
-            # When this comes again after an interrupt, some were told already.
-            answer_all([one for one in queue.close(closed) if not one.done()], closed)
-        for flusher in self.flushers:
-            flusher.join()
-        if self.delays is not None:
-            self.delays.close(save=self.opened and self.poison is None and self.lock.is_in_place())
+        self._end_appends()
         self.listeners.close()
         self.waiting.close()
         self.async_reads.close()
@@ -168,16 +169,33 @@ class Running:
                 self._note_ends()
         finally:
             self._noted = True
-            if self.live is not None:
-                self.live.close()
-            if self.feeder is not None:
-                self.feeder.close()
-            for lane in self.lanes:
-                lane.close()
-            if self.caches is not None:
-                self.caches.close()
-                self.caches.held.clear()
+            self._let_go()
             self.ended = True
+
+    def _end_appends(self) -> None:
+        """Write what was handed over, and save what follows the log."""
+        closed = StoreClosed(self.why_closed)
+        if self.attacher is not None:
+            self.attacher.stop()
+        for queue in self.queues:
+            # When this comes again after an interrupt, some were told already.
+            answer_all([one for one in queue.close(closed) if not one.done()], closed)
+        for flusher in self.flushers:
+            flusher.join()
+        if self.delays is not None:
+            self.delays.close(save=self.opened and self.poison is None and self.lock.is_in_place())
+
+    def _let_go(self) -> None:
+        """Close what holds files and memory."""
+        if self.live is not None:
+            self.live.close()
+        if self.feeder is not None:
+            self.feeder.close()
+        for lane in self.lanes:
+            lane.close()
+        if self.caches is not None:
+            self.caches.close()
+            self.caches.held.clear()
 
     def _note_ends(self) -> None:
         """Note on disk where each lane's log ends. Without its note a lane is recovered by a scan: nothing is lost."""
@@ -201,7 +219,8 @@ class Running:
             entries, streams = opened.table.entries, len(lane.streams)
             segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, entries, 0, 0, streams))
         elif self.upkeep is not None:
-            self.upkeep.seal_now(lane, FullSegment(segment, opened.table, data_end, lane.chain, lane.trims.lend()))
+            ended = segment, opened.table, data_end, lane.chain, lane.trims.lend(), lane.applied
+            self.upkeep.seal_now(lane, FullSegment(*ended))
 
     def after_fork(self) -> None:
         """In a forked child: this copy has no threads, and its files are its parent's. It counts as ended."""
@@ -215,13 +234,15 @@ class Running:
         self.async_reads.after_fork()
         if self.live is not None:
             self.live.after_fork()
+        if self.attacher is not None:
+            self.attacher.after_fork()
         error = StoreClosed(self.why_closed)
         for lane, queue in zip(self.lanes, self.queues, strict=True):
             for sealed in lane.view.sealed:
                 sealed.after_fork()
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
             # Of the others nobody is here: their threads and loops stayed with the parent.
-            tickets = [one for one in waiting.values() if type(one) is SubmitRequest and not one.done()]
+            tickets = [one for one in waiting.values() if isinstance(one, SubmitRequest) and not one.done()]
             for ticket in tickets:
                 ticket.forget_waiters()
             answer_all(tickets, error)

@@ -8,21 +8,96 @@ from pathlib import Path
 from ..device.disk import Disk
 from ..errors import InvalidMessage, StoreCorrupt, shown
 from ..plans.batch import ScanBatch
+from ..plans.limits import LimitedEnd, ScanLimit, limited_ends
 from ..plans.plan import FrameRange, LogPosition, ScanPart, ScanPlan
 from ..plans.planning import LaneLook, plan_of
 from ..plans.reading import OnDamage, batches_of
-from ..plans.wanted import ScanFilter
+from ..plans.wanted import ScanFilter, StreamTable
 from .store import MessageStore
 
 PART_BYTES = 128 << 20
 LEAST_PART_BYTES = 4096
 ALL = ScanFilter()
+Positions = Mapping[int, LogPosition]
+
+
+class ScanPlanner:
+    """Plans bulk reads of one store again and again, as a stream of micro-batches wants it. Close it after use.
+
+    Each call sees what is durable when it is made. One thread at a time.
+    """
+
+    def __init__(self, path: str | Path, *, disk: Disk | None = None) -> None:
+        """Open the store for reading. Raises StoreCorrupt, StoreUnusable, StoreUnreadable."""
+        self._store = MessageStore.open(path, read_only=True, disk=disk)
+        self._tables: dict[int, StreamTable] = {}
+
+    @property
+    def store_id(self) -> str:
+        """What the store is called for good, wherever its folder is."""
+        return self._store._store_id.hex()
+
+    def _looks(self) -> dict[int, LaneLook]:
+        store = self._store
+        store.queue_bounds("-", 0)  # of any name: it looks whether there is something new
+        looks = {}
+        for lane in store._lanes:
+            looks[lane.index] = look = LaneLook(lane, store._store_id, self._tables.get(lane.index))
+            self._tables[lane.index] = look.table
+        return looks
+
+    def begin(self) -> Positions:
+        """By lane, where the log begins now."""
+        return {lane: look.begin for lane, look in self._looks().items()}
+
+    def end(self) -> Positions:
+        """By lane, how far the log is durable now."""
+        return {lane: look.end for lane, look in self._looks().items()}
+
+    def limited(
+        self, wanted: ScanFilter, start: Positions, end: Positions | None, limit: ScanLimit, *, skip_lost: bool = False
+    ) -> LimitedEnd:
+        """An end, at most `end`, so that what lies before it is within the limit; the lanes share the limit evenly.
+
+        Raises LogOvertaken unless `skip_lost`.
+        """
+        looks = self._looks()
+        _check_starts(looks, start, skip_lost=skip_lost)
+        return limited_ends(looks, wanted, start, end, limit)
+
+    def plan(
+        self, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES, start: Positions | None = None,
+        end: Positions | None = None, skip_lost: bool = False,
+    ) -> ScanPlan:  # fmt: skip
+        """A plan: see `plan_scan`."""
+        if not isinstance(wanted, ScanFilter):
+            raise InvalidMessage(f"wanted is a ScanFilter, not {shown(type(wanted))}")
+        if type(part_bytes) is not int or part_bytes < LEAST_PART_BYTES:
+            raise InvalidMessage(f"part_bytes is an integer from {LEAST_PART_BYTES} on, not {shown(part_bytes)}")
+        looks = self._looks()
+        _check_starts(looks, start or {}, skip_lost=skip_lost)
+        return plan_of(self._store.path, looks, wanted, part_bytes, start, end)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def __enter__(self) -> ScanPlanner:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _check_starts(looks: Mapping[int, LaneLook], start: Positions, *, skip_lost: bool) -> None:
+    for lane, position in ({} if skip_lost else start).items():
+        if lane in looks:
+            looks[lane].check_start(position)
 
 
 def plan_scan(
-    path: str | Path, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES,
-    start: Mapping[int, LogPosition] | None = None, end: Mapping[int, LogPosition] | None = None,
-    skip_lost: bool = False, disk: Disk | None = None,
+    path: str | Path, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES, start: Positions | None = None,
+    end: Positions | None = None, skip_lost: bool = False, disk: Disk | None = None,
 ) -> ScanPlan:  # fmt: skip
     """Plan a bulk read of a store up to one fixed end (R41): what is durable now, as a reader process sees it.
 
@@ -46,21 +121,13 @@ def plan_scan(
         StoreUnusable: the folder is not a store.
         InvalidMessage: an argument has a wrong type or value.
     """
-    if not isinstance(wanted, ScanFilter):
-        raise InvalidMessage(f"wanted is a ScanFilter, not {shown(type(wanted))}")
-    if type(part_bytes) is not int or part_bytes < LEAST_PART_BYTES:
-        raise InvalidMessage(f"part_bytes is an integer from {LEAST_PART_BYTES} on, not {shown(part_bytes)}")
-    with MessageStore.open(path, read_only=True, disk=disk) as store:
-        looks = {lane.index: LaneLook(lane, store._store_id) for lane in store._lanes}
-        for lane, position in ({} if start is None or skip_lost else start).items():
-            if lane in looks:
-                looks[lane].check_start(position)
-        return plan_of(store.path, looks, wanted, part_bytes, start, end)
+    with ScanPlanner(path, disk=disk) as planner:
+        return planner.plan(wanted, part_bytes=part_bytes, start=start, end=end, skip_lost=skip_lost)
 
 
 def read_part(
     part: ScanPart, *, payload: bool = True, optional: bool = True, on_damage: OnDamage | None = None,
-    disk: Disk | None = None,
+    on_rebuilt: OnDamage | None = None, disk: Disk | None = None,
 ) -> Iterator[ScanBatch]:  # fmt: skip
     """Read a part of a plan (R41): its messages, a batch a frame, in log order. Every checksum is verified.
 
@@ -72,6 +139,7 @@ def read_part(
         optional: False leaves keys, properties and delivery times out.
         on_damage: is called with each StoreCorrupt, and the read goes on behind it: what is damaged is left out. None
             raises it.
+        on_rebuilt: is called with what is wrong with a segment's footer whose frames told what it said; once a range.
         disk: another file system, for tests.
 
     Raises:
@@ -83,4 +151,6 @@ def read_part(
         with MessageStore.open(part.store, read_only=True, disk=disk) as store:
             return LaneLook(store._lanes[one.lane], store._store_id).rescued(one, part.wanted, error)
 
-    return batches_of(part, rescue, payload=payload, optional=optional, on_damage=on_damage, disk=disk)
+    return batches_of(
+        part, rescue, payload=payload, optional=optional, on_damage=on_damage, on_rebuilt=on_rebuilt, disk=disk
+    )

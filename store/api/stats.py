@@ -10,6 +10,7 @@ from ..log.queue import RequestQueue
 from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..read.feeder import Feeder
+from ..recovery.lane_recovery import Loss
 
 
 def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
@@ -52,4 +53,14 @@ def queue_figures(queues: Sequence[RequestQueue]) -> dict[str, Any]:
     return {
         "used_bytes": sum(queue.used_bytes for queue in queues),
         "cap_bytes": sum(queue.cap_bytes for queue in queues),
+    }
+
+
+def recovery_figures(open_ms: float, scan_ms: float, scanned_bytes: int, losses: Sequence[Loss]) -> dict[str, Any]:
+    """Of the opening."""
+    return {
+        "open_ms": round(open_ms, 3),
+        "scan_ms": round(scan_ms, 3),
+        "scanned_bytes": scanned_bytes,
+        "losses": [loss._asdict() for loss in losses],
     }

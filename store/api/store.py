@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ..config import StoreConfig
@@ -44,13 +41,15 @@ from .append_calls import AppendCalls
 from .appender import Appender
 from .column_calls import ColumnCalls
 from .columns import ColumnAppender
-from .delayed_calls import DelayedCalls, RefusingDelaying, begin_delays
+from .delayed_calls import DelayedCalls, RefusingDelaying, make_delaying
 from .fetcher import Fetcher
+from .lifetime import Lifetime
 from .read_calls import ReadCalls
 from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config, refusal
 from .running import Running, end_dropped
+from .shard_calls import ShardCalls, begin_attaching
 from .shared import Shared
-from .stats import cache_figures, lane_figures, queue_figures
+from .stats import cache_figures, lane_figures, queue_figures, recovery_figures
 from .subscription_calls import SubscriptionCalls
 from .trim_calls import TrimCalls
 from .trimming import Trimming
@@ -60,7 +59,9 @@ RING_FRAMES = 4
 COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
-class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ReadCalls, SubscriptionCalls, TrimCalls):
+class MessageStore(
+    AppendCalls, ColumnCalls, DelayedCalls, Lifetime, ReadCalls, ShardCalls, SubscriptionCalls, TrimCalls
+):
     """An embedded, durable message store in a folder.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,
@@ -193,6 +194,7 @@ class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ReadCalls, Subscripti
             ).run()
             self._add_lane(index, folder, found, header.lanes)
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
+        self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep)
         self._upkeep.guards.append(self._subscriptions().may_go)
         self._start()
 
@@ -215,7 +217,8 @@ class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ReadCalls, Subscripti
         self._start_caches()
         for flusher in self._flushers:
             flusher.start()
-        self._delaying = begin_delays(self._shared, self._disk, self._running)
+        self._delaying.delays.open()
+        begin_attaching(self._running, self._shared, self._disk, self._store_id, self._appender)
 
     def _header(self) -> StoreHeader:
         """Which store this is; a new one if it is none yet. Raises InvalidConfig, StoreCorrupt."""
@@ -262,7 +265,7 @@ class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ReadCalls, Subscripti
             upkeep.found_segment(index, sequence, capacity)
         for sequence, size in found.spares:
             upkeep.found_spare(index, sequence, size)
-        lane.messages_before = found.messages
+        lane.messages_before, lane.applied = found.messages, found.applied
         lane.held = self._caches.held
         lane.adopt(found.sealed, found.resumable, found.last_chain)
         self.losses += found.losses
@@ -333,27 +336,6 @@ class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ReadCalls, Subscripti
         state = "closed" if self._shared.closed else "poisoned" if self._poison is not None else "open"
         return f"<MessageStore {str(self.path)!r}, {state}>"
 
-    def __enter__(self) -> MessageStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> MessageStore:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # It waits for the device, and the loop goes on meanwhile. The loop's own threads may all wait for messages.
-        pool = ThreadPoolExecutor(1, "stratalog-close")
-        try:
-            await asyncio.get_running_loop().run_in_executor(pool, self.close)
-        finally:
-            pool.shutdown(wait=False)
-
     def stats(self) -> dict[str, Any]:
         """Return the store's figures since it was opened, as a plain nested dict, ready for JSON.
 
@@ -370,12 +352,7 @@ class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ReadCalls, Subscripti
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
             "delayed": self._delaying.stats(),
-            "recovery": {
-                "open_ms": round(self._open_ms, 3),
-                "scan_ms": round(self._scan_ms, 3),
-                "scanned_bytes": self._scanned_bytes,
-                "losses": [loss._asdict() for loss in self.losses],
-            },
+            "recovery": recovery_figures(self._open_ms, self._scan_ms, self._scanned_bytes, self.losses),
         }
 
 

@@ -8,6 +8,7 @@ from ..subscriptions.settings import Filter, Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
 from .appender import Appender
 from .fetcher import Fetcher
+from .running import Running
 from .shared import Shared
 from .trimming import Trimming
 
@@ -19,6 +20,7 @@ class SubscriptionCalls:
     _appender: Appender
     _fetcher: Fetcher
     _trimming: Trimming
+    _running: Running
     _subscribed: Subscriptions | None = None
 
     def subscribe(
@@ -45,7 +47,8 @@ class SubscriptionCalls:
                 epoch; or a dict of offsets by queue id. One that exists goes on where it was.
             mode: "shared" gives out whatever is next. "ordered" gives the next message of a line out only when the one
                 before was acknowledged.
-            precision_ms: how much earlier than its time a delayed message may come.
+            precision_ms: how much later than its time a delayed message may come to those who wait, for fewer wake-ups.
+                It never comes early.
             order_by: the lines of "ordered": each "queue", or each "key" in a queue; then messages without a key are
                 in no line.
             filter: for each property named the values that are wanted, as {"tag": {"a", "b"}}. Other messages count as
@@ -86,7 +89,10 @@ class SubscriptionCalls:
         if self._subscribed is None:
             with self._shared.naming:
                 if self._subscribed is None:
-                    self._subscribed = Subscriptions(self._parts_for_subscriptions())
+                    parts = self._parts_for_subscriptions()
+                    self._subscribed = Subscriptions(parts)
+                    if parts.delays is not None:
+                        parts.delays.subscribers = self._subscribed
         return self._subscribed
 
     def _parts_for_subscriptions(self) -> Parts:
@@ -94,5 +100,5 @@ class SubscriptionCalls:
         return Parts(
             shared.streams, shared.hidden, shared.clock, fetcher, self._appender.append, fetcher.waiting,
             fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
-            shared.config.max_frame_bytes, ReceiptNumbers(shared.clock.wall_ms()),
+            shared.config.max_frame_bytes, ReceiptNumbers(shared.clock.wall_ms()), self._running.delays,
         )  # fmt: skip

@@ -11,6 +11,8 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -79,8 +81,14 @@ class Disk(Protocol):
     def rename(self, old: Path, new: Path) -> None:
         """Rename within a folder; not durable before `force_folder`."""
 
+    def link(self, old: Path, new: Path) -> None:
+        """Give a file that was forced a second name, in any folder; not durable before `force_folder`."""
+
     def remove(self, path: Path) -> None:
         """Remove a file; not durable before `force_folder`."""
+
+    def remove_folder(self, folder: Path) -> None:
+        """Remove an empty folder; it may come back after a power cut."""
 
     def force_folder(self, folder: Path) -> None:
         """Make new, renamed and removed names of a folder durable."""
@@ -324,8 +332,30 @@ class OsDisk:
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
 
+    def link(self, old: Path, new: Path) -> None:
+        try:
+            os.link(old, new)
+        except OSError as error:
+            if error.errno not in (*REFUSED, errno.EMLINK, errno.EXDEV):
+                raise
+            shutil.copyfile(old, new)  # a file system without second names: the same, for the price of a copy
+            copied = self.open(new)
+            copied.force()
+            copied.close()
+
     def remove(self, path: Path) -> None:
         os.unlink(path)
+
+    def remove_folder(self, folder: Path) -> None:
+        os.rmdir(folder)
+
+    def age_s(self, path: Path) -> float:
+        """Seconds since a file, or a folder with its files, was written to; 0 where it is gone."""
+        try:
+            paths = [path, *path.iterdir()] if path.is_dir() else [path]
+            return time.time() - max(one.stat().st_mtime for one in paths)
+        except FileNotFoundError:
+            return 0.0
 
     def map(self, path: Path, size_bytes: int, bell_at: int) -> MappedFile:
         """Map the first bytes of a file; `bell_at` is the word that may be slept on. Raises OSError."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64
 
 from ..errors import StoreCorrupt
+from .applied import unpack_applied
 from .hidden import MAX_HIDDEN_TOPIC_BYTES
 from .layout import (
     DATA_START,
@@ -57,6 +58,7 @@ class FooterData:
     dues: DueRange = NO_DUES
     trimmed: Trimmed = field(default_factory=dict)  # of the streams that were trimmed
     packed_names: bytes | None = None  # what `pack_names` makes of the topics, if that is known
+    applied: bytes = b""  # commits that the lane has, as `pack_applied` makes them
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
@@ -82,7 +84,7 @@ class FooterData:
         sections = [memoryview(names), *(_bytes_of(part) for part in arrays)]
         fixed = _FIXED.pack(
             FOOTER_MAGIC, FORMAT_VERSION, len(self.topics), len(names), len(self.first), len(self.entries),
-            len(times), len(self.trimmed), 0, sequence, low, high, *self.dues,
+            len(times), len(self.trimmed), len(self.applied), sequence, low, high, *self.dues,
         )  # fmt: skip
         parts: list[bytes | memoryview] = []
         sums = []
@@ -93,6 +95,8 @@ class FooterData:
             sums.append(checksum.intdigest())
             parts += (section, padding)
         head = fixed + struct.pack(f"<{_SECTIONS}Q", *sums)
+        if self.applied:
+            parts += (self.applied, bytes(_round8(len(self.applied)) - len(self.applied)))
         return [head, struct.pack("<Q", checksum64(head)), *parts]
 
     def pack(self, sequence: int) -> bytes:
@@ -137,13 +141,13 @@ class Footer:
         self._bytes = memoryview(content) if file is None else _map(file, record)
         self._check_header()
         fixed = _FIXED.unpack_from(self._bytes, 0)
-        _, _, self.topic_count, self._name_bytes, streams, entries, frames, trimmed, _, *rest = fixed
+        _, _, self.topic_count, self._name_bytes, streams, entries, frames, trimmed, applied, *rest = fixed
         self.sequence, low, high, *dues = rest
         self.time_min_ms, self.time_max_ms, self.dues = low, high, DueRange(*dues)
         self._sums = _SUMS.unpack_from(self._bytes, _FIXED.size)
         sizes = (self._name_bytes, *(4 * streams,) * 2, 8 * streams, 4 * (streams + 1), 4 * entries)
         of_frames, of_trimmed = (*(4 * frames,) * 2, 8 * frames, 2 * frames), (4 * trimmed, *(8 * trimmed,) * 2)
-        if HEADER_BYTES + sum(map(_round8, (*sizes, *of_frames, *of_trimmed))) != len(self._bytes):
+        if HEADER_BYTES + sum(map(_round8, (*sizes, *of_frames, *of_trimmed, applied))) != len(self._bytes):
             raise StoreCorrupt("the footer's sizes do not add up", path, self.position)
         self._at = HEADER_BYTES + _round8(self._name_bytes)
         self._section = 1
@@ -160,6 +164,7 @@ class Footer:
         self.trimmed_stream = self._array(KINDS[9], trimmed)
         self.trimmed_low = self._array(KINDS[10], trimmed)
         self.trimmed_hidden = self._array(KINDS[11], trimmed)
+        self.applied = bytes(self._bytes[self._at : self._at + applied])
         self._check_tables()
 
     def _check_header(self) -> None:
@@ -168,8 +173,8 @@ class Footer:
             raise StoreCorrupt("the footer is cut short", self.path, self.position)
         if checksum64(head[:-8]) != _SUMS.unpack_from(head, _FIXED.size)[-1]:
             raise StoreCorrupt("the footer's header is damaged", self.path, self.position)
-        magic, version, _, _, _, _, _, _, zeros, sequence, *_ = _FIXED.unpack_from(head, 0)
-        if (magic, version, zeros) != (FOOTER_MAGIC, FORMAT_VERSION, 0):
+        magic, version, _, _, _, _, _, _, _, sequence, *_ = _FIXED.unpack_from(head, 0)
+        if (magic, version) != (FOOTER_MAGIC, FORMAT_VERSION):
             raise StoreCorrupt("the footer is of an unknown version", self.path, self.position)
         if sequence != self._record.sequence:  # of an earlier life of the file
             raise StoreCorrupt("the footer is another segment's", self.path, self.position)
@@ -201,6 +206,10 @@ class Footer:
             raise StoreCorrupt("the footer's flags or delivery times make no sense", self.path, self.position)
         if not self._trimmed_make_sense():
             raise StoreCorrupt("the footer's table of trimmed streams makes no sense", self.path, self.position)
+        try:
+            unpack_applied(self.applied)
+        except ValueError as error:
+            raise StoreCorrupt(f"the footer's applied commits: {error}", self.path, self.position) from None
 
     def _trimmed_make_sense(self) -> bool:
         """Are they of streams that there are, in order, each once, and is none behind its stream's end?"""
@@ -262,6 +271,7 @@ class Footer:
         return FooterData(
             self.topics(), self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
             self.frame_position, self.frame_entry, self.frame_time, self.frame_flags, self.dues, self.trimmed,
+            applied=self.applied,
         )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ class Flusher:
         self.queue = queue
         self._on_poison = on_poison
         self._on_durable = on_durable
-        self._building = threading.Lock()
+        self.building = threading.Lock()
         self.ended = False
         self._threads = [Background(self._run) for _ in range(threads)]
 
@@ -59,7 +59,7 @@ class Flusher:
         late = False  # nothing came to push a held tail out
         try:
             while not self.ended:
-                with self._building:
+                with self.building:
                     writes = self.next_writes(late)
                 if writes:
                     late = False
@@ -109,13 +109,13 @@ class Flusher:
         answer_all(messages, error)
         self.queue.release(cost, len(messages))
 
-    def perform(self, writes: Sequence[Write]) -> None:
+    def perform(self, writes: Sequence[Write], *, by_builder: bool = True) -> None:
         """Do the writes, and answer what became durable by them. Raises OSError."""
         for write in writes:
-            self.queue.write_begins()
+            self.queue.write_begins(by_builder=by_builder)
             write.perform()
             done = self.lane.complete(write)
-            self.queue.write_ends(done.cost_bytes, done.requests, done.writes)
+            self.queue.write_ends(done.cost_bytes, done.requests, done.writes, by_builder=by_builder)
             if done.shown:
                 self._on_durable(self.lane, done.shown)
         self._heed_poison()

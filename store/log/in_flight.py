@@ -52,6 +52,10 @@ class UnderWay:
         self.durable = self.forced = position
         self.forced_mark = self._whole = mark
 
+    def attached(self, mark: tuple[int, int]) -> None:
+        """Durable segments came from elsewhere, up to this mark. Nothing is under way."""
+        self.forced_mark = self._whole = mark
+
     def add_frame(self, frame: Pending) -> None:
         """A frame was built, or a barrier came."""
         self._pending.append(frame)

@@ -90,7 +90,7 @@ class Lane:
         self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
         self.view = View((), ())
         self.held = HeldMemory()  # of readers; a store has one for all of its lanes
-        self._viewing = threading.Lock()
+        self.viewing = threading.Lock()  # held by whoever replaces the view
         self.counters = Counters()
         self._lazy = config.durability == "os"  # answers do not wait for forces
         self._clock_ms = clock_ms
@@ -106,6 +106,7 @@ class Lane:
         self.issued = 0
         self.chain = 0
         self.messages_before = 0  # of the log, before the first segment that this opening begins
+        self.applied = b""  # the commits that the log has, as a footer has them
         self.marked = (0, 0)  # the mark of the newest frame: what it vouches for (see `UnderWay.forced_mark`)
         self._planned: list[Write] = []
         self.unissued = Unissued()
@@ -128,9 +129,9 @@ class Lane:
         given = [request.extras for request in requests if request.extras is not None]
         extras = extras_of(requests) if given else None
         numbers = [stream.number for stream in streams]
-        fresh = numbers.count(NOT_DEFINED)
+        fresh = {stream for stream in streams if stream.number == NOT_DEFINED} if NOT_DEFINED in numbers else set()
         payload_bytes = sum(sizes)
-        self._make_room(column_bytes_bound(len(streams), given, fresh) + payload_bytes)
+        self._make_room(column_bytes_bound(len(streams), given, [stream.topic for stream in fresh]) + payload_bytes)
 
         defined: list[Definition] = []
         if fresh:
@@ -253,7 +254,7 @@ class Lane:
         data_end = self.tail - segment.base
         # Forced also where answers are not: so at most one segment is ever waiting for its force.
         write = self._plan_up_to(segment, align_up(self.tail), force=True)
-        write.full = FullSegment(segment, self.table, data_end, self.chain, self.trims.lend())
+        write.full = FullSegment(segment, self.table, data_end, self.chain, self.trims.lend(), self.applied)
         self._planned.append(write)
 
     def begin(self, segment: Segment) -> None:
@@ -270,7 +271,7 @@ class Lane:
         tell = self.on_segment
         if tell is not None:
             tell(opened)
-        with self._viewing:
+        with self.viewing:
             self.view = View(self.view.sealed, (*self.view.open, opened))
 
     def replace_open(self, sealed: SealedSegment) -> None:
@@ -280,7 +281,7 @@ class Lane:
         record vouches for all segments before it.
         """
         sealed.join(self)
-        with self._viewing:
+        with self.viewing:
             if not self.view.open or self.view.open[0].segment is not sealed.segment:
                 raise RuntimeError(f"{sealed.segment.path} is sealed before an older segment of its lane")
             rest = tuple(opened for opened in self.view.open if opened.segment is not sealed.segment)
@@ -290,7 +291,7 @@ class Lane:
 
     def forget_oldest(self) -> SealedSegment:
         """Take the oldest sealed segment from the readers' view."""
-        with self._viewing:
+        with self.viewing:
             oldest, *rest = self.view.sealed
             self.view = View(tuple(rest), self.view.open)
         oldest.segment.removed = True

@@ -67,6 +67,10 @@ class NextOffsets:
         column[streams] += counts
         return given
 
+    def skip(self, counts: npt.NDArray[np.int64]) -> None:
+        """(streams,) so many offsets of each stream were given elsewhere."""
+        self._column[: len(counts)] += counts
+
     def __getitem__(self, number: int) -> int:
         return self._items[number] if number < self.streams else 0
 

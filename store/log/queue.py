@@ -371,15 +371,15 @@ class RequestQueue:
             barrier = barrier or found > 0
         return Batch(taken, size, barrier, self._closing and not items)
 
-    def write_begins(self) -> None:
+    def write_begins(self, *, by_builder: bool = True) -> None:
         """A builder goes to the device; another one must look after the queue meanwhile."""
         with self._lock:
             self._in_flight += 1
-            self._looking -= 1
+            self._looking -= by_builder
             if self._sleepers and not self._looking and self._is_ready():
                 self._wake_builder()
 
-    def write_ends(self, cost: int, requests: int, writes: int) -> None:
+    def write_ends(self, cost: int, requests: int, writes: int, *, by_builder: bool = True) -> None:
         """A builder is back from the device and has answered what became durable by it: `writes` in log order.
 
         None if an earlier one is still out, several when that one ends. The builder looks at the queue next,
@@ -387,7 +387,7 @@ class RequestQueue:
         """
         with self._lock:
             self._in_flight -= writes
-            self._looking += 1
+            self._looking += by_builder
             self._release(cost, requests)
-            while self._closing and self._sleepers:
+            while self._sleepers and (self._closing or (not self._looking and self._is_ready())):
                 self._wake_builder()

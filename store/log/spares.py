@@ -48,6 +48,23 @@ class Spares:
     def __len__(self) -> int:
         return len(self._ready)
 
+    @property
+    def next_sequence(self) -> int:
+        """The number of the lane's next segment. `making` is held, and nobody takes one."""
+        return self._ready[0][0] if self._ready else self._last[0] + 1
+
+    def attached(self, sequence: int, used_bytes: int) -> None:
+        """Segments up to this number came from elsewhere, some in the place of spares. `making` is held.
+
+        Args:
+            used_bytes: of the segment before them. The next one need not be four times the size of one that was not
+                filled.
+        """
+        while self._ready and self._ready[0][0] <= sequence:
+            self._ready.popleft()
+        if not self._ready:
+            self._last = (sequence, min(used_bytes, self._last[1]))
+
     def found_segment(self, sequence: int, capacity_bytes: int) -> None:
         """A segment in use, found when the folder was opened."""
         self._last = max(self._last, (sequence, capacity_bytes))

@@ -100,6 +100,11 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
     return topic, queue_id
 
 
+def store_of(topic: str, queue_id: int, stores: int) -> int:
+    """Which of some stores has a stream: another hash that never changes, and that has nothing to do with lanes."""
+    return (checksum64(topic.encode(), seed=queue_id) >> 32) % stores if stores > 1 else 0
+
+
 def lane_of(topic: str, queue_id: int, lanes: int) -> int:
     """The lane of a stream: a hash that never changes, so it needs no record."""
     return checksum64(topic.encode(), seed=queue_id) % lanes if lanes > 1 else 0

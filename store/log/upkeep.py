@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import sys
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from ..format.store_files import LaneStart
 from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
 from ..segment.segment import Segment
 from .lane import Lane
+from .retention import held_bytes, newest_ms
 from .spares import Spares
 from .trims import Guard, TrimmedSegments
 from .write import FullSegment
@@ -69,16 +69,17 @@ class Upkeep:
         self._retired: deque[tuple[Lane, Path, int]] = deque()
         self._full: deque[tuple[Lane, FullSegment]] = deque()
         self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
-        self._names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
+        self.names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
         self._lanes: Sequence[Lane] = ()
         self._wake = Bell()
         self._wake_ahead = Bell()
-        self._closing = False
-        self._retires = True
+        self._closing, self._retires = False, True
         self._trimmed = TrimmedSegments()
         self.guards: list[Guard] = []  # of the store's parts
+        self.allowance: Callable[[], int] = int  # bytes that they keep beside what retention leaves
         self.look()
         self.reads_alone = False  # of new segments
+        self.on_look: Callable[[], None] = lambda: None  # called twice a second: what else there is to do
         self.removed_segments = 0
         self.last_error: str | None = None
         self._thread = Background(self._run)
@@ -88,20 +89,21 @@ class Upkeep:
         """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""
         self._lanes = lanes
         share = self._config.prewrite_bytes // max(1, len(lanes))
-        found = {lane.index: len(self._spares_of(lane.index)) for lane in lanes}
+        found = {lane.index: len(self.spares_of(lane.index)) for lane in lanes}
         try:
             for lane in lanes:
-                self._spares_of(lane.index).fill_up(share)
+                self.spares_of(lane.index).fill_up(share)
                 if share:
                     lane.ring.warm_up(lane.tail + share)  # the first appends pay for neither disk nor memory
         except StoreFull:  # where there is no space for all that was asked for, none of it is kept
             for lane in lanes:
-                self._spares_of(lane.index).give_back(found[lane.index])
+                self.spares_of(lane.index).give_back(found[lane.index])
             raise
         self._thread.start()
         self._ahead.start()
 
-    def _spares_of(self, lane: int) -> Spares:
+    def spares_of(self, lane: int) -> Spares:
+        """The spares of a lane."""
         if lane not in self._spares:
             folder, files = self._folder / lane_name(lane), self._recyclable[lane]
             self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
@@ -109,11 +111,11 @@ class Upkeep:
 
     def found_segment(self, lane: int, sequence: int, capacity_bytes: int) -> None:
         """A segment in use, found when the folder was opened."""
-        self._spares_of(lane).found_segment(sequence, capacity_bytes)
+        self.spares_of(lane).found_segment(sequence, capacity_bytes)
 
     def found_spare(self, lane: int, sequence: int, size_bytes: int) -> None:
         """A pre-written file that no frame was ever forced to, found when the folder was opened."""
-        self._spares_of(lane).found(sequence, size_bytes)
+        self.spares_of(lane).found(sequence, size_bytes)
 
     # -- segments for the lanes -----------------------------------------------------------------------
 
@@ -123,7 +125,7 @@ class Upkeep:
         Raises StoreFull; FileNotFoundError where the store's files are gone: what comes behind would be lost as well.
         """
         self._check_in_place(lane)
-        segment = self._spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
+        segment = self.spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
         segment.reads_alone = self.reads_alone
         self.look()
         return segment
@@ -181,6 +183,7 @@ class Upkeep:
             if self._is_in_place():
                 self._try(self._warm)
                 self._try(self._keep_ahead)
+                self._try(self.on_look)
 
     def _try(self, task: Callable[[], None]) -> None:
         try:
@@ -271,13 +274,13 @@ class Upkeep:
                 before = lane.view.sealed[-1].footer
             except StoreCorrupt:  # and its segment cannot tell either: that costs no other segment its footer
                 before = Ended(full.table.first_offsets())
-        lane.replace_open(seal(self._disk, full, lane.streams, self._names[lane.index], before))
+        lane.replace_open(seal(self._disk, full, lane.streams, self.names[lane.index], before))
 
     def _keep_ahead(self) -> None:
         """One spare a lane, once its segment is half full. Raises the first error, when all had their turn."""
         errors: list[Exception] = []
         for lane in self._lanes:
-            segment, spares = lane.segment, self._spares_of(lane.index)
+            segment, spares = lane.segment, self.spares_of(lane.index)
             if segment is None or segment.base is None or len(spares):
                 continue
             if (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
@@ -305,20 +308,20 @@ class Upkeep:
         if self._config.retention_ms is not None:
             limit = self._clock.wall_ms() - self._config.retention_ms
             for lane in self._lanes:
-                while len(lane.view.sealed) > 1 and _newest_ms(lane) < limit and self._remove_oldest(lane):
+                while len(lane.view.sealed) > 1 and newest_ms(lane.view.sealed) < limit and self._remove_oldest(lane):
                     pass
         if self._config.retention_bytes is not None:
-            while self._held_bytes() > self._config.retention_bytes:
-                lanes = [lane for lane in self._lanes if len(lane.view.sealed) > 1]
-                if not lanes or not self._remove_oldest(min(lanes, key=_newest_ms)):
+            left = list(self._lanes)
+            while self._held_bytes() > self._config.retention_bytes + self.allowance():
+                left = [lane for lane in left if len(lane.view.sealed) > 1]
+                if not left:
                     return
+                oldest = min(left, key=lambda lane: newest_ms(lane.view.sealed))
+                if not self._remove_oldest(oldest):
+                    left.remove(oldest)
 
     def _held_bytes(self) -> int:
-        total = 0
-        for lane in self._lanes:
-            total += sum(sealed.record.footer_position + sealed.record.footer_bytes for sealed in lane.view.sealed)
-            total += sum(opened.segment.header.capacity_bytes for opened in lane.view.open)
-        return total
+        return held_bytes(self._lanes)
 
     def _remove_oldest(self, lane: Lane) -> bool:
         """Remove a lane's oldest segment; False if a guard keeps it."""
@@ -384,15 +387,3 @@ def gone(path: Path) -> FileNotFoundError:
     """The error of a store whose files were taken from under it."""
     what = "moved, replaced or deleted while the store was open"
     return FileNotFoundError(errno.ENOENT, what, str(path))
-
-
-def _newest_ms(lane: Lane) -> int:
-    """When the newest message of the lane's oldest sealed segment was written; that segment is not the only one.
-
-    Where damage hides it, the oldest segment counts as being as young as the first one that tells. The newest one
-    counts as young in any case: retention by age then leaves them all.
-    """
-    for sealed in lane.view.sealed:
-        with contextlib.suppress(StoreCorrupt):
-            return int(sealed.footer.time_max_ms)
-    return sys.maxsize

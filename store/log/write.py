@@ -38,6 +38,7 @@ class FullSegment(NamedTuple):
     data_end: int
     chain: int
     trimmed: Trimmed
+    applied: bytes = b""  # the commits that the lane has, as a footer has them
 
 
 # Entries that readers see from now on, of one frame: the table, the first one, and the one behind the last.

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ..errors import LogOvertaken, StoreCorrupt
 from ..format.footer import Footer
-from ..format.layout import DATA_START, LOST_ENTRY, MAX_DATA_END, UNKNOWN, SegmentHeader
+from ..format.layout import DATA_START, LOST_ENTRY, MAX_DATA_END, UNKNOWN
 from ..log.lane import Lane
 from ..log.write import OpenSegment
-from ..segment.open_table import LENGTH, POSITION
+from ..segment.open_table import LENGTH, POSITION, OpenTable
 from ..segment.sealed import SealedSegment
 from .plan import UNKNOWN_COUNT, Damaged, FrameRange, KnownFrames, LogPosition, ScanPart, ScanPlan
 from .wanted import Bounds, Lows, ScanFilter, StreamTable, bounds_of
@@ -30,10 +30,12 @@ class LaneLook:
 
     Attributes:
         sources: its segments, the oldest first, each with the number of its messages.
-        end: where it ends.
+        begin, end: where it begins and ends.
+        table: the lane's streams.
     """
 
-    def __init__(self, lane: Lane, store_id: bytes) -> None:
+    def __init__(self, lane: Lane, store_id: bytes, known: StreamTable | None = None) -> None:
+        """`known`: the table of an earlier look."""
         self._lane = lane
         self._store_id = store_id
         view = lane.view
@@ -42,23 +44,28 @@ class LaneLook:
         sealed: list[tuple[Source, int]] = [(one, one.record.entries) for one in view.sealed]
         self.sources = [*sealed, *reversed(opened)]
         streams = list(lane.streams)
-        self._table = StreamTable.of([(stream.topic, stream.queue_id) for stream in streams])
+        self.table = StreamTable.of([(stream.topic, stream.queue_id) for stream in streams])
+        if known is not None and len(known) == len(streams):
+            self.table = known  # streams only come, and keep their numbers
         column = lane.trims.column(streams)  # behind what is seen
         numbers = np.zeros(0, np.int64) if column is None else np.flatnonzero(column)
         self._trimmed = None if column is None else Lows(numbers, column[numbers])
+        self.begin = self.end = LogPosition(1, 0, 0)
         if self.sources:
-            source, entries = self.sources[-1]
-            self.end = _position(source.segment.header, entries)
-        else:
-            self.end = LogPosition(1, 0, 0)
+            self.begin = position_of(self.sources[0][0], 0)
+            self.end = position_of(*self.sources[-1])
+
+    def bounds(self, wanted: ScanFilter) -> Bounds:
+        """What is wanted of each stream."""
+        return bounds_of(wanted, self.table, self._trimmed)
 
     def ranges(
         self, wanted: ScanFilter, start: LogPosition | None, end: LogPosition | None, part_bytes: int
     ) -> Iterator[FrameRange]:
         """The frames between two positions that may have something wanted."""
-        bounds = bounds_of(wanted, self._table, self._trimmed)
+        bounds = self.bounds(wanted)
         for source, count in self.sources:
-            entries = _entries_between(source.segment.sequence, count, start, end)
+            entries = entries_between(source.segment.sequence, count, start, end)
             if entries[0] < entries[1]:
                 yield from self._of_segment(source, entries, wanted, bounds, part_bytes)
 
@@ -95,17 +102,20 @@ class LaneLook:
             else:
                 yield from self._of_remade(source, index.footer, entries, wanted, bounds, part_bytes)
         except StoreCorrupt as error:
-            damaged = Damaged(error.what, error.file, error.position)
-            yield self._range(source, (0, 0), entries, source.record.data_end - DATA_START, damaged=damaged)
+            size = source.record.data_end - DATA_START
+            yield self._range(source, (0, 0), entries, size, damaged=Damaged.of(error))
 
     def _range(
         self, source: Source, frames: tuple[int, int], entries: tuple[int, int], size_bytes: int,
         known: KnownFrames | None = None, damaged: Damaged | None = None,
     ) -> FrameRange:  # fmt: skip
         segment, lane = source.segment, self._lane
+        rebuilt = None
+        if known is not None and isinstance(source, SealedSegment):
+            rebuilt = Damaged.of(source.damaged())
         return FrameRange(
             str(lane.folder), lane.index, segment.sequence, self._store_id, frames, entries, size_bytes, self._trimmed,
-            known, damaged,
+            known, damaged, rebuilt,
         )  # fmt: skip
 
     # -- sealed segments ------------------------------------------------------------------------------
@@ -153,9 +163,7 @@ class LaneLook:
         )
         numbers = table.numbers(0, count)[:end].astype(np.int64)
         last = table.columns(end - 1, end)[0].tolist()
-        firsts = np.zeros(len(self._table), np.int64)
-        known = table.first_offsets()
-        firsts[: len(known)] = known[: len(firsts)]
+        firsts = first_offsets(table, len(self.table))
         yield from self._of_known(
             source, frames, numbers, firsts, last[POSITION] + last[LENGTH], entries, wanted, bounds, part_bytes
         )
@@ -178,7 +186,7 @@ class LaneLook:
             there = np.unique(numbers[begin:stop])
             offsets = firsts[there] + np.bincount(numbers[:begin], minlength=len(firsts))[there]
             known = KnownFrames(
-                positions[first:end], begins[first:end], self._table, there,
+                positions[first:end], begins[first:end], self.table, there,
                 offsets, int(positions[end]) if end < len(positions) else data_end,
             )  # fmt: skip
             own = _clipped(entries, begins, first, end)
@@ -186,7 +194,7 @@ class LaneLook:
 
     def rescued(self, one: FrameRange, wanted: ScanFilter, error: StoreCorrupt) -> FrameRange:
         """The same range by its segment's frames, as its footer is damaged. Raises `error` if that cannot be done."""
-        bounds = bounds_of(wanted, self._table, self._trimmed)
+        bounds = self.bounds(wanted)
         for source, _ in self.sources:
             if source.segment.sequence == one.sequence and isinstance(source, SealedSegment):
                 source.distrust(error.what)
@@ -222,12 +230,21 @@ def plan_of(
     return plan
 
 
-def _position(header: SegmentHeader, entries: int) -> LogPosition:
+def first_offsets(table: OpenTable, streams: int) -> Int64s:
+    """(streams,) the offset with which each stream begins in a segment that is not sealed."""
+    firsts, known = np.zeros(streams, np.int64), table.first_offsets()
+    firsts[: len(known)] = known[:streams]
+    return firsts
+
+
+def position_of(source: Source, entries: int) -> LogPosition:
+    """The place behind the first `entries` messages of a segment."""
+    header = source.segment.header
     before = header.messages_before
     return LogPosition(header.sequence, entries, UNKNOWN_COUNT if before == UNKNOWN else before + entries)
 
 
-def _entries_between(sequence: int, count: int, start: LogPosition | None, end: LogPosition | None) -> tuple[int, int]:
+def entries_between(sequence: int, count: int, start: LogPosition | None, end: LogPosition | None) -> tuple[int, int]:
     """(first, behind the last) of a segment's entries that lie between two positions."""
     first, last = 0, count
     if start is not None and sequence <= start.segment:

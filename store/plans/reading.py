@@ -50,6 +50,7 @@ def batches_of(
     payload: bool,
     optional: bool,
     on_damage: OnDamage | None,
+    on_rebuilt: OnDamage | None,
     disk: Disk | None,
 ) -> Iterator[ScanBatch]:
     """The messages of a part, a batch a frame, in log order: see `read_part`.
@@ -59,11 +60,15 @@ def batches_of(
     """
     buffers, used = ChunkBuffers(), disk or ReadingDisk()
     for one in part.ranges:
+        if one.rebuilt is not None and on_rebuilt is not None:
+            on_rebuilt(one.rebuilt.error())
         try:
             try:
                 reader = _RangeReader(used, one, part.wanted, buffers, on_damage, payload=payload, optional=optional)
             except FooterDamaged as damage:
                 found = rescue(one, damage.error)
+                if on_rebuilt is not None:
+                    on_rebuilt(damage.error)
                 reader = _RangeReader(used, found, part.wanted, buffers, on_damage, payload=payload, optional=optional)
         except StoreCorrupt as error:
             _told(error, on_damage)
@@ -125,7 +130,7 @@ class _RangeReader:
         *, payload: bool, optional: bool,
     ) -> None:  # fmt: skip
         if one.damaged is not None:
-            raise StoreCorrupt(one.damaged.what, one.damaged.file, one.damaged.position)
+            raise one.damaged.error()
         self._range, self._wanted, self._on_damage = one, wanted, on_damage
         self._payload, self._optional = payload, optional
         self._segment, sealed = _opened(disk, one)
@@ -235,15 +240,17 @@ class _RangeReader:
                 raise self._damage(WRONG_OFFSET, header.position)
             return offsets
         assert table.following is not None
-        if len(frame.numbers) and int(frame.numbers.max()) >= len(table.following):
+        # What lies behind the range's end is not looked at: the plan may not know its streams.
+        numbers = frame.numbers[: max(0, end - first)]
+        if len(numbers) and int(numbers.max()) >= len(table.following):
             raise self._damage("a frame's stream was never defined", header.position)
-        base = table.following[frame.numbers]
-        ahead = (lows - base) & 0xFFFF
+        base = table.following[numbers]
+        ahead = (lows[: len(numbers)] - base) & 0xFFFF
         if self._on_damage is None and len(ahead) and int(ahead.max()) >= header.count:
             raise self._damage(WRONG_OFFSET, header.position)
         offsets = base + ahead
-        table.following[frame.numbers] = offsets + 1  # of several of a stream, the last one's counts
-        return offsets[: max(0, end - first)]
+        table.following[numbers] = offsets + 1  # of several of a stream, the last one's counts
+        return offsets
 
     def _kept(self, frame: Frame, offsets: Int64s) -> npt.NDArray[np.intp] | None:
         """Which of these messages are wanted, as numbers in the frame; None if all of them are."""

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, InvalidTopic, shown
+from ..format.hidden import is_hidden
 from ..format.layout import MAX_OFFSET, MAX_QUEUE_ID
 
 Int64s = npt.NDArray[np.int64]
-HIDDEN = "\x01"  # a topic that begins so is the store's own: no user can name it
 NO_END = 1 << 62
 
 
@@ -43,7 +43,7 @@ class ScanFilter:
 
     def __post_init__(self) -> None:
         for name in self.topics or ():
-            if not isinstance(name, str) or not name or name.startswith(HIDDEN):
+            if not isinstance(name, str) or not name or is_hidden(name):
                 raise InvalidTopic(f"a topic is a str that is not empty, not {shown(name)}")
         for queue in self.queue_ids or ():
             _check(queue, "a queue id", InvalidTopic, MAX_QUEUE_ID)
@@ -131,7 +131,7 @@ class Bounds:
 def bounds_of(wanted: ScanFilter, table: StreamTable, trimmed: Lows | None) -> Bounds:
     """What is wanted of the streams of a table: nothing of the store's own, nothing that is trimmed."""
     topics = np.array(
-        [not name.startswith(HIDDEN) and (wanted.topics is None or name in wanted.topics) for name in table.topics],
+        [not is_hidden(name) and (wanted.topics is None or name in wanted.topics) for name in table.topics],
         np.bool_,
     )
     there = topics[table.topic_index] if len(topics) else np.zeros(0, np.bool_)

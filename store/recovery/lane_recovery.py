@@ -51,6 +51,7 @@ class Found:
     streams: list[tuple[str, int]] = field(default_factory=list)  # by number
     next_offsets: list[int] = field(default_factory=list)  # by number
     trimmed: Trimmed = field(default_factory=dict)  # of those that were trimmed
+    applied: bytes = b""  # the commits that the log has, as a footer has them
     segments: list[tuple[int, int]] = field(default_factory=list)  # (sequence, capacity) of those in use
     spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
     last_chain: int = 0
@@ -134,7 +135,7 @@ class LaneRecovery:
         self._repair.tell_all()
         tally.finish(has_all_streams=streams.has_all)
         found.streams, found.next_offsets, found.trimmed = streams.names, streams.next_offsets, streams.trimmed
-        found.spares, found.losses = self._files.spares, self._repair.losses
+        found.spares, found.losses, found.applied = self._files.spares, self._repair.losses, streams.applied
         total = tally.end_total
         found.messages = sum(streams.next_offsets) if total is None else total
 
@@ -346,7 +347,7 @@ class LaneRecovery:
             if data is not None and not self._leaves_a_gap(data.next_offsets, file, later):
                 streams.take_over(footer)
                 streams.next_offsets = data.next_offsets.tolist()
-                data.trimmed = streams.trimmed_at(data.next_offsets)
+                data.trimmed, data.applied = streams.trimmed_at(data.next_offsets), streams.applied
                 self._tally.place(segment.path, lost_count(data) - lost_count(footer), is_exact=True, is_sure=True)
                 return data
         # A lost frame may have named some; of others no frame may be left.
@@ -391,7 +392,7 @@ class LaneRecovery:
                 data = more
                 tally.is_left_out()
         streams.next_offsets = data.next_offsets.tolist()
-        data.trimmed = streams.trimmed_at(data.next_offsets)
+        data.trimmed, data.applied = streams.trimmed_at(data.next_offsets), streams.applied
         return data
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
+from ..format.applied import AppliedRecord, unpack_applied, with_applied
 from ..format.footer import FooterData
 from ..format.frame import Frame
 from ..format.layout import DATA_START
@@ -37,7 +38,8 @@ class LaneStreams:
     records tell. `is_complete` is False behind lost frames: they may have named streams of which nothing is left.
     `new_from`: streams with this number and higher ones begin with offset 0, whichever frame names them. Others may
     have had messages in segments that retention removed; while nothing tells of these, their next offset is NO_OFFSET.
-    `trimmed` has the trimmed streams, by number; `records` is the number of the lane's stream of records.
+    `trimmed` has the trimmed streams, by number; `records` is the number of the lane's stream of records; `applied` has
+    the commits in the log, as a footer has them.
     """
 
     def __init__(self, lane: int, repair: Repair) -> None:
@@ -46,6 +48,7 @@ class LaneStreams:
         self.names: list[Name] = []
         self.next_offsets: list[int] = []
         self.trimmed: dict[int, Low] = {}
+        self.applied = b""
         self.records: int | None = None
         self.unnamed = self.told = self.new_from = 0
         self.is_complete = True
@@ -62,6 +65,7 @@ class LaneStreams:
         self.names, self.next_offsets = names_in(footer), next_offsets
         self.records = next((number for number, name in enumerate(self.names) if name[0] == RECORDS_TOPIC), None)
         add_trimmed(self.trimmed, footer.trimmed)
+        self._apply(footer.applied)
         self.unnamed = self.new_from = 0
         self.is_complete = True
 
@@ -121,6 +125,7 @@ class LaneStreams:
     def take_over(self, footer: FooterData) -> None:
         """Take over the names of a footer's streams that are not known, and what was trimmed."""
         add_trimmed(self.trimmed, footer.trimmed)
+        self._apply(footer.applied)
         for name in names_in(footer)[len(self.names) :]:
             self._add(name, self._begin(len(self.names)))
 
@@ -136,6 +141,10 @@ class LaneStreams:
         frame = found.frame
         places = records_in(frame, found.payload, self.records, good) if self.records is not None else ()
         for position, data in places:
+            commit = AppliedRecord.unpack(data)
+            if commit is not None:
+                self.applied = with_applied(self.applied, [commit.entry])
+                continue
             record = Record.unpack(data)
             if record is None or (record.number >= len(self.names) and not self._repair.allowed):
                 self._repair.on_damage("a record makes no sense", path, position)
@@ -150,6 +159,10 @@ class LaneStreams:
         ends = next_offsets.tolist()
         self.trimmed = {number: low.cut(ends[number]) for number, low in self.trimmed.items() if number < len(ends)}
         return dict(self.trimmed)
+
+    def _apply(self, more: bytes) -> None:
+        if more != self.applied:
+            self.applied = with_applied(self.applied, unpack_applied(more).values())
 
     def _add(self, name: Name, next_offset: int) -> None:
         if name[0] == RECORDS_TOPIC:

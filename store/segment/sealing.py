@@ -7,6 +7,7 @@ the rest is done by numpy in operations that release the lock.
 
 from __future__ import annotations
 
+import copy
 import time
 from array import array
 from collections.abc import Callable, Sequence
@@ -58,6 +59,10 @@ class StreamNames:
         if len(self.topics) > self._packed_topics:
             self.packed = pack_names(self.topics)
             self._packed_topics = len(self.topics)
+
+    def copy(self) -> StreamNames:
+        """The same, to be added to apart from these."""
+        return copy.deepcopy(self)
 
     def columns(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """Topic (index) and queue id of each stream, as they are now."""
@@ -117,6 +122,7 @@ def seal(
     """
     names.add(streams, _pause)
     data = make_footer(full.table, names, before, full.trimmed)
+    data.applied = full.applied
     sealed = write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries)
     sealed.keep(sealed_places(data, full.table))
     return sealed

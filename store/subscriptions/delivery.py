@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..format.blobs import ExtraColumns, gathered
-from ..read.message import Message, MessageBatch
+from ..format.extras import Extras
+from ..read.message import Message, MessageBatch, packed_properties
 
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A message that was given out. Acknowledge it, or it comes again after its visibility time-out.
 
     Attributes:
@@ -62,6 +62,16 @@ def taken(batch: MessageBatch, rows: npt.NDArray[np.intp]) -> MessageBatch:
     return MessageBatch(
         batch.buffer, batch.positions[rows], batch.lengths[rows], batch.offsets[rows], batch.times_ms[rows],
         batch.stream_index[rows], batch.stream_names, extras,
+    )  # fmt: skip
+
+
+def batch_of(message: Message) -> MessageBatch:
+    """A batch of one message."""
+    extras = Extras(message.deliver_at_ms, message.key, packed_properties(message.properties))
+    zero = np.zeros(1, np.int64)
+    return MessageBatch(
+        memoryview(message.data), zero, zero + len(message.data), zero + message.offset, zero + message.timestamp_ms,
+        np.zeros(1, np.uint32), [(message.topic, message.queue_id)], [extras],
     )  # fmt: skip
 
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..delayed.due_list import Due
 from ..errors import StoreError
-from ..format.blobs import ExtraColumns
 from ..read.message import MessageBatch
-from .delivery import DeliveryBatch, joined, taken
+from .delays import SubscriptionDelays
+from .delivery import Delivery, DeliveryBatch, joined, part_of, taken
 from .fetching import fetch
 from .filters import PropertyFilter
 from .in_flight import Is, Places
@@ -35,14 +36,29 @@ class Dispatcher:
     def __init__(self, state: State) -> None:
         self.state = state
         self.receiving = threading.Lock()
+        self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
+        self._has_missed = False  # of what became due: all has to be scanned again
         self._scanner = self._new_scanner()
 
     def _new_scanner(self) -> Scanner:
         state, settings = self.state, self.state.cursor.settings
         wanted = None if settings is None or settings.filter is None else PropertyFilter(settings.filter)
         return Scanner(
-            state.parts, state.topic, state.lock, state.cursor.queue, state.table.offsets_of, wanted, self._leave
+            state.parts, state.topic, state.lock, state.cursor.queue, state.table.offsets_of, wanted, self.delays
         )
+
+    def _precision_ms(self) -> int:
+        settings = self.state.cursor.settings
+        return 0 if settings is None else settings.precision_ms
+
+    def open(self) -> None:
+        """The subscription has a consumer. `receiving` is held."""
+        self.delays.open()
+
+    def close(self) -> None:
+        """It has none any more: all that is not acknowledged comes again. `receiving` is held."""
+        self.delays.close()
+        self.restart()
 
     def restart(self) -> None:
         """Read on from what is acknowledged; nobody has anything. `receiving` is held."""
@@ -56,7 +72,7 @@ class Dispatcher:
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        return self._scanner.is_unfinished
+        return self._scanner.is_unfinished or self._has_missed
 
     def durable(self) -> object:
         """Something that changes when there may be new messages."""
@@ -66,10 +82,41 @@ class Dispatcher:
         """When the next message comes again, by the state's clock."""
         return self.state.table.next_ms
 
+    def take_few(self, count: int, visibility_ms: int) -> list[Delivery] | None:
+        """`count` new messages of one queue, if they are at hand and nothing comes before them; quicker than `take`.
+
+        `receiving` is held.
+        """
+        state = self.state
+        if state.order is not None or state.again or self.delays.is_used or self._has_missed:
+            return None
+        now_ms = state.now_ms()
+        if now_ms >= state.table.next_ms:
+            return None
+        try:
+            found = self._scanner.take_few(count)
+            if found is None:
+                return None
+            messages = found[0].messages(found[1], found[1] + count)
+            offsets = [message.offset for message in messages]
+            with state.lock:
+                if offsets[-1] - offsets[0] == count - 1:
+                    first = state.table.add_run(messages[0].queue_id, offsets[0], count, now_ms + visibility_ms)
+                else:
+                    columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
+                    first = int(state.table.add(Places(*columns), now_ms + visibility_ms)[0])
+            return [Delivery(message, 1, receipt) for receipt, message in enumerate(messages, first)]
+        except BaseException:
+            self._recover()
+            raise
+
     def take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
         try:
-            return self._take(most, max_bytes, visibility_ms)
+            found = self._take(most, max_bytes, visibility_ms)
+            if found is None and self._has_missed:
+                found = self._take(most, max_bytes, visibility_ms)
+            return found
         except BaseException:  # what was on its way comes again, also after an interrupt
             self._recover()
             raise
@@ -81,12 +128,17 @@ class Dispatcher:
             self.restart()
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
+        if self._has_missed:
+            self._recover()
+            self._has_missed, self.delays.again = False, True
         batches: list[MessageBatch] = []
         attempts: list[Int64s] = []
         used = self._take_again(most, batches, attempts)
         room = most - sum(map(len, batches))
         if room > 0:
-            for batch in [*self._take_freed(room), *self._take_new(room, max_bytes)]:
+            first = [*self._take_freed(room), *self._take_due(room)]
+            room -= sum(map(len, first))
+            for batch in [*first, *(self._take_new(room, max_bytes) if room > 0 else ())]:
                 batches.append(batch)
                 attempts.append(np.ones(len(batch), np.int64))
         if not batches:
@@ -117,6 +169,8 @@ class Dispatcher:
     def _take_again(self, most: int, batches: list[MessageBatch], attempts: list[Int64s]) -> Int64s:
         """Add the messages that were given back or timed out; their receipts (n,)."""
         state = self.state
+        if not state.again and state.now_ms() < state.table.next_ms:
+            return NOTHING
         with state.lock:
             late = state.table.expire(state.now_ms())
             state.again += [late[at : at + AGAIN_RECEIPTS] for at in range(0, len(late), AGAIN_RECEIPTS)]
@@ -125,7 +179,7 @@ class Dispatcher:
             return NOTHING
         receipts, places = self._bury(receipts, places)
         try:
-            found = fetch(state.parts.reads, state.topic, places.queues, places.offsets)
+            found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
         except StoreError:
             self._hold(receipts)
             raise
@@ -167,7 +221,7 @@ class Dispatcher:
             return receipts, places
         try:
             some = _some(places, np.flatnonzero(dead))
-            found = fetch(state.parts.reads, state.topic, some.queues, some.offsets)
+            found = fetch(state.parts.reads, state.topic, some.queues, some.offsets, self.delays.copied)
             for batch in found.batches:
                 for message in batch.messages():
                     state.parts.append(
@@ -217,7 +271,7 @@ class Dispatcher:
             return []
         places = Places(*np.array([(*place, 0) for place in freed], np.int64).T)
         try:
-            found = fetch(state.parts.reads, state.topic, places.queues, places.offsets)
+            found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
         except BaseException:
             with state.lock:
                 order.freed.extendleft(reversed(freed))
@@ -256,9 +310,85 @@ class Dispatcher:
         with self.state.lock:
             return order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
 
-    def _leave(self, queue_id: int, offsets: Int64s, extras: ExtraColumns) -> Mask | None:
-        """Which of some messages that were read come later."""
-        return None
+    # -- what became due ------------------------------------------------------------------------------
+
+    def _take_due(self, most: int) -> list[MessageBatch]:
+        """Messages that were left out before, and whose time has come. More are due than are taken at times."""
+        found: list[MessageBatch] = []
+        if not self.delays.is_used:
+            self.delays.open()  # the index may be there by now
+        while self.delays.is_used and most > 0:
+            due = self.delays.take(most)
+            if due.missed:
+                self._has_missed = True  # this call may have found some already that are not in the table yet
+                break
+            queues, offsets = self._left_out(due)
+            if self.delays.again:
+                copies = self.delays.due_copies()
+                queues, offsets = np.concatenate([copies[0], queues]), np.concatenate([copies[1], offsets])
+                mine = self._mine(queues, offsets)
+                queues, offsets = queues[mine], offsets[mine]
+            if len(offsets):
+                batches = self._fetched(Places(queues, offsets, np.zeros(len(offsets), np.int64)))
+                if self.state.order is not None:
+                    batches = [one for one in _singles(batches) if self._admit(one)]
+                found += batches
+                most -= sum(map(len, batches))
+            if not len(due.offsets):
+                break
+        return found
+
+    def _left_out(self, due: Due) -> tuple[Int64s, Int64s]:
+        """(queue ids, offsets) of what is to be given out of what became due. What was cancelled is acknowledged."""
+        rows = np.zeros(len(due.offsets), np.bool_)
+        for queue_id in np.unique(due.queue_ids).tolist():
+            mine = np.flatnonzero(due.queue_ids == queue_id)
+            offsets = due.offsets[mine]
+            passed = ~self._scanner.has_ahead(queue_id, offsets)
+            with self.state.lock:
+                self.state.cursor.queue(queue_id).add_all(np.sort(offsets[passed & due.cancelled[mine]]))
+            rows[mine] = passed & ~due.cancelled[mine]
+        queues, offsets = due.queue_ids[rows], due.offsets[rows]
+        kept = self._mine(queues, offsets)
+        return queues[kept], offsets[kept]
+
+    def _mine(self, queues: Int64s, offsets: Int64s) -> Mask:
+        """(n,) which messages are neither acknowledged nor given out nor in a line, each once."""
+        state, kept = self.state, np.zeros(len(offsets), np.bool_)
+        with state.lock:
+            for queue_id in np.unique(queues).tolist():
+                mine = np.flatnonzero(queues == queue_id)
+                wanted, first = np.unique(offsets[mine], return_index=True)
+                good = ~state.cursor.queue(queue_id).are_in(wanted)
+                good &= ~np.isin(wanted, state.table.offsets_of(queue_id))
+                if state.order is not None:
+                    good &= ~np.isin(wanted, state.order.offsets_of(queue_id))
+                kept[mine[first[good]]] = True
+        return kept
+
+    def _fetched(self, places: Places) -> list[MessageBatch]:
+        """The messages, in the order of the places. Those that are gone count as acknowledged."""
+        state = self.state
+        found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
+        gone = _some(places, found.gone)
+        if gone.size:
+            with state.lock:
+                self._pass(gone)
+        if not found.batches:
+            return []
+        whole = joined(found.batches)
+        order = np.argsort(found.rows, kind="stable")
+        wanted = self._scanner.are_wanted(whole)
+        if not wanted.all():
+            passed = _some(places, found.rows[~wanted])
+            with state.lock:
+                self._pass(passed)
+            order = order[wanted[order]]
+        return [whole if wanted.all() and (order[1:] > order[:-1]).all() else taken(whole, order)]
+
+
+def _singles(batches: Sequence[MessageBatch]) -> list[MessageBatch]:
+    return [part_of(batch, at, at + 1) for batch in batches for at in range(len(batch))]
 
 
 def _queue_ids(batch: MessageBatch) -> Int64s:

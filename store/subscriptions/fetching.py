@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange
 from ..format.cursors import ranges_of
-from ..read.message import MessageBatch
-from .delivery import part_of
+from ..read.message import Message, MessageBatch
+from .delivery import batch_of, part_of
 from .parts import Reads
 
 Int64s = npt.NDArray[np.int64]
@@ -32,8 +33,13 @@ class Fetched(NamedTuple):
     gone: Rows
 
 
-def fetch(reads: Reads, topic: str, queues: Int64s, offsets: Int64s) -> Fetched:
-    """The messages at some places (n,), by queue and offset. Raises StoreCorrupt, StoreUnreadable."""
+def fetch(
+    reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Callable[[int, int], Message | None]
+) -> Fetched:
+    """The messages at some places (n,), by queue and offset. Raises StoreCorrupt, StoreUnreadable.
+
+    `copied` gives a message that lives on outside of its queue, or None.
+    """
     order = np.lexsort((offsets, queues))
     batches: list[MessageBatch] = []
     rows: list[Rows] = []
@@ -50,6 +56,12 @@ def fetch(reads: Reads, topic: str, queues: Int64s, offsets: Int64s) -> Fetched:
     found = np.concatenate([*rows, np.empty(0, np.intp)])
     missing = np.ones(len(offsets), np.bool_)
     missing[found] = False
+    for row in np.flatnonzero(missing).tolist():
+        message = copied(int(queues[row]), int(offsets[row]))
+        if message is not None:
+            batches.append(batch_of(message))
+            found = np.append(found, row)
+            missing[row] = False
     return Fetched(batches, found, np.flatnonzero(missing))
 
 

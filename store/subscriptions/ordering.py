@@ -60,6 +60,11 @@ class Order:
         self.freed.append((queue_id, following))
         return True
 
+    def offsets_of(self, queue_id: int) -> list[int]:
+        """The messages of a queue that are out, or in a line behind one that is."""
+        out = [offset for queue, offset in self._out if queue == queue_id]
+        return out + [offset for line, behind in self._lines.items() if line[0] == queue_id for offset in behind]
+
     def drop(self, queue_ids: Container[int]) -> None:
         """Nothing of some queues is out any more."""
         self.freed = deque(place for place in self.freed if place[0] not in queue_ids)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..delayed.delays import Delays
 from ..device.clock import Clock
 from ..log.hidden_streams import HiddenStreams
 from ..log.streams import Stream, StreamMap
@@ -55,6 +56,7 @@ class Parts:
         check_open, check_writes: raise StoreClosed; StoreReadOnly.
         limit_bytes: the size of a frame.
         receipts: gives numbers that no message had before.
+        delays: the store's delayed messages; None in a store that is only read.
     """
 
     streams: StreamMap
@@ -69,6 +71,7 @@ class Parts:
     check_writes: Callable[[], None]
     limit_bytes: int
     receipts: ReceiptNumbers
+    delays: Delays | None
 
     def queues(self, topic: str) -> list[int]:
         """The queue ids of a topic, as far as they are known by now."""

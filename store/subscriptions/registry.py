@@ -6,6 +6,7 @@ import threading
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import StoreUnreadable
 from ..log.lane import Lane
@@ -22,6 +23,8 @@ from .settings import Settings, Start, check_settings, check_start, check_subscr
 from .starting import offsets_of
 from .state import State
 from .subscription import Subscription
+
+Int64s = npt.NDArray[np.int64]
 
 
 class SubscriptionInfo(NamedTuple):
@@ -61,6 +64,9 @@ class Shared:
                 known.check_same(settings, state.name)
                 if known != settings:
                     state.change(settings)
+            if not self._open:
+                with self.dispatcher.receiving:
+                    self.dispatcher.open()
             self._open += 1
             return Subscription(self)
 
@@ -72,7 +78,7 @@ class Shared:
             self._open -= 1
             if not self._open:
                 with self.dispatcher.receiving:
-                    self.dispatcher.restart()
+                    self.dispatcher.close()
 
     def delete(self) -> bool:
         """Remove it; False if there is none."""
@@ -81,7 +87,7 @@ class Shared:
                 return False
             self.state.delete()
             self._open = 0
-            self.dispatcher.restart()
+            self.dispatcher.close()
         self.state.ring()
         return True
 
@@ -166,6 +172,21 @@ class Subscriptions:
                 if begin + count > stream.low:
                     return False
         return True
+
+    def topics(self) -> set[str]:
+        """Those that have a subscription."""
+        return {topic for topic, _ in subscribed(self._parts)}
+
+    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) for which offsets, which ascend, some subscription of a topic has no acknowledgement."""
+        found = np.zeros(len(offsets), np.bool_)
+        for of_topic, name in subscribed(self._parts):
+            if of_topic == topic and not found.all():
+                state = self._shared(topic, name).state
+                with state.lock:
+                    if state.cursor.settings is not None:
+                        found |= ~state.cursor.queue(queue_id).are_in(offsets)
+        return found
 
     def _info(self, topic: str, name: str) -> SubscriptionInfo | None:
         with self._lock:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreError
 from ..format.blobs import ExtraColumns
-from ..read.message import MessageBatch
+from ..read.message import Message, MessageBatch, make_message
 from .acked import Acked
+from .delays import Left, SubscriptionDelays
 from .delivery import part_of, taken
 from .filters import PropertyFilter
 from .parts import Parts
@@ -23,8 +24,10 @@ Mask = npt.NDArray[np.bool_]
 AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the others for those that follow
 AHEAD_BYTES = 256 << 10
 HELD_BYTES = 8 << 20  # of what was read ahead; then only what is asked for is read
+LOOKS_BETWEEN = 8  # quick ones
+FEW_MESSAGES = 64  # so small calls are worth reading ahead in all queues
+FEW_QUEUES = 64
 MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it comes up for air then
-Leave: TypeAlias = "Callable[[int, Int64s, ExtraColumns], Mask | None]"  # (queue id, offsets, extras) -> left out
 
 
 @dataclass(slots=True)
@@ -33,6 +36,19 @@ class _Chunk:
 
     batch: MessageBatch
     begin: int = 0
+    rows: list[tuple[int, int, int, int]] | None = None  # begin and end in the buffer, offset, time; once asked for
+
+    def messages(self, begin: int, end: int) -> list[Message]:
+        """Some of its messages as objects, from lists: quicker than from columns, one at a time."""
+        batch = self.batch
+        if self.rows is None:
+            begins, ends = batch.positions.tolist(), (batch.positions + batch.lengths).tolist()
+            self.rows = list(zip(begins, ends, batch.offsets.tolist(), batch.times_ms.tolist(), strict=True))
+        name, buffer, extras = batch.stream_names[0], batch.buffer, batch.extras
+        return [
+            make_message(*name, offset, bytes(buffer[low:high]), time_ms, None if extras is None else extras[at])
+            for at, (low, high, offset, time_ms) in enumerate(self.rows[begin:end], begin)
+        ]
 
     @property
     def size_bytes(self) -> int:
@@ -54,11 +70,11 @@ class Scanner:
 
     def __init__(
         self, parts: Parts, topic: str, lock: threading.Lock, acked: Callable[[int], Acked],
-        given_out: Callable[[int], Int64s], wanted: PropertyFilter | None, leave: Leave,
+        given_out: Callable[[int], Int64s], wanted: PropertyFilter | None, delays: SubscriptionDelays,
     ) -> None:  # fmt: skip
         """`acked` and `given_out` say, under `lock`, what is acknowledged of a queue, and which offsets consumers have.
 
-        `leave` says which messages come later, of those with a delivery time.
+        `delays` says which messages come later, of those with a delivery time.
         """
         self._lock = lock
         self._parts = parts
@@ -66,11 +82,12 @@ class Scanner:
         self._acked = acked
         self._given_out = given_out
         self._wanted = wanted
-        self._leave = leave
+        self._delays = delays
         self._read_at: dict[int, int] = {}
         self._reached: dict[int, int] = {}  # the highest read positions: what is below may be given out
         self._chunks: dict[int, _Chunk] = {}
         self._turn = -1
+        self._looks = 0
         self._held_bytes = 0
         self._chunks_left = 0  # that the call may still read
         self._max_bytes = 0  # of the call
@@ -82,6 +99,21 @@ class Scanner:
         """Where a queue is read on."""
         return self._read_at.get(queue_id, 0)
 
+    def are_wanted(self, batch: MessageBatch) -> Mask:
+        """(n,) which messages the filter lets pass."""
+        if self._wanted is None:
+            return np.ones(len(batch), np.bool_)
+        extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
+        return self._wanted.mask(None if extras is None else extras.properties, len(batch))
+
+    def has_ahead(self, queue_id: int, offsets: Int64s) -> Mask:
+        """(n,) for which offsets the scanner will come, or has read them and not given them out."""
+        ahead: Mask = offsets >= self.position(queue_id)
+        chunk = self._chunks.get(queue_id)
+        if chunk is not None:
+            ahead |= np.isin(offsets, chunk.batch.offsets[chunk.begin :])
+        return ahead
+
     def rewind(self, queue_ids: Iterable[int] | None = None) -> None:
         """Begin again behind what is acknowledged, in some queues or in all."""
         for queue_id in list(self._read_at) if queue_ids is None else queue_ids:
@@ -91,10 +123,33 @@ class Scanner:
         self._empty_at = None
 
     def durable(self) -> object:
-        """Something that changes when the lanes have more durable messages."""
+        """Something that changes when the lanes have more durable messages, also by segments that were never open."""
         lanes = {stream.lane for stream in list(self._parts.streams.topics.get(self._topic, {}).values())}
         views = [lane.view for lane in sorted(lanes, key=lambda lane: lane.index)]
-        return [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
+        opened = [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
+        return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed]
+
+    def take_few(self, count: int) -> tuple[_Chunk, int] | None:
+        """`count` messages of one queue that were read ahead: their chunk, and where they begin in it.
+
+        None if that takes more than a look; and now and then, so that queues without a chunk have their turns.
+        """
+        self._looks += 1
+        if not self._chunks or not self._looks % LOOKS_BETWEEN:
+            return None
+        queue_id = next(iter(self._chunks))
+        chunk = self._chunks.pop(queue_id)
+        if self._is_trimmed(queue_id, chunk):
+            self._held_bytes -= chunk.size_bytes
+            return None
+        begin, left = chunk.begin, len(chunk.batch) - chunk.begin - count
+        if left >= 0:
+            chunk.begin += count
+        if left:
+            self._chunks[queue_id] = chunk  # behind the others
+        else:
+            self._held_bytes -= chunk.size_bytes
+        return (chunk, begin) if left >= 0 else None
 
     def take(
         self, most: int, max_bytes: int, is_blocked: Callable[[int], bool] | None = None
@@ -103,7 +158,7 @@ class Scanner:
 
         `is_blocked` says which queues have to wait; of the others one message each is taken then.
         """
-        self._max_bytes = max_bytes
+        self._max_bytes, wanted = max_bytes, most
         durable = self.durable()
         if not self._chunks and durable == self._empty_at:
             return []
@@ -131,7 +186,17 @@ class Scanner:
                 break
         if is_all and not found:
             self._empty_at = durable
+        if found and is_blocked is None and wanted <= FEW_MESSAGES and len(queues) <= FEW_QUEUES:
+            self._read_ahead(queues, found[-1].queue_id(0))
         return found
+
+    def _read_ahead(self, queues: Sequence[int], newest: int) -> None:
+        """Let quick looks find all queues, the one that had its turn last."""
+        with suppress(StoreError):  # its turn comes, and the error with it
+            for queue_id in queues:
+                self._chunk(queue_id, 1, AHEAD_BYTES)
+        if newest in self._chunks:
+            self._chunks[newest] = self._chunks.pop(newest)
 
     def _take_from(self, queue_id: int, most: int, max_bytes: int) -> list[MessageBatch]:
         """The next messages of a queue."""
@@ -207,16 +272,21 @@ class Scanner:
             if error.first <= at:
                 return None  # acknowledged by position alone, or lost with durability "os"
             at = error.first
+            self._delays.again = True  # what is delayed of the others may live on as a copy
             batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
         if not len(batch):
             return None
+        extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
+        left = None if extras is None else self._delays.left(queue_id, batch.offsets, extras.times_ms)
         with self._lock:
-            kept = self._kept(queue_id, acked, at, batch)
+            kept = self._kept(queue_id, acked, at, batch, extras, left)
         self._read_at[queue_id] = end = int(batch.offsets[-1]) + 1
         self._reached[queue_id] = max(end, self._reached.get(queue_id, 0))
         return batch if kept.all() else taken(batch, np.flatnonzero(kept))
 
-    def _kept(self, queue_id: int, acked: Acked, at: int, batch: MessageBatch) -> Mask:
+    def _kept(
+        self, queue_id: int, acked: Acked, at: int, batch: MessageBatch, extras: ExtraColumns | None, left: Left | None
+    ) -> Mask:
         """(n,) which messages go out. The others are acknowledged, are so now, or come later."""
         offsets = batch.offsets
         kept = ~acked.are_in(offsets)
@@ -226,7 +296,6 @@ class Scanner:
         if end - at > len(batch):
             for hole in np.flatnonzero(np.diff(offsets, prepend=at - 1) > 1).tolist():
                 acked.add_range(int(offsets[hole - 1]) + 1 if hole else at, int(offsets[hole]))
-        extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
         if self._wanted is not None:
             wanted = self._wanted.mask(None if extras is None else extras.properties, len(batch))
             passed = offsets[kept & ~wanted]
@@ -234,8 +303,7 @@ class Scanner:
                 acked.add_all(passed)
                 self.passed += len(passed)
                 kept &= wanted
-        if extras is not None and extras.times_ms is not None:
-            left = self._leave(queue_id, offsets, extras)
-            if left is not None:
-                kept &= ~left
+        if left is not None:
+            acked.add_all(offsets[kept & left.cancelled])
+            kept &= ~(left.waiting | left.cancelled)
         return kept

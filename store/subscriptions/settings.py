@@ -29,7 +29,8 @@ class Settings:
         order_by: what is in order then: each "queue", or each "key" of a queue.
         filter: by property name the values that are wanted, sorted; None takes all messages.
         max_attempts: how often a message is given out before it goes to `dead_letter_topic`; None: without end.
-        precision_ms: how much earlier than its time a delayed message may come.
+        precision_ms: how much later than its time a delayed message may come to those who wait, for fewer wake-ups.
+            It never comes early.
     """
 
     mode: Mode = "shared"

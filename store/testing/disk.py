@@ -198,6 +198,23 @@ class SimulatedDisk:
             content = self._named(old)
             self._change("rename", old, Change(new.name, content, old.name))
 
+    def link(self, old: Path, new: Path) -> None:
+        """Give a file a second name, in any folder; not durable before `force_folder` of that one."""
+        with self.lock:
+            self._change("link", _absolute(new), Change(new.name, self._named(_absolute(old))))
+
+    def remove_folder(self, folder: Path) -> None:
+        """Remove an empty folder. It may come back: of folders there is no more in the model."""
+        folder = _absolute(folder)
+        with self.lock:
+            fault = self.begin("remove", folder)
+            if fault is not None:
+                raise fault.make_error(str(folder))
+            if self.list(folder):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
     def remove(self, path: Path) -> None:
         """Remove a file; not durable before `force_folder`."""
         path = _absolute(path)

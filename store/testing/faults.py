@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 Kind = Literal[
-    "write", "force", "truncate", "reserve", "open", "create", "rename", "remove", "make_folder", "force_folder", "read"
+    "write", "force", "truncate", "reserve", "open", "create", "rename", "link", "remove", "make_folder",
+    "force_folder", "read",
 ]
 KINDS: tuple[Kind, ...] = (
-    "write", "force", "truncate", "reserve", "open", "create", "rename", "remove", "make_folder", "force_folder",
-    "read",
+    "write", "force", "truncate", "reserve", "open", "create", "rename", "link", "remove", "make_folder",
+    "force_folder", "read",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..device.disk import LogFile
 from ..errors import StoreCorrupt
+from ..format.applied import unpack_applied
 from ..format.footer import Footer
 from ..format.layout import LOST_ENTRY, SEALED, UNDECODABLE
 from ..format.records import NOT_TRIMMED, Trimmed
@@ -68,8 +69,16 @@ def disagreements(
             yield "the footer's first offsets do not follow the segment before"
     if _trimmed_are_missing(footer, trimmed):
         yield "the footer's trimmed streams do not agree with the records"
+    if _applied_are_missing(footer, walk):
+        yield "the footer's applied commits do not agree with the records"
     if _entries_disagree(footer, walk, entry_count):
         yield "the footer's entries do not agree with the frames"
+
+
+def _applied_are_missing(footer: Footer, walk: FrameWalk) -> bool:
+    """Does the footer lack a commit that a record of its segment names?"""
+    known = unpack_applied(footer.applied)
+    return any(entry.key not in known or known[entry.key].batch < entry.batch for entry in walk.applied)
 
 
 def _trimmed_are_missing(footer: Footer, trimmed: Trimmed) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..format.applied import Applied, AppliedRecord
 from ..format.footer import Footer
 from ..format.frame import Frame
 from ..format.layout import (
@@ -32,7 +33,7 @@ class FrameWalk:
     """The walk over one segment's frames; `numbers`, `lows` and `good` are their columns.
 
     `gaps`: frames are missing; `ended`: the end of the log was found; `names`: the lane's streams by number as
-    known behind the segment, None while that is unknown; `trimmed`: by its records.
+    known behind the segment, None while that is unknown; `trimmed` and `applied`: by its records.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class FrameWalk:
         self.lows: list[npt.NDArray[np.int64]] = []
         self.good: list[npt.NDArray[np.bool_]] = []
         self.trimmed: dict[int, Low] = {}  # as their records say
+        self.applied: list[Applied] = []
         self._records = next((at for at, name in enumerate(names or ()) if name[0] == RECORDS_TOPIC), None)
         self.next_entry = 0
         self.gaps, self.ended = False, True
@@ -163,6 +165,10 @@ class FrameWalk:
         count = 0
         for position, data in records_in(found.frame, found.payload, self._records, good):
             count += 1
+            commit = AppliedRecord.unpack(data)
+            if commit is not None:
+                self.applied.append(commit.entry)
+                continue
             record = Record.unpack(data)
             if record is None or (self.names is not None and record.number >= len(self.names)):
                 self._damage("a record makes no sense", position)

@@ -128,7 +128,7 @@ class Child:
             shorten_writes()
         if self.order.forbid:
             # A segment that is being made would stay with the files' former owner.
-            with store._upkeep._spares_of(0).making:
+            with store._upkeep.spares_of(0).making:
                 forbid(Path(self.order.path))
 
     def append(self, store: MessageStore, count: int, stage: str = "append") -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stratalog.store.format.applied import NO_BATCH, Applied, AppliedRecord, AppliedShard, with_applied
 from stratalog.store.format.extras import Extras
 from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import Definition, encode_columns
@@ -28,6 +29,7 @@ from stratalog.store.format.layout import (
     checksum64,
 )
 from stratalog.store.format.records import DELETE, TRIM, Low, Record
+from stratalog.store.format.shard import Manifest, Shard, pack_index
 from stratalog.store.format.store_files import LaneStart, StoreHeader
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
@@ -40,6 +42,11 @@ START = LaneStart(3, STORE_ID, 5, 123_456)
 SEGMENT = SegmentHeader(3, STORE_ID, 7, 262_144, TIME_MS, 0x1122334455667788, 234_567, 70_000)
 CLOSED_RECORD = SealRecord(CLOSED, 7, 12_345, 0xCAFE, 17, 0, 0, 70_002)
 SEALED_RECORD = SealRecord(SEALED, 7, 200_000, 0xCAFE_F00D, 1_000, 200_704, 5_000, 70_002)
+
+BATCH = Applied("query", 9, 0x1122334455667788, 12, 2, True, ((8, 5), (6, 1 << 63)))
+TRANSACTION = Applied("a transaction \xe4", NO_BATCH, 7, 3, 0, False)
+SHARDS = (AppliedShard(0xFEDCBA9876543210, 17, 1 << 33), AppliedShard(1, 2, 3))
+MANIFEST = Manifest(STORE_ID, "query", 9, True, (Shard("q-0-1-ab", "03-000000", 3, 17, 99, 8400, 5, 1 << 63),))
 
 Parts = dict[str, bytes]
 
@@ -95,6 +102,13 @@ def footer_data() -> FooterData:
     )
 
 
+def applied_footer() -> FooterData:
+    """The same of a lane that has commits."""
+    data = footer_data()
+    data.applied = with_applied(b"", [BATCH, TRANSACTION])
+    return data
+
+
 def all_parts() -> Parts:
     """Name of the fixture -> bytes; blocks without the zeros that fill them up."""
     return {
@@ -108,6 +122,10 @@ def all_parts() -> Parts:
         "footer": footer_data().pack(7),
         "record-trim": Record(TRIM, 70_000, 5_000_000_000).pack(),
         "record-delete": Record(DELETE, 1, 17).pack(),
+        "record-applied": AppliedRecord(BATCH, SHARDS).pack(),
+        "footer-applied": applied_footer().pack(7),
+        "shard-index": pack_index(STORE_ID, 3, 4, 20_000, 99, 5, footer_data().parts(0), [100, 200], [1 << 63, 7]),
+        "manifest": MANIFEST.pack(),
     }
 
 

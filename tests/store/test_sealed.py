@@ -164,7 +164,7 @@ def test_a_frame_with_properties_is_decoded_once_however_many_reads_want_one_mes
 ) -> None:
     """Its columns are as long as the frame: once a read would cost what all of them cost together."""
     with MessageStore.open(tmp_path, small(segment_bytes=256 * KIB)) as store:
-        with store._lanes[0]._viewing:  # the builder waits here for its first segment: all of these become one frame
+        with store._lanes[0].viewing:  # the builder waits here for its first segment: all of these become one frame
             tickets = [
                 store.submit("t", 0, b"data", key=b"key %d" % at, properties={"at": str(at)}) for at in range(1000)
             ]

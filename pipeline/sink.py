@@ -1,0 +1,154 @@
+"""Writing with Spark: tasks write shards, and the driver commits them, each row exactly once (R41).
+
+A commit has a name. A batch's is the option `transaction`, or drawn; a stream's is the option `query`, or Spark's id of
+the query, with the number of the micro-batch. The stores remember it: a commit that comes again, because the driver
+died or its checkpoint was lost, changes nothing, and one that comes again with other rows fails.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ..store import Shard, ShardWriter, abort_shards, commit_shards, replace_store
+from .errors import PipelineError
+from .sink_columns import by_store, check_columns, columns_of
+from .sink_stores import SinkOptions, existing, make_stores, sink_options, stores_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has written: its shards by store. `query_id` is Spark's, of a stream."""
+
+    partition: int
+    shards: dict[str, tuple[Shard, ...]]
+    rows: int
+    payload_bytes: int
+    query_id: str | None = None
+
+
+def write_rows(batches: Iterator[pa.RecordBatch], stores: Sequence[Path], transaction: str) -> Written:
+    """Write a task's rows into shards, and force them; what fails leaves nothing. Raises StoreError."""
+    context = TaskContext.get()
+    partition, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
+    query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
+    writers: dict[int, ShardWriter] = {}
+    rows = payload_bytes = 0
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            columns = columns_of(batch)
+            for at, picked in by_store(columns.streams, columns.stream_index, len(stores)):
+                if at not in writers:
+                    writers[at] = ShardWriter(
+                        stores[at], transaction=transaction, partition=partition, attempt=attempt
+                    )
+                mine = columns if picked is None else columns.take(picked)
+                rows += writers[at].append_columns(*mine)
+            payload_bytes += int(columns.lengths.sum())
+        shards = {str(stores[at]): writer.finish() for at, writer in sorted(writers.items())}
+    except BaseException:
+        for writer in writers.values():
+            writer.abort()
+        raise
+    return Written(partition, shards, rows, payload_bytes, query_id)
+
+
+def commit_rows(
+    messages: Sequence[WriterCommitMessage | None], stores: Sequence[Path], name: str, batch: int | None, *,
+    keep: bool, wait_ms: int,
+) -> None:  # fmt: skip
+    """Commit what the tasks have written to each store, in the order of the partitions. Raises StoreError."""
+    written = written_in(messages)
+    for store in stores:
+        shards = [shard for one in written for shard in one.shards.get(str(store), ())]
+        if shards or keep:  # also where there are no rows: a replay that has some is found out
+            commit_shards(store, shards, name=name, batch=batch, keep=keep, wait_ms=wait_ms)
+
+
+def abort_rows(messages: Sequence[WriterCommitMessage | None], stores: Sequence[Path]) -> None:
+    """Remove what the tasks have written, but for what was committed all the same."""
+    written = written_in(messages)
+    for store in stores:
+        abort_shards(store, [shard for one in written for shard in one.shards.get(str(store), ())])
+
+
+def written_in(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    """The tasks' messages, in the order of the partitions."""
+    return sorted([one for one in messages if isinstance(one, Written)], key=lambda one: one.partition)
+
+
+class BatchSink(DataSourceArrowWriter):
+    """A batch write: `mode("append")`, or `mode("overwrite")` for a store from nothing."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        """Planned on the driver: from here on the stores are there. Raises BadOption, StoreError."""
+        self._options = chosen = sink_options(options)
+        check_columns(schema)
+        self._overwrite = overwrite
+        self._keep = chosen.name is not None
+        self._name = chosen.name or f"write-{secrets.token_hex(16)}"
+        self._fresh = make_stores(chosen) if overwrite else None
+        self._stores = existing(self._fresh) if self._fresh is not None else stores_at(chosen)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """A task's part."""
+        return write_rows(iterator, self._stores, self._name)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have written. Raises StoreError; Spark then calls `abort`."""
+        commit_rows(
+            messages, self._stores, self._name, None, keep=self._keep, wait_ms=self._options.wait_ms
+        )  # fmt: skip
+        if self._fresh is not None:
+            replace_store(self._options.path, self._fresh)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The write failed."""
+        if self._fresh is not None:
+            shutil.rmtree(self._fresh, ignore_errors=True)
+        else:
+            abort_rows(messages, self._stores)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """A streaming write, append mode."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        """Planned on the driver, for each micro-batch anew. Raises BadOption, StoreError."""
+        self._options: SinkOptions = sink_options(options)
+        check_columns(schema)
+        if overwrite:
+            raise PipelineError("a stream appends to a store; use outputMode('append')")
+        self._stores = stores_at(self._options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """A task's part."""
+        return write_rows(iterator, self._stores, self._options.name or "stream")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks of a micro-batch have written. Raises StoreError; Spark then calls `abort`, and the query fails."""
+        name = self._options.name or next((one.query_id for one in written_in(messages) if one.query_id), None)
+        if name is None:
+            return  # no task has run: there are no rows
+        commit_rows(messages, self._stores, name, batchId, keep=True, wait_ms=self._options.wait_ms)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The micro-batch failed."""
+        abort_rows(messages, self._stores)

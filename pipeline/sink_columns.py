@@ -1,0 +1,138 @@
+"""A batch of Arrow rows as a store's writers of shards take them: columns over the batch's own buffers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..store import InvalidMessage, arrow_column, store_of
+from .errors import BadOption
+
+Int64s = npt.NDArray[np.int64]
+NONE = -1
+NEEDED = ("topic", "queue_id", "data")
+# What a column may be of, as Spark names the types.
+TYPES = {
+    "topic": ("string",),
+    "queue_id": ("int", "bigint", "smallint", "tinyint"),
+    "data": ("binary", "string"),
+    "key": ("binary", "string"),
+    "properties": ("map<string,string>",),
+    "deliver_at": ("timestamp", "bigint"),
+}
+IGNORED = ("offset", "timestamp", "store")  # a read gives them, and a store gives its own
+
+
+class Columns(NamedTuple):
+    """n messages as `ShardWriter.append_columns` takes them."""
+
+    streams: list[tuple[str, int]]
+    stream_index: Int64s
+    lengths: Int64s
+    payload: Any
+    keys: tuple[Int64s, Any] | None
+    properties: tuple[Int64s, bytes] | None
+    deliver_at_ms: Int64s | None
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Columns:
+        """The messages of these numbers; their bytes are copied."""
+        return Columns(
+            self.streams, self.stream_index[rows], *_taken((self.lengths, self.payload), rows),
+            None if self.keys is None else _taken(self.keys, rows),
+            None if self.properties is None else _taken(self.properties, rows),
+            None if self.deliver_at_ms is None else self.deliver_at_ms[rows],
+        )  # fmt: skip
+
+
+def check_columns(schema: Any) -> None:
+    """Raises BadOption if rows with this schema, a StructType, cannot be messages."""
+    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    missing = [name for name in NEEDED if name not in found]
+    if missing:
+        raise BadOption(f"rows have the columns {', '.join(NEEDED)}, and {', '.join(missing)} is missing")
+    for name, kind in found.items():
+        if name in IGNORED:
+            continue
+        if name not in TYPES:
+            raise BadOption(f"there is no column {name!r} of messages; drop it. The columns are {', '.join(TYPES)}")
+        if kind not in TYPES[name]:
+            raise BadOption(f"the column {name} is of type {' or '.join(TYPES[name])}, not {kind}; cast it")
+
+
+def columns_of(batch: pa.RecordBatch) -> Columns:
+    """The messages of a batch. Raises InvalidMessage for a null where there must be a value."""
+    given = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+    for name in NEEDED:
+        if given[name].null_count:
+            row = int(np.flatnonzero(pc.is_null(given[name]).to_numpy(zero_copy_only=False))[0])
+            raise InvalidMessage(f"row {row} of a batch has no {name}; each message has one")
+    streams, index = _streams(given["topic"], given["queue_id"])
+    data = arrow_column(given["data"])
+    key = given.get("key")
+    properties = given.get("properties")
+    return Columns(
+        streams, index, data.lengths, data.data,
+        None if key is None or key.null_count == len(key) else _blobs(key),
+        None if properties is None or properties.null_count == len(properties) else _json(properties),
+        _times(given.get("deliver_at")),
+    )  # fmt: skip
+
+
+def _streams(topics: Any, queue_ids: Any) -> tuple[list[tuple[str, int]], Int64s]:
+    """The streams of the rows, and each row's place among them."""
+    encoded = topics.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    queues = queue_ids.to_numpy(zero_copy_only=False).astype(np.int64)
+    wrong = (queues < 0) | (queues >= 1 << 31)
+    if wrong.any():
+        raise InvalidMessage(f"a queue id is from 0 to {(1 << 31) - 1}, not {int(queues[wrong][0])}")
+    codes = (encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 31) | queues
+    found, index = np.unique(codes, return_inverse=True)
+    return [(names[code >> 31], code & (1 << 31) - 1) for code in found.tolist()], index
+
+
+def _blobs(column: Any) -> tuple[Int64s, Any]:
+    found = arrow_column(column)
+    return found.lengths, found.data
+
+
+def _json(properties: Any) -> tuple[Int64s, bytes]:
+    """A column of maps as JSON texts."""
+    texts = [None if row is None else json.dumps(dict(row), sort_keys=True).encode() for row in properties.to_pylist()]
+    lengths = np.array([NONE if text is None else len(text) for text in texts], np.int64)
+    return lengths, b"".join([text for text in texts if text is not None])
+
+
+def _times(column: Any) -> Int64s | None:
+    if column is None or column.null_count == len(column):
+        return None
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
+        column = pc.divide(column, 1000)  # toward zero, which is down: delivery times are not before 1970
+    times: Int64s = pc.fill_null(column, NONE).to_numpy(zero_copy_only=False).astype(np.int64)
+    return times
+
+
+def by_store(streams: Sequence[tuple[str, int]], index: Int64s, stores: int) -> list[tuple[int, Any]]:
+    """The stores that get rows, each with the numbers of its rows; None for all."""
+    if stores == 1:
+        return [(0, None)]
+    table = np.array([store_of(topic, queue_id, stores) for topic, queue_id in streams], np.int64)
+    of_row = table[index]
+    return [(store, np.flatnonzero(of_row == store)) for store in np.unique(of_row).tolist()]
+
+
+def _taken(column: tuple[Int64s, Any], rows: npt.NDArray[np.intp]) -> tuple[Int64s, bytes]:
+    """Some rows of a column of bytes."""
+    lengths, data = column
+    sizes = np.maximum(lengths, 0)
+    begins = sizes.cumsum() - sizes
+    view = memoryview(data).cast("B")
+    ranges = zip(begins[rows].tolist(), (begins + sizes)[rows].tolist(), strict=True)
+    return lengths[rows], b"".join([view[begin:end] for begin, end in ranges])

@@ -1,0 +1,171 @@
+"""Streaming reads: micro-batches between positions of the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ..store import LogPosition, ScanFilter, ScanLimit, ScanPlanner
+from .errors import BadOption
+from .options import ON_LOST, ReadOptions, integer, one_of, read_options, size_bytes, time_ms
+from .positions import Json, Positions, packed, unpacked
+from .schema import arrow_schema
+from .source import batches_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The options of a stream.
+
+    Attributes:
+        read: those that it has in common with a batch read; its filter has what `starting` says of queues and times.
+        from_latest: begin behind what is there.
+        limit: of a micro-batch.
+        skip_lost: go on behind what retention removed.
+    """
+
+    read: ReadOptions
+    from_latest: bool
+    limit: ScanLimit
+    skip_lost: bool
+
+
+def stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """Raises BadOption."""
+    options = {name.lower(): value for name, value in given.items()}
+    read = read_options(options)
+    starting = options.get("starting", EARLIEST).strip()
+    if starting not in (EARLIEST, LATEST):
+        read = replace(read, wanted=_starting(read.wanted, starting))
+    rows, most_bytes = integer(options, "max_rows"), size_bytes(options, "max_bytes")
+    if rows is not None and rows <= 0:
+        raise BadOption(f"the option max_rows is an integer from 1 on, not {rows}")
+    given_limits = {"rows": rows, "size_bytes": most_bytes}
+    limit = ScanLimit(**{name: value for name, value in given_limits.items() if value is not None})
+    return StreamOptions(read, starting == LATEST, limit, one_of(options, "on_lost", ON_LOST) == "skip")
+
+
+def _starting(wanted: ScanFilter, text: str) -> ScanFilter:
+    """A filter with the offsets of queues, or the time, that the option `starting` names."""
+    if not text.startswith("{"):
+        try:
+            return replace(wanted, start_ms=time_ms({"starting": text}, "starting"))
+        except BadOption:
+            raise BadOption(
+                f"the option starting is {EARLIEST}, {LATEST}, a time (ms since the epoch, or such as "
+                f'2026-11-22T10:00:00), or offsets of queues such as {{"orders": {{"0": 17}}}}, not {text!r}'
+            ) from None
+    try:
+        starts = tuple(
+            (topic, int(queue), int(offset)) for topic, queues in json.loads(text).items()
+            for queue, offset in queues.items()
+        )  # fmt: skip
+    except (ValueError, AttributeError, TypeError):
+        raise BadOption(f'the option starting is JSON such as {{"orders": {{"0": 17}}}}, not {text!r}') from None
+    return replace(wanted, starts=starts)
+
+
+class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what comes to the stores, from position to position (R41).
+
+    A position is that of each lane's log: what lies before it was read. So a micro-batch that is run again gives the
+    same messages, as long as the options are the same and nothing of it was removed.
+    """
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema, with_damage=options.read.on_damage == "report")
+        self._planners: dict[str, ScanPlanner] = {}  # by the store's id; opened in the process that plans
+        self._target: Positions | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_planners": {}, "_target": None}  # tasks get a copy, and plan nothing
+
+    def _opened(self) -> dict[str, ScanPlanner]:
+        if not self._planners:
+            opened = [ScanPlanner(store) for store in self._options.read.stores]
+            self._planners = {planner.store_id: planner for planner in opened}
+        return self._planners
+
+    def initialOffset(self) -> Json:
+        """Where a new query begins."""
+        latest = self._options.from_latest
+        planners = self._opened()
+        return packed({store: one.end() if latest else one.begin() for store, one in planners.items()})
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of the options."""
+        limit, unlimited = self._options.limit, ScanLimit()
+        if limit.rows != unlimited.rows:
+            return ReadMaxRows(limit.rows)
+        return ReadAllAvailable() if limit == unlimited else ReadMaxBytes(limit.size_bytes)
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """Where the next micro-batch ends. Raises LogOvertaken."""
+        begin, options = unpacked(start), self._options
+        left = ScanLimit() if isinstance(limit, ReadAllAvailable) else options.limit
+        found: dict[str, dict[int, LogPosition]] = {}
+        planners = self._opened()
+        for at, (store, planner) in enumerate(planners.items()):
+            others = len(planners) - at
+            share = ScanLimit(max(1, left.rows // others), max(1, left.size_bytes // others))
+            lanes = begin.get(store, {})
+            target = None if self._target is None else self._target.get(store)
+            if left.rows <= 0 or left.size_bytes <= 0:
+                found[store] = lanes
+                continue
+            if left == ScanLimit():
+                share = left
+            ended = planner.limited(options.read.wanted, lanes, target, share, skip_lost=options.skip_lost)
+            found[store] = ended.ends
+            left = ScanLimit(left.rows - ended.rows, left.size_bytes - ended.size_bytes)
+        return packed(found)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What comes later is left for another query."""
+        self._target = {store: dict(one.end()) for store, one in self._opened().items()}
+
+    def reportLatestOffset(self) -> Json:
+        """How far the stores' logs go, for the progress of the query."""
+        return packed({store: one.end() for store, one in self._opened().items()})
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """The parts of a micro-batch. Raises LogOvertaken."""
+        begin, stop, options = unpacked(start), unpacked(end), self._options
+        parts = []
+        for store, planner in self._opened().items():
+            if store not in stop or stop[store] == begin.get(store):
+                continue
+            plan = planner.plan(
+                options.read.wanted, part_bytes=options.read.part_bytes, start=begin.get(store, {}), end=stop[store],
+                skip_lost=options.skip_lost,
+            )  # fmt: skip
+            parts += plan.parts
+        return [InputPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a part."""
+        return batches_of(partition.value, self._schema, self._options.read.on_damage)
+
+    def stop(self) -> None:
+        """Close the stores."""
+        planners, self._planners = self._planners, {}
+        for planner in planners.values():
+            planner.close()

@@ -1,0 +1,182 @@
+"""Committing shards to a store, from any process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ..device.clock import Clock
+from ..device.descriptor import open_descriptor
+from ..device.disk import Disk, OsDisk
+from ..device.folder import check_store_folder, fixed_path, read_header
+from ..errors import InvalidMessage, StoreLocked, StoreUnusable, shown
+from ..format.applied import MAX_NAME_BYTES, NO_BATCH, batches_in
+from ..format.shard import Manifest, Shard
+from ..shards.attacher import is_replay
+from ..shards.lane_attach import key_of
+from ..shards.staging import (
+    Pending,
+    incoming_of,
+    load_shard,
+    named_folders,
+    pending_in,
+    remove_staged,
+    sweep,
+    write_manifest,
+)
+from .store import MessageStore
+
+LOCK = "LOCK"
+LOOK_S = 0.02
+
+
+class Commit(NamedTuple):
+    """What became of a commit.
+
+    Attributes:
+        is_new: False if it had been committed before: then nothing has changed, and its shards were removed.
+        is_attached: True if its messages have offsets and can be read. Else the process that has the store open
+            attaches it soon, or the next opening does.
+        rows: messages of the commit.
+    """
+
+    is_new: bool
+    is_attached: bool
+    rows: int
+
+
+def commit_shards(
+    path: str | Path, shards: Sequence[Shard], *, name: str, batch: int | None = None, keep: bool = True,
+    wait_ms: int = 2_000, disk: Disk | None = None, clock: Clock | None = None,
+) -> Commit:  # fmt: skip
+    """Make shards a part of a store: all of their messages, exactly once, whatever crashes (R41).
+
+    The commit is durable when this returns, and if it raises, nothing was committed, but for an OSError of the last
+    step: then commit again, under the same name. If no process has the store open, it is opened, and the messages have
+    offsets when this returns; else the process that has it open attaches them within about half a second.
+
+    Args:
+        path: the store's folder.
+        shards: what `ShardWriter.finish` returned, in the order in which offsets are to be given.
+        name: whose commit it is: a query, or a transaction; up to 255 bytes of UTF-8.
+        batch: its number in the query. Of a query the newest 65 batches are remembered, and a batch must come behind
+            those before it. None: `name` is a transaction, and is remembered for good.
+        keep: False forgets a transaction once it is attached: for names that never come again.
+        wait_ms: how long to wait for another process to attach it.
+
+    Returns: what became of it.
+
+    Raises:
+        ReplayDiffers: a commit of this name and batch had other messages, or it is too old to tell. Nothing has
+            changed.
+        StoreCorrupt: a shard, a manifest or the store is damaged.
+        StoreUnusable: the folder is no store, or the shards are another store's.
+        InvalidMessage: an argument is wrong.
+    """
+    disk = disk or OsDisk()
+    store = fixed_path(path)
+    manifest = _manifest(disk, store, shards, name, batch, keep=keep)
+    with _committing(disk, store):
+        is_new = not is_replay(manifest, _known_batches(disk, store, manifest, clock), store)
+        if is_new:
+            _check_shards(disk, store, manifest)
+            write_manifest(disk, store, manifest)
+    if not is_new:
+        mine = {shard.folder for shard in shards}
+        remove_staged(disk, store, mine - named_folders(pending_in(disk, store)))
+    attached = _attach(disk, store, manifest, wait_ms, clock)
+    return Commit(is_new, attached, sum(shard.rows for shard in shards))
+
+
+def abort_shards(path: str | Path, shards: Sequence[Shard], *, disk: Disk | None = None) -> int:
+    """Remove shards that are not to be committed; what a manifest names stays. How many folders were removed."""
+    disk = disk or OsDisk()
+    store = fixed_path(path)
+    folders = {shard.folder for shard in shards} - named_folders(pending_in(disk, store))
+    remove_staged(disk, store, folders)
+    return len(folders)
+
+
+def sweep_shards(path: str | Path, *, older_than_s: float = 24 * 3600.0) -> list[str]:
+    """Remove staged shards that were never committed and that nobody has written to for so long; their folders' names.
+
+    A store that is open does it by itself, for those older than a day.
+    """
+    return sweep(OsDisk(), fixed_path(path), older_than_s)
+
+
+def _manifest(
+    disk: Disk, store: Path, shards: Sequence[Shard], name: str, batch: int | None, *, keep: bool
+) -> Manifest:
+    """The manifest of checked arguments; the shards' indexes are whole, and the store's."""
+    if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MAX_NAME_BYTES:
+        raise InvalidMessage(f"the name of a commit is a str of 1 to {MAX_NAME_BYTES} bytes, not {shown(name)}")
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or not 0 <= batch < 1 << 62):
+        raise InvalidMessage(f"the batch of a commit is an int from 0, or None, not {shown(batch)}")
+    if any(type(shard) is not Shard for shard in shards):
+        raise InvalidMessage("shards are what `ShardWriter.finish` returned")
+    if len({(shard.folder, shard.file) for shard in shards}) != len(shards):
+        raise InvalidMessage("a shard is there twice; give each once")
+    try:
+        check_store_folder(disk, store)
+        header = read_header(disk, store)
+    except OSError as error:
+        raise StoreUnusable(f"{store} cannot be read: {error.strerror or error}") from error
+    if header is None:
+        raise StoreUnusable(f"{store} is no store; open it once to make one")
+    return Manifest(header.store_id, name, NO_BATCH if batch is None else batch, keep, tuple(shards))
+
+
+@contextmanager
+def _committing(disk: Disk, store: Path) -> Iterator[None]:
+    """One committer at a time; the system lets go of the lock of one that dies."""
+    disk.make_folder(incoming_of(store))
+    owner = open_descriptor(incoming_of(store) / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(owner.fileno(), fcntl.LOCK_EX)
+        disk.force_folder(incoming_of(store))  # a committer may have died before it did this
+        yield
+    finally:
+        owner.close()
+
+
+def _known_batches(disk: Disk, store: Path, manifest: Manifest, clock: Clock | None) -> dict[int, int]:
+    """The digests of the commits of this name, those that wait among them, by batch."""
+    pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
+    with MessageStore.open(store, read_only=True, disk=disk, clock=clock) as reader:
+        found = batches_in(reader._applied_sections(), manifest.name, manifest.batch)
+    mine = [one.manifest for one in pending if key_of(one.manifest) == key_of(manifest)]
+    return {**found, **{one.batch: one.digest for one in mine}}
+
+
+def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:
+    """Raises StoreCorrupt or StoreUnusable if a shard cannot be attached."""
+    for shard in manifest.shards:
+        staged = load_shard(disk, store, shard)
+        if staged.index.store_id != manifest.store_id:
+            raise StoreUnusable(f"the shard {staged.path} was written for another store")
+
+
+def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Clock | None) -> bool:
+    """Have it attached by whoever has the store open, or do it; False if nobody did so far."""
+    deadline = time.monotonic() + wait_ms / 1000
+    while _is_pending(pending_in(disk, store), manifest):
+        try:
+            MessageStore.open(store, disk=disk, clock=clock).close()  # an opening attaches what waits
+        except StoreLocked:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOK_S)  # the process that has it open looks twice a second, and has no way to tell us
+    return True
+
+
+def _is_pending(pending: Sequence[Pending], manifest: Manifest) -> bool:
+    return any((one.manifest.name, one.manifest.batch) == manifest[1:3] for one in pending)
+
+
+__all__ = ["Commit", "abort_shards", "commit_shards", "sweep_shards"]

@@ -1,0 +1,81 @@
+"""The calls about bulk commits, as a user sees them. `Attacher` does the work."""
+
+from __future__ import annotations
+
+from ..device.disk import Disk
+from ..errors import StoreError, StoreReadOnly, StoreUnreadable
+from ..log.lane import Lane
+from ..shards.attacher import Attacher
+from .appender import Appender
+from .running import Running
+from .shared import Shared
+
+
+class ShardCalls:
+    """Passes each call on to the store's part that attaches. It has no state of its own."""
+
+    _running: Running
+    _shared: Shared
+    _lanes: list[Lane]
+
+    def attach_pending(self) -> int:
+        """Attach the commits that wait in the folder `incoming`; return how many they were.
+
+        A store that is open does this about twice a second by itself, and an opening does it first. The messages have
+        offsets when it returns, and reads that wait for them are woken. Appends wait meanwhile: for as long as it
+        takes to write the heads of the frames, a few ms for 100 MB.
+
+        Raises:
+            ReplayDiffers: one of them differs from what it replays. It was set aside; all others are attached.
+            StoreCorrupt: a shard or a manifest is damaged. It stays where it is, and so do the commits behind it.
+            StoreFull: there is no space for it; free some, and call again.
+            StorePoisoned, StoreClosed, StoreReadOnly, StoreUnreadable
+        """
+        self._shared.check_open()
+        attacher = self._running.attacher
+        if attacher is None:
+            raise StoreReadOnly(f"the store {self._shared.path} was opened with read_only=True; attach where it writes")
+        try:
+            return attacher.attach_pending()
+        except OSError as error:
+            if self._running.poison is not None:
+                raise self._running.poison from error
+            raise StoreUnreadable(f"{self._shared.path}: {error}. Nothing is lost; call it again.") from error
+
+    def _applied_sections(self) -> list[bytes]:
+        """For `commit_shards`: the commits that each lane has, as its newest footer has them. Raises StoreCorrupt."""
+        self._shared.check_open()
+        views = [lane.view for lane in self._lanes]
+        if self._running.attacher is not None:
+            return [lane.applied for lane in self._lanes]
+        found = []
+        for view in views:
+            if view.sealed:
+                index = view.sealed[-1].index
+                if index.is_remade:  # of the frames, which say nothing of commits before them
+                    raise view.sealed[-1].damaged()
+                found.append(index.footer.applied)
+        return found
+
+
+def begin_attaching(running: Running, shared: Shared, disk: Disk, store_id: bytes, appender: Appender) -> None:
+    """Attach what waits, and from here on what comes.
+
+    A commit that the log has begun with must be finished now: behind it offsets would be given again. Any other may
+    wait, for space or for somebody who looks after its shards.
+
+    Raises StoreError, OSError.
+    """
+    upkeep = running.upkeep
+    assert upkeep is not None
+    attacher = running.attacher = Attacher(
+        disk, shared.path, store_id, running.flushers, upkeep, shared.clock, appender.find_or_make,
+        running.attached,
+    )  # fmt: skip
+    try:
+        attacher.look()
+    except (StoreError, OSError) as error:
+        if attacher.begun():
+            raise
+        upkeep.last_error = f"a bulk commit could not be attached: {error}"
+    upkeep.on_look = attacher.look

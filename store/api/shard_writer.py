@@ -1,0 +1,227 @@
+"""Writing shards: bulk data for a store, by a task that need not be in the process that has the store open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..config import MIB, StoreConfig
+from ..device.clock import SYSTEM_CLOCK, Clock
+from ..device.disk import Disk, OsDisk
+from ..device.folder import check_store_folder, fixed_path, read_header
+from ..errors import InvalidConfig, InvalidMessage, StoreClosed, StoreFull, StoreUnusable, shown
+from ..format.blobs import Int64s, gathered
+from ..format.layout import MAX_FRAME_MESSAGES
+from ..format.shard import Shard
+from ..log.streams import check_name, lane_of
+from ..shards.staging import incoming_of, remove_staged, staging_name
+from ..shards.writer import Rows, ShardFile
+from .checks import check_counts
+from .column_checks import CheckedColumns, check_columns
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    BytesColumn = tuple[npt.ArrayLike, ReadableBuffer]
+
+FRAME_BYTES = 4 * MIB
+SHARD_BYTES = 1024 * MIB  # a shard that is longer is followed by another one
+
+
+class ShardWriter:
+    """Writes messages for a store into shards, which `commit_shards` makes a part of it (R41).
+
+    The store may be open, in this process or in another one, or not. What is written has no offsets yet, and nobody
+    sees it. Offsets are given when the commit is attached: in the order of the shards given to the commit, and in each
+    in the order of its rows. Any number of writers may write for one store at once.
+
+    One thread at a time. In a `with` statement, what was not finished is removed at its end.
+    """
+
+    def __init__(
+        self, path: str | Path, *, transaction: str = "", partition: int = 0, attempt: int = 0,
+        config: StoreConfig | None = None, disk: Disk | None = None, clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        """Begin a staging folder of its own in the store's folder `incoming`.
+
+        Args:
+            path: the store's folder; the store is there.
+            transaction, partition, attempt: a part of the folder's name, for people who look into it.
+            config: of it, `max_message_bytes` counts.
+            disk, clock: as in `MessageStore.open`, for tests.
+
+        Raises:
+            StoreUnusable: the folder is no store, or cannot be written to.
+            StoreCorrupt: the store's header is damaged.
+        """
+        if config is not None and not isinstance(config, StoreConfig):
+            raise InvalidConfig(f"config is a StoreConfig, not {type(config).__name__}")
+        if not isinstance(transaction, str):
+            raise InvalidMessage(f"a transaction is a str, not {shown(transaction)}")
+        numbers = check_counts(partition=partition, attempt=attempt)
+        self._disk = disk or OsDisk()
+        self._clock = clock or SYSTEM_CLOCK
+        self._store = fixed_path(path)
+        self._limit_bytes = (config or StoreConfig()).max_message_bytes
+        self._files: list[ShardFile] = []
+        self._open: dict[int, ShardFile] = {}  # by lane
+        self._done: tuple[Shard, ...] | None = None
+        self._is_over = False
+        self.rows = self.payload_bytes = 0
+        try:
+            check_store_folder(self._disk, self._store)
+            header = read_header(self._disk, self._store)
+            if header is None:
+                raise StoreUnusable(f"{self._store} is no store; open it once to make one")
+            self._header = header
+            self._folder = incoming_of(self._store) / staging_name(transaction, *numbers)
+            self._disk.make_folder(self._folder)
+        except OSError as error:
+            raise StoreUnusable(f"{self._store} cannot take shards: {error.strerror or error}") from error
+
+    def append_columns(
+        self,
+        streams: Sequence[tuple[str, int]],
+        stream_index: npt.ArrayLike,
+        lengths: npt.ArrayLike,
+        payload: ReadableBuffer,
+        keys: BytesColumn | None = None,
+        properties: BytesColumn | None = None,
+        deliver_at_ms: npt.ArrayLike | None = None,
+    ) -> int:
+        """Write n messages given as columns; return n. They are not durable before `finish`.
+
+        Args: as for `MessageStore.append_columns`.
+
+        Raises:
+            MessageTooLarge, InvalidTopic, InvalidMessage: an argument or a row is wrong, and no row is written.
+            StoreFull: the device took no more; the writer is of no use any more.
+            StoreClosed: the writer is finished, or was aborted.
+        """
+        self._check_open()
+        if isinstance(streams, str | bytes) or not isinstance(streams, Sequence):
+            raise InvalidMessage(f"streams are pairs of topic and queue id, not {shown(streams)}")
+        found = check_columns(
+            len(streams), stream_index, lengths, payload, keys, properties, deliver_at_ms, self._limit_bytes
+        )
+        used = np.unique(found.stream_index).tolist()
+        names = {at: self._name(streams[at]) for at in used}
+        try:
+            for lane, picked in self._by_lane(names, found.stream_index):
+                for rows in _frames(names, _picked(found, picked)):
+                    self._file(lane).add(rows, self._clock.wall_ms())
+        except OSError as error:
+            self.abort()
+            raise StoreFull(f"{self._folder}: {error}. The shards were removed; write them again.") from error
+        self.rows += len(found.lengths)
+        self.payload_bytes += found.payload.nbytes
+        return len(found.lengths)
+
+    def _name(self, given: object) -> tuple[str, int]:
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise InvalidMessage(f"a stream is a pair of topic and queue id, not {shown(given)}")
+        return check_name(*given)
+
+    def _by_lane(
+        self, names: dict[int, tuple[str, int]], index: Int64s
+    ) -> list[tuple[int, npt.NDArray[np.intp] | None]]:
+        """The lanes that get messages, and which; None for all."""
+        lanes = {at: lane_of(*name, self._header.lanes) for at, name in names.items()}
+        if len(set(lanes.values())) <= 1:
+            return [(lane, None) for lane in set(lanes.values())]
+        table = np.zeros(max(lanes) + 1, np.int64)
+        table[list(lanes)] = list(lanes.values())
+        of_row = table[index]
+        return [(lane, np.flatnonzero(of_row == lane)) for lane in sorted(set(lanes.values()))]
+
+    def _file(self, lane: int) -> ShardFile:
+        """The shard of a lane that takes rows."""
+        file = self._open.get(lane)
+        if file is None or file.end >= SHARD_BYTES:
+            name = f"{lane:02d}-{len(self._files):06d}"
+            file = self._open[lane] = ShardFile(self._disk, self._folder, name, self._header.store_id, lane)
+            self._files.append(file)
+        return file
+
+    def finish(self) -> tuple[Shard, ...]:
+        """Force all that was written; return the shards, in order, for `commit_shards`. Again is fine.
+
+        They can be pickled, so a task hands them to whoever commits. Without a commit they are removed after a day by
+        the process that has the store open.
+
+        Raises:
+            StoreFull: a write or force failed; the writer is of no use any more.
+            StoreClosed: the writer was aborted.
+        """
+        if self._done is None:
+            self._check_open()
+            try:
+                self._done = tuple(file.finish() for file in self._files)
+                self._disk.force_folder(self._folder)
+            except OSError as error:
+                self.abort()
+                raise StoreFull(f"{self._folder}: {error}. The shards were removed; write them again.") from error
+        return self._done
+
+    def abort(self) -> None:
+        """Remove what was written and not finished. Again is fine."""
+        if self._done is None and not self._is_over:
+            self._is_over = True
+            for file in self._files:
+                file.close()
+            remove_staged(self._disk, self._store, [self._folder.name])
+
+    def _check_open(self) -> None:
+        if self._is_over or self._done is not None:
+            raise StoreClosed("the writer of shards is finished; make another one")
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+
+def _picked(found: CheckedColumns, rows: npt.NDArray[np.intp] | None) -> CheckedColumns:
+    if rows is None:
+        return found
+    ends = found.lengths.cumsum()
+    return CheckedColumns(
+        found.stream_index[rows],
+        found.lengths[rows],
+        memoryview(gathered(found.payload, ends - found.lengths, found.lengths, rows)),
+        None if found.keys is None else found.keys.take(rows),
+        None if found.properties is None else found.properties.take(rows),
+        None if found.times_ms is None else found.times_ms[rows],
+    )
+
+
+def _frames(names: dict[int, tuple[str, int]], found: CheckedColumns) -> list[Rows]:
+    """The messages of a lane, cut to frames."""
+    ends = found.lengths.cumsum()
+    count, begin, frames = len(ends), 0, []
+    while begin < count:
+        low = int(ends[begin] - found.lengths[begin])
+        fitting = int(ends.searchsorted(low + FRAME_BYTES, side="right"))
+        end = min(max(fitting, begin + 1), begin + MAX_FRAME_MESSAGES, count)
+        used, index = np.unique(found.stream_index[begin:end], return_inverse=True)
+        frames.append(
+            Rows(
+                [names[at] for at in used.tolist()],
+                index,
+                found.lengths[begin:end],
+                found.payload[low : int(ends[end - 1])],
+                None if found.keys is None else found.keys.part(begin, end),
+                None if found.properties is None else found.properties.part(begin, end),
+                None if found.times_ms is None else found.times_ms[begin:end],
+            )
+        )
+        begin = end
+    return frames

@@ -1,0 +1,175 @@
+"""Applied commits: which bulk commits a lane's log has, so that none is ever applied twice.
+
+A commit has a name and, if it is a batch of a query, a number. Of a query the newest batches are remembered, HISTORY
+and one; of a transaction, which has no number, its name for good. Both are said by a record in the log (see
+`records`), which is the first thing that a commit puts there, and by the footer of its segment and of each later one.
+So a lane's newest footer has all of them, whatever retention has removed.
+
+Record (the data of a message of the lane's stream of records)
+    magic    4 bytes  RECORD_MAGIC
+    version  u8       RECORD_VERSION
+    kind     u8       APPLIED
+    zeros    u16
+    entry             as in the footer
+    shards   n x      u64 checksum, u64 rows, u64 bytes of payloads: those of this lane, in the order of the segments
+
+Entry
+    batch    i64      number of the batch, NO_BATCH for a transaction
+    digest   u64      of all rows of the commit; equal digests are equal rows
+    first    u64      number of the first shard's segment in this lane; the others follow it without a gap
+    shards   u32      how many shards this lane got
+    kept     u8       1: remembered for good. 0: only as long as its manifest may be there
+    size     u8       bytes of the name
+    older    u16      how many batches of the query before this one are named
+    name     UTF-8
+    batches  n x      i64 batch, u64 digest: the older ones, the newest of them first
+
+Footer: the entries back to back, by name, behind their checksum (u64).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from .layout import SUM, checksum64
+from .records import RECORD_MAGIC, RECORD_VERSION
+
+APPLIED: Final = 3  # the kind of the record
+NO_BATCH: Final = -1
+MAX_NAME_BYTES: Final = 255
+HISTORY: Final = 64  # older batches of a query: a replay of one that is older still cannot be told from another one
+
+_RECORD = struct.Struct("<4sBBH")
+_ENTRY = struct.Struct("<qQQIBBH")
+_BATCH = struct.Struct("<qQ")
+_SHARD = struct.Struct("<QQQ")
+
+
+class Applied(NamedTuple):
+    """What a lane remembers of a commit; see the module's text."""
+
+    name: str
+    batch: int
+    digest: int
+    first: int
+    shards: int
+    is_kept: bool = True
+    older: tuple[tuple[int, int], ...] = ()  # (batch, digest)
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        """Two commits with the same key are one query's, or one transaction twice."""
+        return self.name, self.batch == NO_BATCH
+
+    def pack(self) -> bytes:
+        name = self.name.encode()
+        head = _ENTRY.pack(
+            self.batch, self.digest, self.first, self.shards, self.is_kept, len(name), len(self.older)
+        )  # fmt: skip
+        return b"".join([head, name, *(_BATCH.pack(*one) for one in self.older)])
+
+    def behind(self, known: Applied | None) -> Applied:
+        """The same behind an earlier batch of its query, which it names."""
+        if known is None or self.batch == NO_BATCH:
+            return self
+        return self._replace(older=((known.batch, known.digest), *known.older)[:HISTORY])
+
+    @property
+    def batches(self) -> dict[int, int]:
+        """The digest of each batch that is remembered; of a transaction, its own."""
+        return {self.batch: self.digest, **dict(self.older)}
+
+
+AppliedTable = Mapping[tuple[str, bool], Applied]
+
+
+class AppliedShard(NamedTuple):
+    """A shard as the record names it."""
+
+    checksum: int
+    rows: int
+    payload_bytes: int
+
+
+class AppliedRecord(NamedTuple):
+    """The record of a commit in one lane."""
+
+    entry: Applied
+    shards: tuple[AppliedShard, ...]
+
+    def pack(self) -> bytes:
+        head = _RECORD.pack(RECORD_MAGIC, RECORD_VERSION, APPLIED, 0)
+        return b"".join([head, self.entry.pack(), *(_SHARD.pack(*shard) for shard in self.shards)])
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview) -> AppliedRecord | None:
+        """The record, or None when the bytes are not one of this kind and version."""
+        if len(data) < _RECORD.size + _ENTRY.size:
+            return None
+        if _RECORD.unpack_from(data) != (RECORD_MAGIC, RECORD_VERSION, APPLIED, 0):
+            return None
+        entry, at = _entry_at(bytes(data), _RECORD.size)
+        if entry is None or len(data) - at != entry.shards * _SHARD.size:
+            return None
+        shards = (AppliedShard(*_SHARD.unpack_from(data, at + _SHARD.size * index)) for index in range(entry.shards))
+        return cls(entry, tuple(shards))
+
+
+def pack_applied(table: AppliedTable) -> bytes:
+    """A footer's section; nothing for an empty table."""
+    packed = b"".join(table[key].pack() for key in sorted(table))
+    return SUM.pack(checksum64(packed)) + packed if packed else b""
+
+
+def unpack_applied(section: bytes) -> dict[tuple[str, bool], Applied]:
+    """The table of a section. Raises ValueError where the bytes are none."""
+    if not section:
+        return {}
+    if len(section) < SUM.size or SUM.unpack_from(section)[0] != checksum64(section[SUM.size :]):
+        raise ValueError("the checksum does not hold")
+    table: dict[tuple[str, bool], Applied] = {}
+    at = SUM.size
+    while at < len(section):
+        entry, at = _entry_at(section, at)
+        if entry is None:
+            raise ValueError("an entry makes no sense")
+        table[entry.key] = entry
+    return table
+
+
+def with_applied(section: bytes, entries: Iterable[Applied]) -> bytes:
+    """A section with some more commits. Of a query the later batch counts."""
+    table = unpack_applied(section)
+    for entry in entries:
+        known = table.get(entry.key)
+        if known is None or known.batch <= entry.batch:
+            table[entry.key] = entry
+    return pack_applied(table)
+
+
+def batches_in(sections: Iterable[bytes], name: str, batch: int) -> dict[int, int]:
+    """The digest of each batch that some lanes remember under the name of a commit; see `Applied.batches`."""
+    tables = [unpack_applied(section) for section in sections]
+    found: dict[int, int] = {}
+    for table in tables:
+        if (name, batch == NO_BATCH) in table:
+            found.update(table[name, batch == NO_BATCH].batches)
+    return found
+
+
+def _entry_at(content: bytes, at: int) -> tuple[Applied | None, int]:
+    if len(content) - at < _ENTRY.size:
+        return None, len(content)
+    batch, digest, first, shards, is_kept, size, count = _ENTRY.unpack_from(content, at)
+    begin, names_end = at + _ENTRY.size, at + _ENTRY.size + size
+    end = names_end + _BATCH.size * count
+    if end > len(content) or not size or batch < NO_BATCH or is_kept > 1:
+        return None, len(content)
+    try:
+        name = content[begin:names_end].decode()
+    except UnicodeDecodeError:
+        return None, len(content)
+    older = tuple(_BATCH.iter_unpack(content[names_end:end]))
+    return Applied(name, batch, digest, first, shards, bool(is_kept), older), end

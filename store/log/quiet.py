@@ -1,0 +1,59 @@
+"""A lane that stands still, with all of its segments sealed: so that segments can be put behind them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import StoreFull, again
+from ..segment.open_table import OpenTable
+from .flusher import Flusher
+from .lane import Lane
+from .upkeep import Upkeep
+
+NAP_S = 0.0002
+PATIENCE_S = 30.0  # until a segment must be sealed
+
+
+@contextmanager
+def quiet(flusher: Flusher, upkeep: Upkeep) -> Iterator[None]:
+    """Inside, no frame is built; all that were are durable, and in sealed segments.
+
+    Appends that come meanwhile wait. For a thread that is neither a flusher nor the one that seals.
+
+    Raises StorePoisoned or OSError; StoreFull if the open segment could not be sealed in `PATIENCE_S`: then the lane
+    goes on in another one.
+    """
+    lane = flusher.lane
+    with flusher.building:
+        try:
+            _roll(lane)
+            flusher.perform(lane.plan(follows=False), by_builder=False)
+            while lane.poison is None and lane.durable < lane.tail:
+                time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
+        except BaseException as error:
+            flusher.fail(error)
+            raise
+        if lane.poison is not None:
+            raise again(lane.poison)
+        _wait_for_seals(lane, upkeep)
+        yield
+
+
+def _roll(lane: Lane) -> None:
+    """The open segment takes no more frames; `plan` has its last write."""
+    segment = lane.segment
+    if segment is not None:
+        lane._finish(segment)
+        lane.messages_before = lane.next_header(0, 0, b"").messages_before
+        lane.segment, lane.table = None, OpenTable()
+
+
+def _wait_for_seals(lane: Lane, upkeep: Upkeep) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while lane.view.open:
+        upkeep.look()
+        time.sleep(NAP_S)  # another thread writes and forces the footer, and nothing here tells of its end
+        if time.monotonic() > deadline:
+            raise StoreFull(f"the newest segment cannot be sealed ({upkeep.last_error}); free some space")

@@ -1,0 +1,189 @@
+"""How far a bulk read may go within a limit: the ends of micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreCorrupt
+from ..format.layout import DATA_START, LOST_ENTRY
+from ..segment.open_table import LENGTH, POSITION
+from ..segment.sealed import SealedSegment
+from .plan import LogPosition
+from .planning import LaneLook, Source, entries_between, first_offsets, position_of
+from .wanted import Bounds, ScanFilter
+
+Int64s = npt.NDArray[np.int64]
+NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class ScanLimit:
+    """The most that a read may take.
+
+    Attributes:
+        rows: wanted messages.
+        size_bytes: about how many bytes of the log with wanted messages, in whole frames; one frame at least.
+    """
+
+    rows: int = NO_LIMIT
+    size_bytes: int = NO_LIMIT
+
+
+class LimitedEnd(NamedTuple):
+    """An end within a limit.
+
+    Attributes:
+        ends: by lane.
+        rows, size_bytes: how much of the limit was taken; 0 where there is no limit.
+    """
+
+    ends: dict[int, LogPosition]
+    rows: int
+    size_bytes: int
+
+
+def limited_ends(
+    looks: Mapping[int, LaneLook], wanted: ScanFilter, start: Mapping[int, LogPosition],
+    end: Mapping[int, LogPosition] | None, limit: ScanLimit,
+) -> LimitedEnd:  # fmt: skip
+    """An end: together within the limit. A lane with less than its even share leaves the rest to the others."""
+    ends = {lane: look.end if end is None else end.get(lane, look.end) for lane, look in looks.items()}
+    ends = {lane: max(one, start.get(lane, one)) for lane, one in ends.items()}
+    if limit == ScanLimit():
+        return LimitedEnd(ends, 0, 0)
+    walks = {
+        lane: _Walk(look, wanted, start.get(lane, look.begin), min(ends[lane], look.end))
+        for lane, look in looks.items()
+    }
+    sizes = {lane: walk.run(limit) for lane, walk in walks.items()}
+    rows_left, bytes_left = limit.rows, limit.size_bytes
+    waiting = sorted(walks, key=lambda lane: sizes[lane].rows)
+    found: dict[int, LogPosition] = {}
+    for at, lane in enumerate(waiting):
+        lanes = len(waiting) - at
+        took = walks[lane].run(ScanLimit(max(1, rows_left // lanes), max(1, bytes_left // lanes)))
+        if rows_left <= 0 or bytes_left <= 0:
+            took = _Took(walks[lane].start, 0, 0)
+        found[lane] = took.end
+        rows_left, bytes_left = rows_left - took.rows, bytes_left - took.size_bytes
+    return LimitedEnd(found, limit.rows - rows_left, limit.size_bytes - bytes_left)
+
+
+@dataclass(frozen=True, slots=True)
+class _Took:
+    """What a walk came to: where it ended, and how much it took."""
+
+    end: LogPosition
+    rows: int
+    size_bytes: int
+
+
+class _Walk:
+    """Walks a lane's segments from one position towards another one, as far as a limit allows."""
+
+    def __init__(self, look: LaneLook, wanted: ScanFilter, start: LogPosition, end: LogPosition) -> None:
+        self._look, self._wanted = look, wanted
+        self.start, self._end = start, end
+        self._bounds = look.bounds(wanted)
+
+    def run(self, limit: ScanLimit) -> _Took:
+        """Where it ends."""
+        at, rows, size = self.start, 0, 0
+        for source, count in self._look.sources:
+            entries = entries_between(source.segment.sequence, count, self.start, self._end)
+            if entries[0] >= entries[1]:
+                continue
+            step = self._step(source, entries, ScanLimit(limit.rows - rows, limit.size_bytes - size), first=not rows)
+            rows, size, at = rows + step.rows, size + step.size_bytes, step.end
+            if at.entry < entries[1] or rows >= limit.rows or size >= limit.size_bytes:
+                break
+        return _Took(at, rows, size)
+
+    def _step(self, source: Source, entries: tuple[int, int], left: ScanLimit, *, first: bool) -> _Took:
+        """Through one segment. `first`: nothing was taken before, so something has to be."""
+        try:
+            whole = self._whole(source, entries, left)
+            if whole is not None:
+                return whole
+            entry_numbers, positions, begins, data_end = self._wanted_entries(source, entries)
+        except StoreCorrupt:  # reading it tells
+            return _Took(position_of(source, entries[1]), 0, 0)
+        total = len(entry_numbers)
+        low = int(positions[max(0, int(begins.searchsorted(entries[0], side="right")) - 1)])
+        share = total / (entries[1] - entries[0])
+        end = entries[1]
+        if total > left.rows:
+            end = int(entry_numbers[left.rows])
+        if total and (data_end - low) * share > left.size_bytes:
+            frame = int(positions.searchsorted(low + left.size_bytes / share, side="right")) - 1
+            if first:  # the frame behind the first wanted message
+                frame = max(frame, int(begins.searchsorted(entry_numbers[0], side="right")))
+            if frame < len(begins):
+                end = min(end, max(entries[0], int(begins[frame])))
+        rows = int(entry_numbers.searchsorted(end))
+        high = int(begins.searchsorted(end))
+        stop = int(positions[high]) if high < len(positions) else data_end
+        return _Took(position_of(source, end), rows, int(max(0, stop - low) * share) if rows else 0)
+
+    def _whole(self, source: Source, entries: tuple[int, int], left: ScanLimit) -> _Took | None:
+        """A whole sealed segment, if the limit has room for it; that is told without a look at its messages."""
+        if not isinstance(source, SealedSegment) or entries != (0, source.record.entries) or self._wanted.has_times:
+            return None
+        footer = source.footer
+        rows = int(self._bounds.counts(footer.first, footer.next_offsets).sum())
+        size = (source.record.data_end - DATA_START) * rows // source.record.entries
+        if rows > left.rows or size > left.size_bytes:
+            return None
+        return _Took(position_of(source, entries[1]), rows, size)
+
+    def _wanted_entries(
+        self, source: Source, entries: tuple[int, int]
+    ) -> tuple[Int64s, npt.NDArray[np.uint32], npt.NDArray[np.uint32], int]:
+        """The wanted ones of some entries, ascending; each frame's position and first entry; where they end."""
+        if isinstance(source, SealedSegment):
+            footer = source.footer
+            found = _of_footer(footer.first, footer.start.astype(np.int64), footer.entries, self._bounds)
+            positions, begins, times = footer.frame_position, footer.frame_entry, footer.frame_time
+            data_end = source.record.data_end
+        else:
+            table, end = source.table, entries[1]
+            count = int(np.frombuffer(table.frame_entry[:], np.uint32).searchsorted(end))
+            positions = np.frombuffer(table.frame_position[:count], np.uint32)
+            begins = np.frombuffer(table.frame_entry[:count], np.uint32)
+            times = np.frombuffer(table.frame_time[:count], np.int64)
+            numbers = table.numbers(0, count)[:end].astype(np.int64)
+            found = _of_numbers(numbers, first_offsets(table, len(self._look.table)), self._bounds)
+            last = table.columns(end - 1, end)[0].tolist()
+            data_end = last[POSITION] + last[LENGTH]
+        found = found[(found >= entries[0]) & (found < entries[1])]
+        if self._wanted.has_times and len(found):
+            of_frame = times[begins.searchsorted(found, side="right") - 1]
+            low, high = self._wanted.start_ms, self._wanted.end_ms
+            right = np.ones(len(found), np.bool_) if low is None else of_frame >= low
+            found = found[right if high is None else right & (of_frame < high)]
+        return found, positions, begins, max(data_end, DATA_START)
+
+
+def _of_footer(firsts: Int64s, starts: Int64s, entries: npt.NDArray[np.uint32], bounds: Bounds) -> Int64s:
+    """The wanted entries of a sealed segment, ascending."""
+    streams = len(firsts)
+    sizes = starts[1:] - starts[:-1]
+    offsets = np.repeat(firsts - starts[:-1], sizes) + np.arange(len(entries))
+    numbers = np.repeat(np.arange(streams), sizes)
+    there = (offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers]) & (entries != LOST_ENTRY)
+    return np.sort(entries[there].astype(np.int64))
+
+
+def _of_numbers(numbers: Int64s, firsts: Int64s, bounds: Bounds) -> Int64s:
+    """The same of a segment that is not sealed; `numbers` (messages,) are the stream numbers in log order."""
+    order = np.argsort(numbers, kind="stable")
+    counts = np.bincount(numbers, minlength=len(firsts))
+    starts = counts.cumsum() - counts
+    offsets = np.empty(len(numbers), np.int64)
+    offsets[order] = np.arange(len(numbers)) + np.repeat(firsts - starts, counts)
+    return np.flatnonzero((offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers]))

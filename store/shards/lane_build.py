@@ -1,0 +1,150 @@
+"""The segments of one attaching in one lane: made, named and shown, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from ..device.disk import Disk
+from ..errors import StoreCorrupt
+from ..format.applied import AppliedRecord, AppliedShard
+from ..format.frame import Definition
+from ..format.layout import RETIRED_PREFIX, UNKNOWN, SealRecord, SegmentHeader, align_up, segment_name
+from ..log.lane import Lane
+from ..log.streams import NOT_DEFINED, Stream
+from ..log.write import View
+from ..segment.sealed import SealedSegment
+from ..segment.sealing import StreamNames
+from ..segment.segment import Segment
+from .record_segment import write_record_segment
+from .rewriting import Place, write_segment
+from .staging import Staged
+
+
+class LaneBuild:
+    """See the module's text. The lane stands still; until `name_all` nothing of it has changed, and all may be dropped.
+
+    Attributes:
+        sequence: the number of the next segment to be made.
+        applied: the commits that the log has from that segment on.
+    """
+
+    def __init__(
+        self, disk: Disk, lane: Lane, names: StreamNames, sequence: int, streams: Sequence[Stream], store_id: bytes,
+        clock_ms: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """`names` are the lane's own; `streams` those of all segments to come."""
+        self._disk = disk
+        self._lane = lane
+        self._store_id = store_id
+        self._clock_ms = clock_ms
+        self.sequence = sequence
+        self.applied = lane.applied
+        self._chain = lane.chain
+        self._messages_before = lane.messages_before
+        self._mark = lane.under_way.forced_mark
+        self._fresh = list(dict.fromkeys(stream for stream in streams if stream.number == NOT_DEFINED))
+        self._numbers = {stream: len(lane.streams) + at for at, stream in enumerate(self._fresh)}
+        self._known = len(lane.streams)
+        self._names = names.copy()
+        self._names.add([*lane.streams, *self._fresh], lambda: None)
+        self._firsts = np.zeros(self._known + len(self._fresh), np.int64)
+        before = lane.offsets.column()[: self._known]
+        self._firsts[: len(before)] = before
+        self._before = self._firsts.copy()
+        self._made: list[tuple[Path, SegmentHeader, SealRecord]] = []
+        self._records = self._payload_bytes = 0
+
+    def _number(self, stream: Stream) -> int:
+        return stream.number if stream.number != NOT_DEFINED else self._numbers[stream]
+
+    def add_record(self, record: AppliedRecord) -> None:
+        """Make the segment of the commit's record, and of the streams that are new. Raises OSError."""
+        number = self._number(self._lane.trims.records)
+        defined = [Definition(self._numbers[one], one.topic, one.queue_id) for one in self._fresh]
+        path = self._lane.folder / (RETIRED_PREFIX + segment_name(self.sequence))
+        with suppress(FileNotFoundError):
+            self._disk.remove(path)  # of an attempt that failed
+        place, seal = write_record_segment(
+            self._disk, path, record.pack(), number, int(self._firsts[number]), defined,
+            lambda data_end: self._place(data_end, self._known), self._clock_ms(),
+        )  # fmt: skip
+        self._firsts[number] += seal.entries
+        self._records += seal.entries
+        self._note(path, place.header, seal)
+
+    def add_shard(self, staged: Staged, streams: Sequence[Stream]) -> None:
+        """Make a segment of a shard's file; `streams` are the shard's, by its numbers. Raises StoreCorrupt, OSError."""
+        index = staged.index
+        place = self._place(index.data_end, len(self._firsts))
+        numbers = np.array([self._number(stream) for stream in streams], np.uint32)
+        try:
+            seal = write_segment(self._disk, staged.path, index, place, numbers)
+        except FileNotFoundError:
+            raise StoreCorrupt("a committed shard is missing", staged.path, 0) from None
+        self._firsts[numbers] += index.counts
+        self._payload_bytes += index.payload_bytes
+        self._note(staged.path, place.header, seal)
+
+    def _place(self, data_end: int, streams_before: int) -> Place:
+        header = SegmentHeader(
+            self._lane.index, self._store_id, self.sequence, align_up(data_end), self._clock_ms(), self._chain,
+            self._messages_before, streams_before,
+        )  # fmt: skip
+        trimmed = self._lane.trims.lend()
+        return Place(header, self._names, self._firsts.copy(), trimmed, self.applied, self._mark)
+
+    def _note(self, path: Path, header: SegmentHeader, seal: SealRecord) -> None:
+        self._made.append((path, header, seal))
+        self.sequence += 1
+        self._chain = seal.chain
+        self._mark = seal.sequence, seal.data_end
+        if self._messages_before != UNKNOWN:
+            self._messages_before += seal.entries
+
+    def name_all(self) -> None:
+        """Give the files their names, each durably before the next: a crash leaves no gap. Raises OSError."""
+        for path, header, _ in self._made:
+            self._name(path, header)
+
+    def _name(self, path: Path, header: SegmentHeader) -> None:
+        folder = self._lane.folder
+        if path.parent != folder:
+            linked = folder / (RETIRED_PREFIX + segment_name(header.sequence))
+            with suppress(FileNotFoundError):
+                self._disk.remove(linked)  # of an attempt that failed
+            self._disk.link(path, linked)
+            path = linked
+        self._disk.rename(path, folder / segment_name(header.sequence))  # a spare may stand there
+        self._disk.force_folder(folder)
+
+    def show(self) -> None:
+        """All is durable: the lane goes on behind it, and readers see it."""
+        lane = self._lane
+        lane.define(self._fresh)
+        lane.offsets.grow(len(lane.streams))
+        lane.offsets.skip(self._firsts - self._before)
+        lane.chain, lane.messages_before, lane.applied = self._chain, self._messages_before, self.applied
+        lane.under_way.attached(self._mark)
+        sealed = []
+        for _, header, seal in self._made:
+            segment = Segment(self._disk, lane.folder, header, direct=False)
+            sealed.append(SealedSegment(segment, seal))
+            sealed[-1].join(lane)
+        lane.counters.count(sum(seal.entries for _, _, seal in self._made), self._records)
+        lane.counters.payload_bytes += self._payload_bytes
+        with lane.viewing:
+            lane.view = View((*lane.view.sealed, *sealed), lane.view.open)
+        if lane.on_view is not None:
+            lane.on_view()
+
+
+def record_of(entry_shards: Sequence[Staged]) -> tuple[AppliedShard, ...]:
+    """The shards as a record names them."""
+    return tuple(AppliedShard(one.shard.checksum, one.shard.rows, one.shard.payload_bytes) for one in entry_shards)
+
+
+__all__ = ["LaneBuild", "record_of"]

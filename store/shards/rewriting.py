@@ -1,0 +1,152 @@
+"""A staged shard becomes a segment: the heads of its frames, its footer, its header and its seal record are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk, LogFile
+from ..errors import StoreCorrupt
+from ..format.footer import FooterData
+from ..format.layout import (
+    FRAME_HEADER_BYTES,
+    NO_DUES,
+    SEALED,
+    DueRange,
+    FrameHeader,
+    SealRecord,
+    SegmentHeader,
+    align_up,
+    read_frame_header,
+)
+from ..format.records import Trimmed
+from ..format.shard import ShardIndex
+from ..segment.sealing import StreamNames
+from .writer import lasting_sum, length_bytes
+
+Int64s = npt.NDArray[np.int64]
+Mark = tuple[int, int]
+
+
+class Place(NamedTuple):
+    """Where in its lane's log a segment is put.
+
+    Attributes:
+        names: the lane's streams, those of the segment among them.
+        firsts: int64 (streams,), where each goes on.
+        trimmed, applied: as the log says them up to here.
+        mark: how far the log is durable.
+    """
+
+    header: SegmentHeader
+    names: StreamNames
+    firsts: Int64s
+    trimmed: Trimmed
+    applied: bytes
+    mark: Mark
+
+
+def _lasting_head(file: LogFile, path: Path, position: int, size: int, known: int) -> tuple[FrameHeader, bytes]:
+    """A frame's header and columns, of which what lasts is whole. Raises StoreCorrupt."""
+    raw = file.read(position, size)
+    header = read_frame_header(raw, 0)
+    if header is None or len(raw) != size or header.header_bytes != size:
+        raise StoreCorrupt("a shard's frame is damaged", path, position)
+    columns = raw[FRAME_HEADER_BYTES:]
+    if lasting_sum(header, columns) != known:
+        raise StoreCorrupt("a shard's frame is damaged", path, position)
+    return header, columns
+
+
+def write_segment(
+    disk: Disk, path: Path, index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32]
+) -> SealRecord:
+    """Write what makes a shard's file the segment at `place`, and force it. Its seal record.
+
+    `numbers` (streams of the shard,): their numbers in the lane. What an earlier attempt has written is written again.
+    Raises StoreCorrupt, OSError.
+    """
+    footer = index.footer
+    counts = index.counts
+    of_entry = np.empty(index.rows, np.uint32)
+    lows = np.empty(index.rows, np.uint16)
+    of_entry[footer.entries] = numbers.repeat(counts)
+    begins = place.firsts[numbers] - footer.start[:-1]
+    lows[footer.entries] = (begins.repeat(counts) + np.arange(index.rows)).astype(np.uint16)
+    chain = place.header.chain
+    file = disk.open(path)
+    try:
+        rows = zip(
+            footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True
+        )  # fmt: skip
+        for position, size, known in rows:
+            header, columns = _lasting_head(file, path, position, size, known)
+            part = slice(header.first_entry, header.first_entry + header.count)
+            lasting = _columns(columns, of_entry[part], lows[part], length_bytes(header.flags))
+            head, chain = placed(header, place, chain).seal(lasting)
+            file.write([head], position)
+        data = _lane_footer(index, place, numbers, counts)
+        record = finish_segment(file, place, data, index.data_end, chain)
+        file.force()
+        return record
+    finally:
+        file.close()
+
+
+def placed(header: FrameHeader, place: Place, chain: int) -> FrameHeader:
+    """The header of a frame as it stands in the lane's log."""
+    sequence, position = place.mark
+    lane = place.header
+    return header._replace(
+        lane=lane.lane, sequence=lane.sequence, durable_sequence=sequence, durable_position=position, chain=chain
+    )
+
+
+def _columns(columns: bytes, numbers: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint16], length_size: int) -> bytes:
+    """A frame's columns with other stream numbers and offsets."""
+    count = len(numbers)
+    at = (4 + length_size) * count
+    return b"".join([numbers.tobytes(), columns[4 * count : at], lows.tobytes(), columns[at + 2 * count :]])
+
+
+def _lane_footer(index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32], counts: Int64s) -> FooterData:
+    """The shard's footer, of the lane's streams."""
+    footer = index.footer
+    entries = footer.entries
+    if bool((np.diff(numbers.astype(np.int64)) < 0).any()):  # by the lane's numbers, not by the shard's
+        begins = footer.start.tolist()
+        entries = np.concatenate([entries[begins[at] : begins[at + 1]] for at in numbers.argsort().tolist()])
+    all_counts = np.zeros(len(place.firsts) + 1, np.int64)
+    all_counts[numbers.astype(np.int64) + 1] = counts
+    return lane_footer(
+        place, all_counts.cumsum(), entries, footer.frame_position, footer.frame_entry, footer.frame_time,
+        footer.frame_flags, footer.dues,
+    )  # fmt: skip
+
+
+def lane_footer(
+    place: Place, start: Int64s, entries: npt.NDArray[np.uint32], positions: npt.NDArray[np.uint32],
+    frame_entries: npt.NDArray[np.uint32], times: Int64s, flags: npt.NDArray[np.uint16], dues: DueRange = NO_DUES,
+) -> FooterData:  # fmt: skip
+    """A footer with the lane's streams."""
+    topics, queues = place.names.columns()
+    return FooterData(
+        list(place.names.topics), topics, queues, place.firsts, start.astype(np.uint32), entries,
+        positions, frame_entries, times, flags, dues, place.trimmed, place.names.packed, place.applied,
+    )  # fmt: skip
+
+
+def finish_segment(file: LogFile, place: Place, data: FooterData, data_end: int, chain: int) -> SealRecord:
+    """Write footer, header and seal record around a segment's frames; nothing is forced. Raises OSError."""
+    header, position = place.header, align_up(data_end)
+    parts = data.parts(header.sequence)
+    size = sum(map(len, parts))
+    entries, streams = len(data.entries), len(data.first)
+    record = SealRecord(SEALED, header.sequence, data_end, chain, entries, position, size, streams)
+    file.write(parts, position)
+    file.truncate(position + size)
+    file.write([header.pack(), record.pack()], 0)
+    return record

@@ -1,0 +1,160 @@
+"""The folder `incoming` of a store: staged shards, manifests, and what is left of tasks that failed."""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ..device.disk import Disk
+from ..errors import StoreCorrupt
+from ..format.layout import checksum64
+from ..format.shard import (
+    INCOMING,
+    INDEX_SUFFIX,
+    MANIFEST_SUFFIX,
+    REFUSED_SUFFIX,
+    SHARD_SUFFIX,
+    Manifest,
+    Shard,
+    ShardIndex,
+)
+from .writer import write_forced
+
+FRESH = ".new"  # a manifest that is being written
+DAMAGED_MANIFEST = "a manifest is damaged"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A shard that is named by a manifest, with its index."""
+
+    shard: Shard
+    path: Path
+    index: ShardIndex
+
+
+class Pending(NamedTuple):
+    """A manifest in the folder, by its name there."""
+
+    name: str
+    manifest: Manifest
+
+
+def incoming_of(store: Path) -> Path:
+    """The folder of what comes in."""
+    return store / INCOMING
+
+
+def staging_name(transaction: str, partition: int, attempt: int) -> str:
+    """A name that no other task, attempt or run has. What a name must not have is left out."""
+    plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in transaction)[:80]
+    return f"{plain or 'shards'}-{partition}-{attempt}-{secrets.token_hex(8)}"
+
+
+def pending_in(disk: Disk, store: Path) -> list[Pending]:
+    """The commits that wait, in the order in which they came. Raises StoreCorrupt for a damaged manifest."""
+    folder = incoming_of(store)
+    found = []
+    for name in disk.list(folder):
+        if name.endswith(MANIFEST_SUFFIX):
+            with suppress(FileNotFoundError):  # it was attached meanwhile
+                manifest = Manifest.unpack(read_all(disk, folder / name))
+                if manifest is None:
+                    raise StoreCorrupt(DAMAGED_MANIFEST, folder / name, 0)
+                found.append(Pending(name, manifest))
+    return found
+
+
+def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
+    """Make a commit durable: its name in the folder. One committer at a time.
+
+    Raises OSError. Once the rename was begun the commit may be durable, whatever is raised.
+    """
+    folder = incoming_of(store)
+    numbers = [int(name[:12]) for name in disk.list(folder) if name[:12].isdecimal()]
+    key = zlib.crc32(f"{manifest.name}\n{manifest.batch}".encode())
+    name = f"{max(numbers, default=0) + 1:012d}-{key:08x}{MANIFEST_SUFFIX}"
+    fresh = folder / (name + FRESH)
+    write_forced(disk, fresh, manifest.pack())
+    disk.rename(fresh, folder / name)
+    disk.force_folder(folder)
+    return name
+
+
+def refuse_manifest(disk: Disk, store: Path, name: str) -> None:
+    """Set a manifest aside that cannot be attached."""
+    folder = incoming_of(store)
+    disk.rename(folder / name, (folder / name).with_suffix(REFUSED_SUFFIX))
+    disk.force_folder(folder)
+
+
+def load_shard(disk: Disk, store: Path, shard: Shard) -> Staged:
+    """The index of a shard, checked. Raises StoreCorrupt, OSError."""
+    folder = incoming_of(store) / shard.folder
+    path = folder / (shard.file + INDEX_SUFFIX)
+    try:
+        content = read_all(disk, path)
+    except FileNotFoundError:
+        raise StoreCorrupt("a committed shard's index is missing", path, 0) from None
+    index = ShardIndex.unpack(content, str(path)) if checksum64(content) == shard.checksum else None
+    if index is None or (index.lane, index.rows, index.data_end) != (shard.lane, shard.rows, shard.file_bytes):
+        raise StoreCorrupt("a committed shard's index is damaged", path, 0)
+    try:
+        index.footer.check_entries()
+    except StoreCorrupt:
+        raise StoreCorrupt("a committed shard's index is damaged", path, 0) from None
+    return Staged(shard, folder / (shard.file + SHARD_SUFFIX), index)
+
+
+def remove_staged(disk: Disk, store: Path, folders: Iterable[str]) -> None:
+    """Remove staging folders. What cannot be removed is swept later."""
+    incoming = incoming_of(store)
+    for name in sorted(set(folders)):
+        with suppress(OSError):
+            for file in disk.list(incoming / name):
+                disk.remove(incoming / name / file)
+            disk.remove_folder(incoming / name)
+
+
+def named_folders(pending: Sequence[Pending]) -> set[str]:
+    """The staging folders that manifests name."""
+    return {shard.folder for one in pending for shard in one.manifest.shards}
+
+
+def sweep(disk: Disk, store: Path, older_than_s: float) -> list[str]:
+    """Remove what no manifest names and nobody has touched for so long; the names of what was removed.
+
+    Of a disk that tells no ages nothing is removed.
+    """
+    incoming = incoming_of(store)
+    age_s = getattr(disk, "age_s", None)
+    if age_s is None:
+        return []
+    old = [name for name in disk.list(incoming) if _is_leftover(name) and age_s(incoming / name) > older_than_s]
+    kept = named_folders(pending_in(disk, store)) if old else set()  # behind the list: what is committed meanwhile
+    swept = [name for name in old if name not in kept]
+    for name in swept:
+        if name.endswith(FRESH):
+            with suppress(OSError):
+                disk.remove(incoming / name)
+        else:
+            remove_staged(disk, store, [name])
+    return swept
+
+
+def _is_leftover(name: str) -> bool:
+    return name != "LOCK" and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
+
+
+def read_all(disk: Disk, path: Path) -> bytes:
+    """A file's bytes. Raises OSError."""
+    file = disk.open(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()

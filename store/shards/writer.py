@@ -1,0 +1,212 @@
+"""One shard as it is written: frames made of columns, as `append_columns` makes them, in a file of their own."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk, LogFile
+from ..format.blobs import Blobs, Int64s
+from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, Uint32s, message_checksums
+from ..format.footer import FooterData, by_stream
+from ..format.frame import due_range
+from ..format.layout import (
+    DATA_START,
+    FRAME_HEADER_BYTES,
+    HAS_PAYLOAD_CHECKSUM,
+    NO_DUES,
+    WIDE_LENGTHS,
+    FrameHeader,
+    checksum64,
+)
+from ..format.shard import INDEX_SUFFIX, SHARD_CHAIN, SHARD_SUFFIX, Shard, pack_index
+from ..log.offsets import NextOffsets
+
+_LASTING = struct.Struct("<IIQQQqQ")
+START_WRITING_BYTES = 8 << 20
+_MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
+
+Streams = Sequence[tuple[str, int]]
+
+
+class Rows:
+    """n messages of one lane, checked: `index` (n,) is each one's place in `streams`."""
+
+    __slots__ = ("index", "keys", "lengths", "payload", "properties", "streams", "times_ms")
+
+    def __init__(
+        self, streams: Streams, index: Int64s, lengths: Int64s, payload: memoryview, keys: Blobs | None,
+        properties: Blobs | None, times_ms: Int64s | None,
+    ) -> None:  # fmt: skip
+        self.streams = streams
+        self.index = index
+        self.lengths = lengths
+        self.payload = payload
+        self.keys = keys
+        self.properties = properties
+        self.times_ms = times_ms
+
+
+class ShardFile:
+    """A shard of one lane that takes rows, a frame a call, until it is finished.
+
+    Memory: 4 bytes a message for its index, and a few dozen a frame and a stream.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, name: str, store_id: bytes, lane: int) -> None:
+        """`folder` is there. Raises OSError."""
+        self._disk = disk
+        self._folder = folder
+        self._name = name
+        self._store_id = store_id
+        self._lane = lane
+        self._path = folder / (name + SHARD_SUFFIX)
+        self._streams: dict[tuple[str, int], int] = {}
+        self._hashes = np.zeros(64, np.uint64)  # of the streams, by number
+        self._offsets = NextOffsets()
+        self._numbers: list[Uint32s] = []
+        self._headers: list[FrameHeader] = []
+        self._sums: list[int] = []
+        self._dues = NO_DUES
+        self._chain = SHARD_CHAIN
+        self._rows = self._payload_bytes = self._rows_sum = 0
+        self._begun = 0  # up to here the kernel was told to write
+        self.end = DATA_START
+        self._file = disk.open(self._path, create=True)
+        self._file.write([bytes(DATA_START)], 0)
+
+    def add(self, rows: Rows, time_ms: int) -> None:
+        """Write a frame of these messages. Raises OSError; the shard is then of no use any more."""
+        numbers = self._numbers_of(rows.streams)[rows.index].astype(np.uint32)
+        offsets = self._offsets.give_column(numbers)
+        columns = FrameColumns(numbers, rows.lengths, offsets, rows.times_ms, rows.keys, rows.properties, ())
+        flags, whole, count, size = columns.flags, 0, len(numbers), rows.payload.nbytes
+        payload: bytes | memoryview = rows.payload
+        if size < WHOLE_CHECKSUM_BELOW_BYTES * count:
+            flags |= HAS_PAYLOAD_CHECKSUM
+            payload = bytes(payload)  # its messages are quicker taken from bytes than from a view
+            whole = checksum64(payload)
+        checksums = message_checksums(payload, rows.lengths)
+        packed = columns.packed(checksums)
+        header = FrameHeader(
+            flags, self._lane, FRAME_HEADER_BYTES + len(packed), count, size, self._rows, 0, self.end, time_ms,
+            0, 0, self._chain, whole,
+        )  # fmt: skip
+        head, self._chain = header.seal(packed)
+        self._file.write([head, payload], self.end)
+        self._headers.append(header)
+        self._sums.append(lasting_sum(header, packed))
+        self._numbers.append(numbers)
+        self._dues = self._dues.joined(due_range(flags, count, packed))
+        self._rows_sum += self._hash(rows, numbers, checksums)
+        self._rows += count
+        self._payload_bytes += size
+        self.end = header.end
+        self._write_behind()
+
+    def _numbers_of(self, streams: Streams) -> Int64s:
+        """(streams,) the shard's number of each."""
+        known = self._streams
+        numbers = []
+        for stream in streams:
+            number = known.get(stream)
+            if number is None:
+                number = known[stream] = len(known)
+                if number == len(self._hashes):
+                    self._hashes = np.concatenate([self._hashes, np.zeros(number, np.uint64)])
+                self._hashes[number] = checksum64(stream[0].encode(), seed=stream[1])
+            numbers.append(number)
+        self._offsets.grow(len(known))
+        return np.array(numbers, np.int64)
+
+    def _hash(self, rows: Rows, numbers: Uint32s, checksums: Uint32s) -> int:
+        """The sum of the rows' hashes: of stream, payload, delivery time, and the lengths of key and properties."""
+        of_row = checksums.astype(np.uint64) << np.uint64(32) | rows.lengths.astype(np.uint64)
+        of_row = (of_row ^ self._hashes[numbers]) * _MIX[0]
+        for values in (
+            rows.times_ms, None if rows.keys is None else rows.keys.lengths,
+            None if rows.properties is None else rows.properties.lengths,
+        ):  # fmt: skip
+            if values is not None:
+                of_row = (of_row ^ of_row >> np.uint64(29)) * _MIX[1] + values.astype(np.uint64) * _MIX[2]
+        return int((of_row ^ of_row >> np.uint64(32)).sum(dtype=np.uint64))
+
+    def _write_behind(self) -> None:
+        """Have the kernel write what is there while more is made: the force at the end then has little to wait for."""
+        begin = getattr(self._file, "begin_writing", None)
+        if begin is not None and self.end - self._begun >= START_WRITING_BYTES:
+            begin(self._begun, self.end - self._begun)
+            self._begun = self.end
+
+    def finish(self) -> Shard:
+        """Force the shard and its index; the folder is not forced yet. Raises OSError."""
+        self._file.truncate(self.end)
+        self._file.force()
+        self._file.close()
+        index = pack_index(
+            self._store_id, self._lane, self._rows, self.end, self._payload_bytes, self._rows_sum,
+            self._footer().parts(0), [header.header_bytes for header in self._headers], self._sums,
+        )  # fmt: skip
+        write_forced(self._disk, self._folder / (self._name + INDEX_SUFFIX), index)
+        total = self._rows_sum & (1 << 64) - 1
+        return Shard(
+            self._folder.name, self._name, self._lane, self._rows, self._payload_bytes, self.end, total,
+            checksum64(index),
+        )  # fmt: skip
+
+    def _footer(self) -> FooterData:
+        names, headers = list(self._streams), self._headers
+        topics = {topic: index for index, topic in enumerate(dict.fromkeys(topic for topic, _ in names))}
+        numbers: npt.NDArray[np.unsignedinteger] = np.concatenate(self._numbers or [np.zeros(0, np.uint32)])
+        if len(names) <= 1 << 16:
+            numbers = numbers.astype(np.uint16)  # sorted in one pass
+        order = by_stream(numbers)
+        start = numbers[order].searchsorted(np.arange(len(names) + 1))
+        return FooterData(
+            list(topics),
+            np.array([topics[topic] for topic, _ in names], np.uint32),
+            np.array([queue_id for _, queue_id in names], np.uint32),
+            np.zeros(len(names), np.int64),
+            start.astype(np.uint32),
+            order.astype(np.uint32),
+            np.array([header.position for header in headers], np.uint32),
+            np.array([header.first_entry for header in headers], np.uint32),
+            np.array([header.time_ms for header in headers], np.int64),
+            np.array([header.flags for header in headers], np.uint16),
+            self._dues,
+        )
+
+    def close(self) -> None:
+        """Let go of the file. Again is fine."""
+        self._file.close()
+
+
+def write_forced(disk: Disk, path: Path, content: bytes) -> None:
+    """Make a file of these bytes, and force it; its name is not forced yet. Raises OSError."""
+    file: LogFile = disk.open(path, create=True)
+    try:
+        file.write([content], 0)
+        file.truncate(len(content))
+        file.force()
+    finally:
+        file.close()
+
+
+def lasting_sum(header: FrameHeader, columns: bytes) -> int:
+    """The checksum of what attaching leaves as it is of a frame's head; the stream numbers are of 4 bytes each."""
+    count = header.count
+    lows = (4 + length_bytes(header.flags)) * count
+    fields = _LASTING.pack(
+        header.flags, count, header.payload_bytes, header.first_entry, header.position, header.time_ms,
+        header.payload_checksum,
+    )  # fmt: skip
+    return checksum64(b"".join([fields, columns[4 * count : lows], columns[lows + 2 * count :]]))
+
+
+def length_bytes(flags: int) -> int:
+    """How many bytes each length of a frame takes."""
+    return 4 if flags & WIDE_LENGTHS else 2

@@ -1,0 +1,137 @@
+"""The delayed messages of one subscription: its pointer into what becomes due of the topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..delayed.due_list import NOTHING_DUE, Due
+from ..delayed.pointer import Pointer
+from ..delayed.topic import DelayedTopic
+from ..errors import StoreUnreadable
+from ..format.layout import NO_TIME
+from ..read.message import Message
+from .parts import Parts
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+LEAST_PRECISION_MS = 10  # with less, a consumer that waits is told at once
+
+
+class Left(NamedTuple):
+    """Which of some messages (n,) come later, and which never, as they were cancelled."""
+
+    waiting: Mask
+    cancelled: Mask
+
+
+class SubscriptionDelays:
+    """What a dispatcher asks about delays. One thread at a time, but for `is_used` and `pending`.
+
+    Nothing of it is there before the first message with a delivery time is met, or the topic has an index.
+    """
+
+    def __init__(self, parts: Parts, topic: str, precision_ms: Callable[[], int], ring: Callable[[], None]) -> None:
+        """`ring` is called when something is due: those who wait look again."""
+        self._parts = parts
+        self._name = topic
+        self._precision_ms = precision_ms
+        self._ring = ring
+        self._topic: DelayedTopic | None = None
+        self._pointer: Pointer | None = None
+        self.again = False  # messages that live on as copies are to be looked at once more
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there may be something to take."""
+        return self._pointer is not None
+
+    @property
+    def pending(self) -> int:
+        """Messages of the topic that are delayed; for all subscriptions the same number."""
+        delays = self._parts.delays
+        topic = None if delays is None else delays.find(self._name)
+        return 0 if topic is None else topic.pending
+
+    @property
+    def nap_ms(self) -> int | None:
+        """With a precision: how long those who wait may sleep. None: they are told."""
+        precision_ms = self._precision_ms()
+        return precision_ms if self.is_used and precision_ms >= LEAST_PRECISION_MS else None
+
+    def open(self) -> None:
+        """The subscription has a consumer. Raises StoreError, OSError."""
+        if self._parts.delays is not None and self._parts.delays.find(self._name) is not None:
+            self._begin()
+
+    def close(self) -> None:
+        """It has none any more."""
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            pointer.close()
+
+    def _begin(self) -> DelayedTopic:
+        delays = self._parts.delays
+        assert delays is not None, "a store that is only read gives nothing out"
+        try:
+            topic = self._topic = delays.topic(self._name)
+            if self._pointer is None:
+                self._pointer = topic.open_pointer(self._on_due)
+                self.again = True
+        except OSError as error:
+            raise _unreadable(error) from error
+        return topic
+
+    def _on_due(self) -> None:
+        if self.nap_ms is None:
+            self._ring()
+
+    def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> Left | None:
+        """Which messages of a queue are not to be given out now; None if that is none of them.
+
+        Not under the subscription's lock: it may read the device. Raises StoreUnreadable.
+        """
+        delayed = np.empty(0, np.intp) if times_ms is None else np.flatnonzero(times_ms != NO_TIME)
+        if times_ms is None or not len(delayed):
+            return None
+        try:
+            waiting, cancelled = self._begin().waiting(queue_id, offsets[delayed], times_ms[delayed])
+        except OSError as error:
+            raise _unreadable(error) from error
+        left = Left(np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_))
+        left.waiting[delayed] = waiting
+        left.cancelled[delayed] = cancelled
+        return left if waiting.any() or cancelled.any() else None
+
+    def take(self, most: int) -> Due:
+        """What became due. Raises StoreUnreadable."""
+        if self._pointer is None:
+            return NOTHING_DUE
+        try:
+            return self._pointer.take(most)
+        except OSError as error:
+            raise _unreadable(error) from error
+
+    def copied(self, queue_id: int, offset: int) -> Message | None:
+        """A delayed message whose segment is gone; None if it is not kept. Raises StoreUnreadable."""
+        if self._topic is None:
+            return None
+        try:
+            return self._topic.fetch(queue_id, offset)
+        except OSError as error:
+            raise _unreadable(error) from error
+
+    def due_copies(self) -> tuple[Int64s, Int64s]:
+        """(queue ids, offsets) of the due messages whose segments are gone, if they are to be looked at again."""
+        if not self.again or self._topic is None:
+            return NOTHING_DUE.queue_ids, NOTHING_DUE.offsets
+        found = self._topic.due_copies()
+        self.again = False
+        return found
+
+
+def _unreadable(error: OSError) -> StoreUnreadable:
+    return StoreUnreadable(f"the index of delayed messages could not be used: {error}. Nothing is lost; try again.")

@@ -1,0 +1,171 @@
+"""A power cut or a kill at each step of staging, committing and attaching: the commit is done, or it is not.
+
+A round stages shards, commits them and attaches them on a simulated disk, with a store that is open beside it or with
+none. At each operation that changes the disk, a cut leaves another disk (see `stratalog.store.testing.disk`). Each of
+these is opened, sometimes cut once more while that goes on, and then looked at:
+
+* all that was acknowledged is there: appended messages, and the commit if it had returned;
+* of the commit, all rows are there or none, in their order, once;
+* the same commit once more, by new shards, makes it exactly once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stratalog.store import Commit, MessageStore, Shard, commit_shards
+from stratalog.store.testing import SimulatedDisk
+
+from ..helpers import memory_folder, tiny
+from .helpers import Queues, Row, content, queues_of, rows_of, staged
+
+CUTS_AGAIN = 0.1
+CUTS_BEHIND_A_KILL = 0.6
+
+
+@dataclass
+class Told:
+    """What a program knew at one moment."""
+
+    before: list[Row] = field(default_factory=list)  # acknowledged
+    commit: Commit | None = None
+    after: list[Row] = field(default_factory=list)  # handed over behind the attached commit
+    acknowledged: int = 0  # of them
+
+
+@dataclass
+class State:
+    """A disk that a cut has left, and what had been told by then."""
+
+    disk: SimulatedDisk
+    step: str
+    killed: bool  # what was not forced may still be lost
+    commit: bool
+    acknowledged: int
+
+
+class Round:
+    """One round of a seed; `states` are checked by `check`."""
+
+    def __init__(self, seed: int, folder: Path, share: float) -> None:
+        """`share`: of the operations, how many leave a disk."""
+        self.chance = random.Random(seed)
+        self.folder = folder
+        self.share = share
+        self.lanes = self.chance.choice((1, 1, 3))
+        self.rows = rows_of("new", self.chance.choice((0, 1, 40, 200)), queues=self.chance.choice((1, 4)))
+        self.tasks = self.chance.choice((1, 2, 3))
+        self.told = Told(before=rows_of("old", self.chance.choice((0, 30))))
+        self.disk = SimulatedDisk()
+        self.states: list[State] = []
+
+    def run(self) -> None:
+        """Stage, commit, attach, append."""
+        live = self.chance.random() < 0.5
+        with MessageStore.open(self.folder, tiny(lanes=self.lanes), disk=self.disk) as store:
+            if self.told.before:
+                store.append_batch(self.told.before)
+            if live:
+                with self._cutting(self.disk):
+                    self._commit()
+                    store.attach_pending()
+                    self._append(store)
+        if not live:
+            with self._cutting(self.disk):
+                self._commit()
+                with MessageStore.open(self.folder, tiny(), disk=self.disk) as store:
+                    self._append(store)
+
+    def _commit(self) -> None:
+        shards = [shard for task in range(self.tasks) for shard in self._stage(self.disk, task)]
+        self.told.commit = commit_shards(self.folder, shards, name="q", batch=3, wait_ms=0, disk=self.disk)
+
+    def _stage(self, disk: SimulatedDisk, task: int) -> list[Shard]:
+        mine = self.rows[len(self.rows) * task // self.tasks : len(self.rows) * (task + 1) // self.tasks]
+        return list(staged(self.folder, mine, calls=self.chance.choice((1, 2)), partition=task, disk=disk))
+
+    def _append(self, store: MessageStore) -> None:
+        for row in rows_of("after", 6):
+            self.told.after.append(row)
+            store.append(*row)
+            self.told.acknowledged += 1
+
+    @contextmanager
+    def _cutting(self, disk: SimulatedDisk) -> Iterator[None]:
+        """Inside, operations of the disk leave others."""
+
+        def cut(operation: object) -> None:
+            if self.chance.random() < self.share:
+                killed = self.chance.random() < 0.25
+                left = disk.kill() if killed else disk.crash(self.chance)
+                told = self.told
+                state = left, str(operation), killed, told.commit is not None, told.acknowledged
+                self.states.append(State(*state))
+
+        disk.on_operation = cut
+        try:
+            yield
+        finally:
+            disk.on_operation = None
+
+    def check(self) -> int:
+        """Look at every disk that was left; how many they were."""
+        count = 0
+        while self.states:
+            state = self.states.pop()
+            count += 1
+            if self.chance.random() < (CUTS_BEHIND_A_KILL if state.killed else CUTS_AGAIN):
+                state = self._cut_again(state)
+                count += 1
+            try:
+                self._check(state)
+            except BaseException as error:
+                error.add_note(f"cut at {state.step}")
+                raise
+        return count
+
+    def _cut_again(self, state: State) -> State:
+        """Open a disk, and cut at one operation of that."""
+        again: list[SimulatedDisk] = []
+        at = self.chance.randrange(1, 40)
+
+        def cut(operation: object) -> None:
+            if not again and state.disk.operations >= at:
+                again.append(state.disk.crash(self.chance))
+
+        state.disk.operations = 0
+        state.disk.on_operation = cut
+        MessageStore.open(self.folder, tiny(), disk=state.disk).close()
+        state.disk.on_operation = None
+        return replace(state, disk=again[0] if again else state.disk, step=f"{state.step}, then {at}")
+
+    def _check(self, state: State) -> None:
+        told = self.told
+        with MessageStore.open(self.folder, tiny(), disk=state.disk) as store:
+            found = content(store)
+            after = self._after_in(found)
+            with_it = queues_of(told.before, self.rows, told.after[:after])
+            without = queues_of(told.before)
+            assert found == with_it or (not state.commit and found == without), "a commit is there in part"
+            assert after >= state.acknowledged, "an acknowledged message is missing"
+        shards = [shard for task in range(self.tasks) for shard in self._stage(state.disk, task)]
+        commit_shards(self.folder, shards, name="q", batch=3, wait_ms=0, disk=state.disk)
+        with MessageStore.open(self.folder, tiny(), disk=state.disk) as store:
+            assert content(store) == with_it, "the commit is not there exactly once"
+
+    def _after_in(self, found: Queues) -> int:
+        """How many of the messages that were appended last are there: a prefix, as they were appended one by one."""
+        there = {data for datas in found.values() for data in datas}
+        return sum(row[2] in there for row in self.told.after)
+
+
+def run_round(seed: int, share: float) -> int:
+    """A round; how many states were looked at. Raises AssertionError, with the step."""
+    with memory_folder() as folder:
+        one = Round(seed, folder, share)
+        one.run()
+        return one.check()

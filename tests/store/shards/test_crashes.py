@@ -1,0 +1,16 @@
+"""Power cuts at steps of staging, committing and attaching. The long form: `python -m tests.store.shards`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.seeds import draw_seed
+
+from .crashes import run_round
+
+ROUNDS = 6
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_a_cut_at_any_step_leaves_the_commit_done_or_not_done(number: int) -> None:
+    assert run_round(draw_seed(), share=0.4) > 5

@@ -1,0 +1,79 @@
+"""The bytes of records, manifests and indexes: kept, read back, and refused when they are damaged."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.store.format.applied import (
+    HISTORY,
+    NO_BATCH,
+    Applied,
+    AppliedRecord,
+    batches_in,
+    pack_applied,
+    unpack_applied,
+    with_applied,
+)
+from stratalog.store.format.records import Record
+from stratalog.store.format.shard import Manifest, ShardIndex
+
+from .. import golden
+
+
+def test_a_record_is_read_back_from_its_kept_bytes() -> None:
+    kept = golden.fixture("record-applied")
+    assert AppliedRecord.unpack(kept) == AppliedRecord(golden.BATCH, golden.SHARDS)
+    assert Record.unpack(kept) is None
+    assert AppliedRecord.unpack(golden.fixture("record-trim")) is None
+
+
+@pytest.mark.parametrize("size", range(len(golden.all_parts()["record-applied"])))
+def test_a_record_that_is_cut_is_none(size: int) -> None:
+    assert AppliedRecord.unpack(golden.fixture("record-applied")[:size]) is None
+
+
+def test_a_footers_commits_are_read_back_and_a_flipped_bit_is_found() -> None:
+    section = golden.applied_footer().applied
+    assert golden.fixture("footer-applied").endswith(section.ljust((len(section) + 7) & -8, b"\0"))
+    assert set(unpack_applied(section).values()) == {golden.BATCH, golden.TRANSACTION}
+    for bit in range(8 * len(section)):
+        damaged = bytearray(section)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ValueError, match="checksum"):
+            unpack_applied(bytes(damaged))
+
+
+def test_a_store_without_commits_has_the_footers_that_it_always_had() -> None:
+    assert pack_applied({}) == b""
+    assert golden.fixture("footer") == golden.footer_data().pack(7)
+
+
+def test_a_query_remembers_its_newest_batches() -> None:
+    known: Applied | None = None
+    for batch in range(HISTORY + 10):
+        known = Applied("q", batch, 100 + batch, 1, 1).behind(known)
+    assert known is not None
+    assert batches_in([with_applied(b"", [known])], "q", 0) == {at: 100 + at for at in range(9, HISTORY + 10)}
+    assert batches_in([with_applied(b"", [known])], "q", NO_BATCH) == {}
+    older = Applied("q", 3, 0, 1, 1)
+    assert with_applied(with_applied(b"", [known]), [older]) == with_applied(b"", [known])
+
+
+def test_a_manifest_is_read_back_and_a_flipped_bit_is_found() -> None:
+    kept = golden.fixture("manifest")
+    assert Manifest.unpack(kept) == golden.MANIFEST
+    for bit in range(8 * len(kept)):
+        damaged = bytearray(kept)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert Manifest.unpack(bytes(damaged)) is None
+    for size in range(len(kept)):
+        assert Manifest.unpack(kept[:size]) is None
+
+
+def test_an_index_is_read_back() -> None:
+    found = ShardIndex.unpack(golden.fixture("shard-index"), "index")
+    assert found is not None
+    assert (found.store_id, found.lane, found.rows, found.data_end) == (golden.STORE_ID, 3, 4, 20_000)
+    assert (found.head_bytes.tolist(), found.sums.tolist()) == ([100, 200], [1 << 63, 7])
+    assert ShardIndex.unpack(golden.fixture("shard-index")[:-1], "index") is None
+    assert ShardIndex.unpack(b"", "index") is None
