@@ -5,9 +5,18 @@ Importing this package does not import PySpark: `pip install 'stratalog[spark]'`
 """
 
 from .errors import BadOption, JavaNotFound, PipelineError, SparkNotFound
-from .session import register, spark_session
+from .session import borrowed_session, needs_spark, register, spark_session
 
-__all__ = ["BadOption", "JavaNotFound", "PipelineError", "SparkNotFound", "register", "spark_session"]
+__all__ = [
+    "BadOption",
+    "JavaNotFound",
+    "PipelineError",
+    "SparkNotFound",
+    "borrowed_session",
+    "needs_spark",
+    "register",
+    "spark_session",
+]
 
 if not __name__.startswith("stratalog."):  # else a second copy of each module could be loaded by accident
     raise ImportError("import stratalog.pipeline: this folder is a part of the package stratalog")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..store import ScanFilter, StoreError
+from ..store import ScanFilter, StoreError, StoreUnusable
 from .errors import BadOption
 
 PART_BYTES = 128 << 20
@@ -43,7 +43,7 @@ class ReadOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a batch read, or those that a stream has in common with it. Raises BadOption."""
+    """The options of a batch read, or those that a stream has in common with it. Raises BadOption, StoreUnusable."""
     unknown = sorted(name for name in given if name.lower() not in (*READ_OPTIONS, *STREAM_OPTIONS))
     if unknown:
         known = ", ".join(sorted((*READ_OPTIONS, *STREAM_OPTIONS)))
@@ -83,16 +83,17 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
 
 
 def store_folders(paths: list[str]) -> list[Path]:
-    """The stores in some folders: each is one, or has some. Sorted within a folder. Raises BadOption."""
+    """The stores in some folders: each is one, or has some. Sorted within a folder. Raises StoreUnusable."""
     found: list[Path] = []
     for path in map(Path, paths):
         if (path / STORE_FILE).exists():
             found.append(path.resolve())
             continue
-        inside = sorted(part.parent.resolve() for part in path.glob(f"*/{STORE_FILE}")) if path.is_dir() else []
+        # One whose name begins with a dot is being made.
+        inside = sorted(part.parent.resolve() for part in path.glob(f"[!.]*/{STORE_FILE}")) if path.is_dir() else []
         if not inside:
             what = "is not a store, and no folder in it is one" if path.is_dir() else "does not exist"
-            raise BadOption(f"{path} {what}; give the folder of a store, or one that has stores in it")
+            raise StoreUnusable(f"{path} {what}; give the folder of a store, or one that has stores in it")
         found += inside
     return found
 

@@ -26,7 +26,7 @@ class StoreReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = arrow_schema(schema, with_damage=options.on_damage == "report")
+        self.arrow_schema = arrow_schema(schema, with_damage=options.on_damage == "report")
 
     def partitions(self) -> list[InputPartition]:
         """One a part of each store's plan; a list, as Spark takes no other sequence."""
@@ -39,7 +39,7 @@ class StoreReader(DataSourceReader):
         part = partition.value
         if part is None:  # what Spark makes of no partitions
             return iter(())
-        return batches_of(part, self._schema, self._options.on_damage)
+        return batches_of(part, self.arrow_schema, self._options.on_damage)
 
 
 def batches_of(part: ScanPart, schema: pa.Schema, on_damage: str) -> Iterator[pa.RecordBatch]:

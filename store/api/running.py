@@ -33,7 +33,7 @@ from ..log.write import FullSegment, Shown
 from ..read.async_reads import AsyncReads
 from ..read.caches import Caches
 from ..read.feeder import Feeder
-from ..read.waiting import WaitingReaders
+from ..read.waiting import ANY_QUEUE, WaitingReaders
 from ..shards.attacher import Attacher
 
 RESUME_BELOW_BYTES = 16 << 20
@@ -109,6 +109,12 @@ class Running:
                 self.feeder.look()
         except Exception as error:
             report("waiting readers could not be told of new messages", error)
+
+    def attached(self, names: Sequence[tuple[str, int]]) -> None:
+        """These queues have more messages by segments that were attached."""
+        if self.delays is not None:
+            self.delays.attached()
+        self.waiting.look_at([*names, *{(topic, ANY_QUEUE) for topic, _ in names}])
 
     def poisoned(self, error: StoreError) -> None:
         """One lane failed: none takes anything any more."""

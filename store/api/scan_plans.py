@@ -127,7 +127,7 @@ def plan_scan(
 
 def read_part(
     part: ScanPart, *, payload: bool = True, optional: bool = True, on_damage: OnDamage | None = None,
-    disk: Disk | None = None,
+    on_rebuilt: OnDamage | None = None, disk: Disk | None = None,
 ) -> Iterator[ScanBatch]:  # fmt: skip
     """Read a part of a plan (R41): its messages, a batch a frame, in log order. Every checksum is verified.
 
@@ -139,6 +139,7 @@ def read_part(
         optional: False leaves keys, properties and delivery times out.
         on_damage: is called with each StoreCorrupt, and the read goes on behind it: what is damaged is left out. None
             raises it.
+        on_rebuilt: is called with what is wrong with a segment's footer whose frames told what it said; once a range.
         disk: another file system, for tests.
 
     Raises:
@@ -150,4 +151,6 @@ def read_part(
         with MessageStore.open(part.store, read_only=True, disk=disk) as store:
             return LaneLook(store._lanes[one.lane], store._store_id).rescued(one, part.wanted, error)
 
-    return batches_of(part, rescue, payload=payload, optional=optional, on_damage=on_damage, disk=disk)
+    return batches_of(
+        part, rescue, payload=payload, optional=optional, on_damage=on_damage, on_rebuilt=on_rebuilt, disk=disk
+    )

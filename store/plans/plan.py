@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import StoreCorrupt
 from .wanted import Lows, ScanFilter, StreamTable
 
 Int64s = npt.NDArray[np.int64]
@@ -51,11 +52,20 @@ class KnownFrames:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A range that the plan has found damaged: reading it says so."""
+    """What is damaged, and where: the parts of a StoreCorrupt."""
 
     what: str
     file: str
     position: int
+
+    @classmethod
+    def of(cls, error: StoreCorrupt) -> Damaged:
+        """Of an error."""
+        return cls(error.what, error.file, error.position)
+
+    def error(self) -> StoreCorrupt:
+        """As an error."""
+        return StoreCorrupt(self.what, self.file, self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,7 @@ class FrameRange:
         trimmed: the lane's trimmed streams, or None.
         known: what no footer tells; None for a sealed segment.
         damaged: there is nothing to read, for this reason.
+        rebuilt: what is wrong with the segment's footer, if `known` was made of its frames instead.
     """
 
     folder: str
@@ -83,6 +94,7 @@ class FrameRange:
     trimmed: Lows | None = None
     known: KnownFrames | None = None
     damaged: Damaged | None = None
+    rebuilt: Damaged | None = None
 
 
 @dataclass(frozen=True, slots=True)

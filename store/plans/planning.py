@@ -102,17 +102,20 @@ class LaneLook:
             else:
                 yield from self._of_remade(source, index.footer, entries, wanted, bounds, part_bytes)
         except StoreCorrupt as error:
-            damaged = Damaged(error.what, error.file, error.position)
-            yield self._range(source, (0, 0), entries, source.record.data_end - DATA_START, damaged=damaged)
+            size = source.record.data_end - DATA_START
+            yield self._range(source, (0, 0), entries, size, damaged=Damaged.of(error))
 
     def _range(
         self, source: Source, frames: tuple[int, int], entries: tuple[int, int], size_bytes: int,
         known: KnownFrames | None = None, damaged: Damaged | None = None,
     ) -> FrameRange:  # fmt: skip
         segment, lane = source.segment, self._lane
+        rebuilt = None
+        if known is not None and isinstance(source, SealedSegment):
+            rebuilt = Damaged.of(source.damaged())
         return FrameRange(
             str(lane.folder), lane.index, segment.sequence, self._store_id, frames, entries, size_bytes, self._trimmed,
-            known, damaged,
+            known, damaged, rebuilt,
         )  # fmt: skip
 
     # -- sealed segments ------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ def batches_of(
     payload: bool,
     optional: bool,
     on_damage: OnDamage | None,
+    on_rebuilt: OnDamage | None,
     disk: Disk | None,
 ) -> Iterator[ScanBatch]:
     """The messages of a part, a batch a frame, in log order: see `read_part`.
@@ -59,11 +60,15 @@ def batches_of(
     """
     buffers, used = ChunkBuffers(), disk or ReadingDisk()
     for one in part.ranges:
+        if one.rebuilt is not None and on_rebuilt is not None:
+            on_rebuilt(one.rebuilt.error())
         try:
             try:
                 reader = _RangeReader(used, one, part.wanted, buffers, on_damage, payload=payload, optional=optional)
             except FooterDamaged as damage:
                 found = rescue(one, damage.error)
+                if on_rebuilt is not None:
+                    on_rebuilt(damage.error)
                 reader = _RangeReader(used, found, part.wanted, buffers, on_damage, payload=payload, optional=optional)
         except StoreCorrupt as error:
             _told(error, on_damage)
@@ -125,7 +130,7 @@ class _RangeReader:
         *, payload: bool, optional: bool,
     ) -> None:  # fmt: skip
         if one.damaged is not None:
-            raise StoreCorrupt(one.damaged.what, one.damaged.file, one.damaged.position)
+            raise one.damaged.error()
         self._range, self._wanted, self._on_damage = one, wanted, on_damage
         self._payload, self._optional = payload, optional
         self._segment, sealed = _opened(disk, one)

@@ -315,6 +315,8 @@ class Dispatcher:
     def _take_due(self, most: int) -> list[MessageBatch]:
         """Messages that were left out before, and whose time has come. More are due than are taken at times."""
         found: list[MessageBatch] = []
+        if not self.delays.is_used:
+            self.delays.open()  # the index may be there by now
         while self.delays.is_used and most > 0:
             due = self.delays.take(most)
             if due.missed:
@@ -323,8 +325,9 @@ class Dispatcher:
             queues, offsets = self._left_out(due)
             if self.delays.again:
                 copies = self.delays.due_copies()
-                rows = self._mine(*copies)
-                queues, offsets = (np.concatenate([copies[at][rows], (queues, offsets)[at]]) for at in (0, 1))
+                queues, offsets = np.concatenate([copies[0], queues]), np.concatenate([copies[1], offsets])
+                mine = self._mine(queues, offsets)
+                queues, offsets = queues[mine], offsets[mine]
             if len(offsets):
                 batches = self._fetched(Places(queues, offsets, np.zeros(len(offsets), np.int64)))
                 if self.state.order is not None:

@@ -123,10 +123,11 @@ class Scanner:
         self._empty_at = None
 
     def durable(self) -> object:
-        """Something that changes when the lanes have more durable messages."""
+        """Something that changes when the lanes have more durable messages, also by segments that were never open."""
         lanes = {stream.lane for stream in list(self._parts.streams.topics.get(self._topic, {}).values())}
         views = [lane.view for lane in sorted(lanes, key=lambda lane: lane.index)]
-        return [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
+        opened = [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
+        return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed]
 
     def take_few(self, count: int) -> tuple[_Chunk, int] | None:
         """`count` messages of one queue that were read ahead: their chunk, and where they begin in it.

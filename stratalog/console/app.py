@@ -1,4 +1,4 @@
-"""The console command `stratalog`: bench, cat, inspect, topics, verify."""
+"""The console command `stratalog`: bench, cat, inspect, spark, topics, verify."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from . import inspected
 from .ends import DAMAGED, EPILOG, console, told
 from .messages import messages_of, messages_to_come, names_of, reading, time_ms_of, topic_row
 from .printed import json_of, line_of
+from .spark import app as spark_app
 
 app = typer.Typer(
     help="stratalog: an embedded, durable message store.",
@@ -33,6 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bench_app, name="bench", epilog=EPILOG)
+app.add_typer(spark_app, name="spark", epilog=EPILOG)
 Folder = Annotated[Path, typer.Argument(help="the store's folder")]
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ..perf.report import figures as report
 from ..perf.report.tables import plain
+from ..pipeline import BadOption
 from ..store import InvalidMessage, InvalidTopic, StoreCorrupt, StoreError, StoreLocked, StoreUnusable
 
 SYSTEM_SAYS_NO = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
@@ -38,7 +39,7 @@ def code_of(error: StoreError) -> int:
         return DAMAGED
     if isinstance(error, StoreLocked):
         return IN_USE
-    if isinstance(error, InvalidTopic | InvalidMessage):
+    if isinstance(error, BadOption | InvalidTopic | InvalidMessage):
         return USAGE
     refused = isinstance(error.__cause__, OSError) and error.__cause__.errno in SYSTEM_SAYS_NO
     return NOT_THERE if isinstance(error, StoreUnusable) and not refused else REFUSED

@@ -1,0 +1,69 @@
+"""How far Spark is with what it was asked for, and what its errors come from."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .. import store
+from ..store import StoreError
+from . import errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[int, int], object]  # tasks that are done, tasks in all
+LOOK_S = 0.3
+_NAMED = re.compile(r"\bstratalog\.[\w.]*?(\w+): (.+)")
+
+
+@contextmanager
+def watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
+    """Call `progress` now and then with the tasks of the stages that run, until the block ends."""
+    if progress is None:
+        yield
+        return
+    tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(LOOK_S):
+            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+            there = [stage for stage in stages if stage is not None]
+            if there:
+                progress(sum(one.numCompletedTasks for one in there), sum(one.numTasks for one in there))
+
+    thread = threading.Thread(target=look, name="stratalog-spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Raise an error of the store as what it was, where Spark has made an error of its own out of it."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # an extra: the console imports this module without it
+
+    try:
+        yield
+    except PySparkException as error:
+        found = store_error_in(str(error))
+        if found is None:
+            raise
+        raise found from error
+
+
+def store_error_in(text: str) -> StoreError | None:
+    """The error of the store that a text of Spark's tells of, if there is one. It has the sentence, and its kind."""
+    for name, sentence in reversed(_NAMED.findall(text)):
+        kind = getattr(errors, name, None) or getattr(store, name, None)
+        if isinstance(kind, type) and issubclass(kind, StoreError):
+            found = kind.__new__(kind, sentence)
+            Exception.__init__(found, sentence)
+            return found
+    return None

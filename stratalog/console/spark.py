@@ -1,0 +1,172 @@
+"""`stratalog spark NAME`: jobs on the data of stores, on Spark here or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.progress import Progress
+
+from ..perf.commands.options import Json
+from ..perf.machine.folders import human_bytes
+from ..perf.report import figures as report
+from ..perf.report.figures import counted
+from ..perf.report.tables import plain
+from ..pipeline import borrowed_session, needs_spark
+from ..pipeline.progress import unwrapped, watched
+from .ends import DAMAGED, EPILOG, console, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+app = typer.Typer(
+    help="Jobs on the data of stores, on Spark: `pip install 'stratalog[spark]'` brings it.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+Given = TypeVar("Given")
+Folders = Annotated[list[Path], typer.Argument(help="folders of stores, or folders that have stores in them")]
+Master = Annotated[
+    str | None, typer.Option("--master", help="where Spark runs: local[*] (the default), or spark://host:7077")
+]
+Topic = Annotated[str | None, typer.Option("--topic", help="only these topics, with commas between")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="from this time on: ms, or ISO 8601")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="before this time: ms, or ISO 8601")]
+
+
+@contextmanager
+def session(master: str | None) -> Iterator[SparkSession]:
+    """A session with a progress bar on a terminal; errors of the store as sentences and exit codes."""
+    with told():
+        needs_spark()
+        with unwrapped(), borrowed_session(master) as spark:
+            errors = report.messages_console()
+            if not errors.is_terminal:
+                yield spark
+                return
+            with Progress(console=errors, transient=True) as bar:
+                task = bar.add_task("tasks", total=None)
+                with watched(spark, lambda done, total: bar.update(task, completed=done, total=total)):
+                    yield spark
+
+
+def wanted(topic: str | None, since: str | None, until: str | None) -> dict[str, Any]:
+    """The options of a read."""
+    given = {"topic": topic, "start_time": since, "end_time": until}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def printed(json: Path | None, figures: dict[str, Any], lines: Callable[[Callable[[str], None]], None]) -> None:
+    """Figures as lines, and as JSON where that is asked for."""
+    if str(json) != "-":
+        out = console()
+        lines(lambda text: out.print(plain(text), soft_wrap=True))
+    report.write_json(json, figures)
+
+
+@app.command("verify", epilog=EPILOG)
+def verify_command(folders: Folders, master: Master = None, json: Json = None) -> None:
+    """Check every checksum of some stores in parallel. It changes nothing."""
+    with session(master) as spark:
+        from ..pipeline.jobs import verify  # noqa: PLC0415  # it imports PySpark, an extra
+
+        found = verify(spark, folders)
+
+    def lines(line: Callable[[str], None]) -> None:
+        for row in found.stores:
+            held = f"{counted(row['messages'], 'message')}, {human_bytes(row['payload_bytes'])}"
+            line(f"{row['store']}: {counted(row['segments'], 'segment')}, {held}, {row['damages']} damaged")
+        for row in found.damages:
+            line(f"{row['what']} in {row['file']} at byte {row['position']}")
+        line("unharmed" if found.ok else f"damaged: {counted(len(found.damages), 'place')}")
+
+    printed(json, {"ok": found.ok, **asdict(found)}, lines)
+    if not found.ok:
+        raise typer.Exit(DAMAGED)
+
+
+@app.command("export", epilog=EPILOG)
+def export_command(
+    folders: Folders,
+    to: Annotated[Path, typer.Option("--to", help="a new folder for the files")],
+    format: Annotated[str, typer.Option("--format", help="parquet, json (lines) or csv")] = "parquet",
+    columns: Annotated[str | None, typer.Option("--columns", help="only these columns, with commas between")] = None,
+    topic: Topic = None, since: Since = None, until: Until = None, master: Master = None, json: Json = None,
+) -> None:  # fmt: skip
+    """Write messages to files that other programs read. It changes no store."""
+    options = wanted(topic, since, until) | ({} if columns is None else {"columns": columns})
+    with session(master) as spark:
+        from ..pipeline.jobs import export  # noqa: PLC0415  # it imports PySpark, an extra
+
+        done = export(spark, folders, to, format, **options)
+    held = f"{counted(done.messages, 'message')} in {counted(done.files, 'file')}, {human_bytes(done.size_bytes)}"
+    printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
+
+
+@app.command("load", epilog=EPILOG)
+def load_command(
+    files: Annotated[list[Path], typer.Argument(help="files, or folders of files")],
+    to: Annotated[Path, typer.Option("--to", help="the store, or the folder of stores; made if there is none")],
+    format: Annotated[str, typer.Option("--format", help="parquet, json (lines) or csv")] = "parquet",
+    topic: Annotated[str | None, typer.Option("--topic", help="of all rows, if they have no column topic")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", help="of all rows, if they have no column queue_id")] = None,
+    encoding: Annotated[str, typer.Option("--encoding", help="of bytes in JSON and CSV: base64 or text")] = "base64",
+    transaction: Annotated[
+        str | None, typer.Option("--transaction", help="a name: a load that comes again under it changes nothing")
+    ] = None,
+    shards: Annotated[int | None, typer.Option("--shards", help="how many stores a new folder gets")] = None,
+    master: Master = None, json: Json = None,
+) -> None:  # fmt: skip
+    """Append the rows of files to a store: all of them, or none."""
+    with session(master) as spark:
+        from ..pipeline.jobs import load  # noqa: PLC0415  # it imports PySpark, an extra
+
+        done = load(
+            spark, files, to, format, topic=topic, queue_id=queue, encoding=encoding, transaction=transaction,
+            shards=shards,
+        )  # fmt: skip
+    held = f"{counted(done.messages, 'message')}, {human_bytes(done.payload_bytes)}"
+    printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
+
+
+@app.command("reshard", epilog=EPILOG)
+def reshard_command(
+    folders: Folders,
+    to: Annotated[Path, typer.Option("--to", help="a new folder")],
+    shards: Annotated[int | None, typer.Option("--shards", help="how many stores it gets; without: it is one")] = None,
+    lanes: Annotated[int | None, typer.Option("--lanes", help="of each new store")] = None,
+    topic: Topic = None, since: Since = None, until: Until = None, master: Master = None, json: Json = None,
+) -> None:  # fmt: skip
+    """Write the live messages of some stores to a new store, or to a new folder of stores. The old ones stay."""
+    with session(master) as spark:
+        from ..pipeline.jobs import reshard  # noqa: PLC0415  # it imports PySpark, an extra
+
+        done = reshard(spark, folders, to, shards, lanes=lanes, **wanted(topic, since, until))
+    held = f"{counted(done.messages, 'message')}, {human_bytes(done.payload_bytes)}"
+    printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
+
+
+@app.command("profile", epilog=EPILOG)
+def profile_command(
+    folders: Folders,
+    html: Annotated[Path | None, typer.Option("--html", help="write a page with pictures to this file")] = None,
+    topic: Topic = None, since: Since = None, until: Until = None, master: Master = None, json: Json = None,
+) -> None:  # fmt: skip
+    """Show what topics and queues are like: rates, sizes, skew, keys, delays. No payload is read."""
+    with session(master) as spark:
+        from ..pipeline.jobs import page_of, profile  # noqa: PLC0415  # it imports PySpark, an extra
+
+        found = profile(spark, folders, **wanted(topic, since, until))
+        if html is not None:
+            html.write_text(page_of(found))
+
+    def lines(line: Callable[[str], None]) -> None:
+        for one in found.topics:
+            held = f"{counted(one.messages, 'message')}, {human_bytes(one.bytes)}, {counted(len(one.queues), 'queue')}"
+            line(f"{one.topic}: {held}, skew {one.skew:.2f}, {one.keys:,} keys, {one.delayed:,} delayed")
+
+    printed(json, {"messages": found.messages, **asdict(found)}, lines)
