@@ -186,6 +186,12 @@ class InFlight:
         states[rows] += Is.LATE - Is.OUT
         return self.receipts(rows)
 
+    def late(self) -> Int64s:
+        """The receipts (n,) of all rows that are LATE or BACK; deadlines are looked at anew, whatever was done."""
+        self.next_ms = 0
+        states = self._states[: self._rows]
+        return self.receipts(np.flatnonzero((states == Is.LATE) | (states == Is.BACK)))
+
     def rows_of(self, queue_ids: Sequence[int]) -> Rows:
         """The rows of some queues that are not GONE."""
         live = self.live()
