@@ -22,7 +22,6 @@ from .state import State
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 NOTHING = np.empty(0, np.int64)
-AGAIN_RECEIPTS = 1024  # of a list of those that come again
 RETRY_MS = 1000  # a message that cannot be fetched, or not be moved to the dead letters, comes again so much later
 
 
@@ -122,10 +121,12 @@ class Dispatcher:
             raise
 
     def _recover(self) -> None:
-        if self.state.order is None:
-            self._scanner.rewind()
-        else:
+        if self.state.order is not None:
             self.restart()
+            return
+        self._scanner.rewind()
+        with self.state.lock:
+            self.state.list_again(self.state.table.late())
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         if self._has_missed:
@@ -172,8 +173,7 @@ class Dispatcher:
         if not state.again and state.now_ms() < state.table.next_ms:
             return NOTHING
         with state.lock:
-            late = state.table.expire(state.now_ms())
-            state.again += [late[at : at + AGAIN_RECEIPTS] for at in range(0, len(late), AGAIN_RECEIPTS)]
+            state.list_again(state.table.expire(state.now_ms()))
             receipts, places = self._next_again(most)
         if not len(receipts):
             return NOTHING
@@ -300,7 +300,8 @@ class Dispatcher:
     def _is_blocked(self, queue_id: int) -> bool:
         order = self.state.order
         with self.state.lock:
-            return order is not None and order.is_blocked(queue_id)
+            blocked = order is not None and order.is_blocked(queue_id)
+        return blocked
 
     def _admit(self, batch: MessageBatch) -> bool:
         """Whether a batch of one new message may go out now."""
@@ -308,7 +309,8 @@ class Dispatcher:
         assert order is not None, "only ordered subscriptions ask"
         extra = None if batch.extras is None else batch.extras[0]
         with self.state.lock:
-            return order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
+            admitted = order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
+        return admitted
 
     # -- what became due ------------------------------------------------------------------------------
 
