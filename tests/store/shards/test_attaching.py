@@ -296,7 +296,8 @@ def test_a_manifest_is_durable_before_it_is_attached_also_if_its_committer_died(
     killed: list[SimulatedDisk] = []
 
     def kill(operation: Operation) -> None:
-        if (operation.kind, operation.path.name) == ("force_folder", "incoming") and not killed:
+        is_force = (operation.kind, operation.path.name) == ("force_folder", "incoming")
+        if is_force and not killed and any(path.suffix == ".manifest" for path in disk.files()):
             killed.append(disk.kill())
 
     disk.on_operation = kill
