@@ -52,6 +52,7 @@ def test_attached_messages_follow_the_log_and_the_log_goes_on_behind_them(tmp_pa
         wanted = queues_of(before, first, between, second, after)
         assert content(store) == wanted
         assert scanned(store) == wanted
+        assert store.stats()["bulk"] == {"commits": 1, "messages": 350}
     report = verify_folder(tmp_path)
     assert report.damages == []
     assert report.messages == sum(map(len, wanted.values()))
