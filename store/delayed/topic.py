@@ -340,7 +340,7 @@ class DelayedTopic:
                 return np.ones(len(entries), np.bool_)
             first, end = self.parts.reader.finder.bounds(stream)
             offsets = offsets_of(entries, max(end, self.parts.next_offset(self.name, queue_id)))
-            return (offsets < stream.low) | ((offsets < first) & ~self.copies.has(queue_id, offsets))
+            return (offsets < first) & ~self.copies.may_have(queue_id, offsets)
 
         self.changes.forget(are_gone)
 
