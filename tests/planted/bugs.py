@@ -53,7 +53,7 @@ UPKEEP: dict[str, Bug] = {
         ("tests/store/test_retention.py::test_segment_that_is_still_being_read_is_not_recycled",),
     ),
     "retention: the lane with the youngest messages goes first": Bug(
-        "store/log/upkeep.py", "self._remove_oldest(min(lanes,", "self._remove_oldest(max(lanes,",
+        "store/log/upkeep.py", "oldest = min(left,", "oldest = max(left,",
         ("tests/store/test_retention.py::test_oldest_segment_of_all_lanes_goes_first",),
     ),
     "footers: a damaged table is taken for whole": Bug(
