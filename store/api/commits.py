@@ -139,7 +139,7 @@ def _committing(disk: Disk, store: Path) -> Iterator[None]:
     owner = open_descriptor(incoming_of(store) / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(owner.fileno(), fcntl.LOCK_EX)
-        disk.force_folder(incoming_of(store))  # a manifest may be there whose committer died before its force
+        disk.force_folder(incoming_of(store))  # a committer may have died before it did this
         yield
     finally:
         owner.close()
@@ -149,7 +149,7 @@ def _known_batches(disk: Disk, store: Path, manifest: Manifest, clock: Clock | N
     """The digests of the commits of this name, those that wait among them, by batch."""
     pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
     with MessageStore.open(store, read_only=True, disk=disk, clock=clock) as reader:
-        found = batches_in(reader.applied_sections(), manifest.name, manifest.batch)
+        found = batches_in(reader._applied_sections(), manifest.name, manifest.batch)
     mine = [one.manifest for one in pending if key_of(one.manifest) == key_of(manifest)]
     return {**found, **{one.batch: one.digest for one in mine}}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..delayed.delays import Delays
+from ..delayed.keeping import Keeping
 from ..delayed.parts import StoreParts
 from ..device.disk import Disk
 from ..errors import InvalidMessage, StoreError, StoreUnreadable, again, shown
 from ..log.streams import check_name
+from ..log.upkeep import Upkeep
 from ..read.reader import Reader
 from .checks import check_counts
 from .running import Running
@@ -56,9 +58,10 @@ class DelayedCalls:
 class Delaying:
     """What `DelayedCalls` passes its calls on to."""
 
-    def __init__(self, shared: Shared, delays: Delays) -> None:
+    def __init__(self, shared: Shared, delays: Delays, keeping: Keeping) -> None:
         self._shared = shared
         self.delays = delays
+        self._keeping = keeping
 
     def cancel(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the message was pending."""
@@ -72,8 +75,9 @@ class Delaying:
         return self._decide(topic, queue_id, offset, time_ms)
 
     def stats(self) -> dict[str, Any]:
-        """By topic."""
-        return self.delays.stats()
+        """By topic; `kept_bytes` are those of delayed messages in segments that retention would have removed."""
+        kept = self._keeping.kept
+        return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in self.delays.stats().items()}
 
     def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int | None) -> bool:
         shared = self._shared
@@ -110,11 +114,14 @@ class RefusingDelaying(Delaying):
         return {}
 
 
-def make_delaying(shared: Shared, disk: Disk, running: Running) -> Delaying:
+def make_delaying(shared: Shared, disk: Disk, running: Running, upkeep: Upkeep) -> Delaying:
     """The part of a store that writes. Its indexes are not opened yet."""
     parts = StoreParts(
         disk, shared.path, shared.clock, shared.streams, shared.lanes, shared.hidden, Reader(),
         keeps=shared.config.durability == "force",
     )  # fmt: skip
     running.delays = delays = Delays(parts, lambda: running.poison is not None)
-    return Delaying(shared, delays)
+    keeping = Keeping(delays, shared.config, shared.lanes)
+    upkeep.guards.append(keeping.may_go)
+    upkeep.allowance = lambda: keeping.extra_bytes
+    return Delaying(shared, delays, keeping)

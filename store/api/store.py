@@ -194,7 +194,7 @@ class MessageStore(
             ).run()
             self._add_lane(index, folder, found, header.lanes)
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
-        self._delaying = make_delaying(self._shared, self._disk, self._running)
+        self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep)
         self._upkeep.guards.append(self._subscriptions().may_go)
         self._start()
 

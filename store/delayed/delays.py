@@ -18,6 +18,7 @@ from ..format.layout import NO_TIME
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import Shown
+from .figures import figures_of
 from .opening import end_of
 from .parts import StoreParts
 from .topic import DelayedTopic
@@ -29,6 +30,8 @@ PAUSE_S = 0.001  # after a look: what comes meanwhile is added together
 RETRY_S = 0.1  # after an error
 CHECKPOINT_ROWS = 500_000
 CHECKPOINT_S = 60.0
+DROP_S = 1.0  # between two looks at copies that nobody wants any more ..
+DROP_TIMES = 20  # .. and so many times as long as a look takes
 STEPS = 4  # of a topic that is behind, between two looks at all others
 
 Int64s = npt.NDArray[np.int64]
@@ -63,7 +66,7 @@ class Delays:
         self.topics: dict[str, DelayedTopic] = {}
         self.last_error: str | None = None
         self.subscribers: Subscribers | None = None
-        self._parts = parts
+        self.parts = parts
         self._poisoned = poisoned
         self._walks: list[Walk] = []
         self._found: list[dict[int, _Found]] = []  # by lane: the streams whose topic was looked up
@@ -72,12 +75,13 @@ class Delays:
         self._is_following = self._closing = False
         self._thread: Background | None = None
         self._checkpointed_s = parts.clock.monotonic_s()
+        self._drop_copies_s = 0.0  # when copies are looked at next
 
     # -- topics ---------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Open the indexes that there are; called once, when the store can append. Raises OSError, StoreCorrupt."""
-        for stream in self._parts.hidden.of_kind(DELAYS):
+        for stream in self.parts.hidden.of_kind(DELAYS):
             found = hidden_parts(stream.topic)
             if found is not None and found.names:
                 self.topic(found.names[0])
@@ -95,16 +99,50 @@ class Delays:
             found = self.topics.get(name)
             if found is None:
                 if not self._walks:
-                    self._walks = [Walk(lane, end_of(lane)) for lane in self._parts.lanes]
-                found = DelayedTopic(name, self._parts, self.catch_up, self._bell.set, MEMORY_LIMIT_BYTES)
+                    self._walks = [Walk(lane, end_of(lane)) for lane in self.parts.lanes]
+                found = DelayedTopic(name, self.parts, self.catch_up, self._bell.set, MEMORY_LIMIT_BYTES)
                 self.topics[name] = found
-                self._found = [{} for _ in self._parts.lanes]
+                self._found = [{} for _ in self.parts.lanes]
                 self._start()
                 for _ in range(STEPS):
                     if not self._catch_up_topic(found):
                         break
         self._bell.set()
         return found
+
+    def cover_subscribed_topics(self) -> None:
+        """Make the indexes of all topics that have a subscription: messages are about to be removed."""
+        for name in sorted(self.subscribers.topics()) if self.subscribers is not None else ():
+            self.topic(name)
+
+    # -- retention ------------------------------------------------------------------------------------
+
+    def wanted(self, topic: DelayedTopic, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which delayed messages, whose offsets ascend, some subscription is still to get."""
+        if self.subscribers is None:
+            with topic.lock:
+                found = topic.are_pending(queue_id, offsets)
+        else:
+            found = self.subscribers.unacknowledged(topic.name, queue_id, offsets)
+        return found & ~topic.are_over(queue_id, offsets)
+
+    def drop_copies(self, topic: DelayedTopic) -> None:
+        """Let go of the copies that nobody wants any more. Raises StoreError."""
+        with topic.lock:
+            before, of_queues = topic.copies.places, topic.copies.of_queues()
+        kept = np.zeros(len(before), np.bool_)
+        for queue_id, rows, offsets in of_queues:
+            kept[rows] = self.wanted(topic, queue_id, offsets)
+        with topic.lock:
+            copies = topic.copies
+            if copies.places is not before or kept.all():
+                return
+            copies.keep(kept)
+            stream = copies.stream
+            assert stream is not None, "it has copies"
+            low = int(copies.at.min()) if len(copies) else copies.next_at
+        if low > stream.low:
+            self.parts.hidden.trim(stream, low)
 
     # -- following the log ----------------------------------------------------------------------------
 
@@ -114,6 +152,11 @@ class Delays:
             if table.dues.least != NO_TIME:
                 self._bell.set()
                 return
+
+    def attached(self) -> None:
+        """Segments were attached, and some of their messages may be delayed."""
+        if self.topics:
+            self._bell.set()
 
     def catch_up(self) -> None:
         """Add what is durable now to all topics that are not behind. Raises OSError."""
@@ -131,7 +174,7 @@ class Delays:
     def _follow(self, walk: Walk) -> None:
         while True:
             before = [one.place for one in self._walks]
-            rows = walk.step(self._parts.clock.wall_ms())
+            rows = walk.step(self.parts.clock.wall_ms())
             if rows is None:
                 return
             if len(rows.numbers):
@@ -240,19 +283,29 @@ class Delays:
             topic.look()
             if topic.decisions.wants_compaction and not self._poisoned():
                 topic.decisions.compact()
+        self._drop_copies_in_time()
         self._checkpoint_in_time()
         return 0.0 if is_behind else self._sleep_s()
 
     def _sleep_s(self) -> float:
-        now_ms, sleep_s = self._parts.clock.wall_ms(), LONGEST_S
+        now_ms, sleep_s = self.parts.clock.wall_ms(), LONGEST_S
         for topic in list(self.topics.values()):
             next_ms = topic.next_due_ms
             if next_ms is not None:
                 sleep_s = min(sleep_s, max(0.0, (next_ms - now_ms) / 1000))
         return sleep_s
 
+    def _drop_copies_in_time(self) -> None:
+        began_s = self.parts.clock.monotonic_s()
+        with_copies = [topic for topic in list(self.topics.values()) if len(topic.copies)]
+        if with_copies and began_s >= self._drop_copies_s and not self._poisoned():
+            for topic in with_copies:
+                self.drop_copies(topic)
+            now_s = self.parts.clock.monotonic_s()
+            self._drop_copies_s = now_s + max(DROP_S, DROP_TIMES * (now_s - began_s))
+
     def _checkpoint_in_time(self) -> None:
-        now_s = self._parts.clock.monotonic_s()
+        now_s = self.parts.clock.monotonic_s()
         for topic in list(self.topics.values()):
             if topic.unsaved >= CHECKPOINT_ROWS or (topic.unsaved and now_s - self._checkpointed_s >= CHECKPOINT_S):
                 self.checkpoint(topic)
@@ -295,4 +348,4 @@ class Delays:
 
     def stats(self) -> dict[str, Any]:
         """By topic."""
-        return {name: topic.stats() for name, topic in sorted(self.topics.items())}
+        return {name: figures_of(topic) for name, topic in sorted(self.topics.items())}

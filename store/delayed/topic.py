@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from ...index import TrackerDamaged
 from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..format.delays import BEGIN, Mark, Place
 from ..read.message import Message
+from .copies import Copies
 from .decisions import Decisions
 from .disk_files import DiskFiles
 from .due_list import Due, DueList
@@ -30,6 +30,7 @@ STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, 
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+_NOTHING = np.empty(0, np.int64)
 
 
 class DelayedTopic:
@@ -67,6 +68,7 @@ class DelayedTopic:
         opened = open_index(name, parts)
         self.tracker = opened.tracker
         self.changes = opened.changes
+        self.copies = Copies(name, parts)
         self.walks: list[Walk] | None = None
         self._drained_ms = parts.clock.wall_ms()  # all that was due then has left the tracker: nobody was there before
         self._behind(opened.places)
@@ -76,6 +78,7 @@ class DelayedTopic:
         self._checkpointed = self._count = 0  # additions and departures, all and up to the last checkpoint
         self._measured = -MEASURED_ROWS  # the count at the last look at the memory
         self._is_full = False
+        self._add_copies()
         self.rebuilds = 0 if opened.rebuilt is None else 1
         self.last_rebuild = opened.rebuilt
 
@@ -115,6 +118,11 @@ class DelayedTopic:
             except TrackerDamaged as error:
                 self._rebuild(str(error))
 
+    def _add_copies(self) -> None:
+        """Messages whose segments are gone may be known by their copies alone."""
+        for queue_id, rows, offsets in self.copies.of_queues():
+            self.add(np.full(len(rows), queue_id), offsets, self.copies.times_ms[rows])
+
     def fall_behind(self, places: list[Place]) -> None:
         """The index takes no more for now: go on from these places later."""
         with self.lock:
@@ -139,10 +147,8 @@ class DelayedTopic:
         with self.lock:
             self.decisions.settle()
             places = places_of(np.full(len(offsets), queue_id), offsets)
-            pending = self.tracker.are_pending(queue_id, offsets & MOST_ENTRY)
+            pending = self.are_pending(queue_id, offsets)
             cancelled = self.changes.are_cancelled(places)
-            if self.decisions.open:
-                pending |= np.isin(places, np.fromiter(self.decisions.open, np.int64))
             if self.walks is not None:
                 now_ms = self.parts.clock.wall_ms()
                 self.skipped_ms = min(self.skipped_ms, now_ms)
@@ -167,6 +173,16 @@ class DelayedTopic:
         """Messages that are delayed."""
         with self.lock:
             return self.tracker.number_of_delayed_messages
+
+    @property
+    def ready(self) -> int:
+        """Rows that are due and that some pointer has not taken."""
+        return len(self._due)
+
+    @property
+    def pointers(self) -> int:
+        """Open ones."""
+        return len(self._pointers)
 
     @property
     def next_due_ms(self) -> int | None:
@@ -270,19 +286,42 @@ class DelayedTopic:
     # -- the messages themselves ----------------------------------------------------------------------
 
     def fetch(self, queue_id: int, offset: int) -> Message | None:
-        """A message; None if it was removed. Raises StoreCorrupt, OSError."""
+        """A message, from its queue or from its copy; None if it was removed. Raises StoreCorrupt, OSError."""
         stream = self.parts.stream(self.name, queue_id)
         if stream is None or offset < stream.low:
             return None
-        try:
+        with suppress(OffsetOutOfRange):
             found = self.parts.reader.read(stream, offset, 1, 1)
-        except OffsetOutOfRange:
-            return None
-        return found[0] if found and found[0].offset == offset else None
+            if found and found[0].offset == offset:
+                return found[0]
+        with self.lock:
+            return self.copies.find(queue_id, offset)
 
     def due_copies(self) -> tuple[Int64s, Int64s]:
-        """(queue ids, offsets) of due messages that live on as copies."""
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        """(queue ids, offsets) of messages that live on as copies, and are neither pending nor cancelled."""
+        with self.lock:
+            self.advance()
+            queues, offsets = [_NOTHING], [_NOTHING]
+            for queue_id, rows, of_queue in self.copies.of_queues():
+                gone = self.changes.are_cancelled(self.copies.places[rows]) | self.are_pending(queue_id, of_queue)
+                offsets.append(of_queue[~gone])
+                queues.append(np.full(len(offsets[-1]), queue_id))
+            return np.concatenate(queues), np.concatenate(offsets)
+
+    def are_pending(self, queue_id: int, offsets: Int64s) -> Bools:
+        """(n,) which messages are in the tracker, or being decided about. Under the lock."""
+        pending = self.tracker.are_pending(queue_id, offsets & MOST_ENTRY)
+        if self.decisions.open:
+            places = places_of(np.full(len(offsets), queue_id), offsets)
+            pending |= np.isin(places, np.fromiter(self.decisions.open, np.int64))
+        return pending
+
+    def are_over(self, queue_id: int, offsets: Int64s) -> Bools:
+        """(n,) which messages are cancelled or trimmed: nobody wants them any more."""
+        stream = self.parts.stream(self.name, queue_id)
+        with self.lock:
+            cancelled = self.changes.are_cancelled(places_of(np.full(len(offsets), queue_id), offsets))
+            return cancelled | (offsets < (0 if stream is None else stream.low))
 
     def time_of(self, queue_id: int, offset: int) -> int | None:
         """When a message is due, or was; None if it has no such time, or was removed. Raises as `fetch` does."""
@@ -300,7 +339,8 @@ class DelayedTopic:
             if stream is None:
                 return np.ones(len(entries), np.bool_)
             first, end = self.parts.reader.finder.bounds(stream)
-            return offsets_of(entries, max(end, self.parts.next_offset(self.name, queue_id))) < first
+            offsets = offsets_of(entries, max(end, self.parts.next_offset(self.name, queue_id)))
+            return (offsets < stream.low) | ((offsets < first) & ~self.copies.has(queue_id, offsets))
 
         self.changes.forget(are_gone)
 
@@ -338,32 +378,12 @@ class DelayedTopic:
         files = DiskFiles(self.parts.disk, self.parts.folder_of(self.name))
         self.tracker = new_tracker(files)
         self._behind([BEGIN] * len(self.parts.lanes))
+        self._add_copies()
         self._wake()
 
     def count(self, by: int) -> None:
         """Note departures. Under the lock."""
         self._count += by
-
-    def stats(self) -> dict[str, Any]:
-        """Counts, plain and JSON-ready."""
-        with self.lock:
-            tracker = self.tracker.stats()
-            return {
-                "pending": tracker["pending"],
-                "next_due_ms": self.tracker.next_deadline_ms,
-                "cancelled": len(self.changes.cancelled),
-                "moved": len(self.changes.moved),
-                "ready": len(self._due),
-                "pointers": len(self._pointers),
-                "is_behind": self.is_behind,
-                "rebuilds": self.rebuilds,
-                "last_rebuild": self.last_rebuild,
-                "last_error": self.last_error,
-                "paused": self.should_pause_all_deliveries,
-                "memory_bytes": tracker["memory_bytes"] + self.changes.memory_bytes,
-                "disk_bytes": tracker["disk_bytes"],
-                "buckets": tracker["buckets"],
-            }
 
     def close(self) -> None:
         """Let go of the files. Again is fine."""

@@ -28,7 +28,7 @@ GUESS_BYTES = 4096  # of a frame's head
 class DueRows(NamedTuple):
     """Messages with a delivery time, in log order: stream numbers, offsets and times, int64 (n) each.
 
-    `sizes` (n): bytes of data; `written_ms` (n): when they were put into the log.
+    `sizes` (n): bytes on disk, with a share of the frame's columns. `written_ms` (n): when they were put into the log.
     """
 
     numbers: Int64s
@@ -205,7 +205,8 @@ def _rows_of(frame: Frame, skip: int, offsets: Int64s) -> DueRows:
     times = times[rows]
     kept = (times != NO_TIME) & (offsets != NO_OFFSET)
     written = np.full(int(kept.sum()), frame.header.time_ms, np.int64)
-    numbers, sizes = frame.numbers[rows][kept].astype(np.int64), frame.lengths[rows][kept].astype(np.int64)
+    numbers = frame.numbers[rows][kept].astype(np.int64)
+    sizes = frame.lengths[rows][kept].astype(np.int64) + frame.header.header_bytes // frame.header.count
     return DueRows(numbers, offsets[kept], times[kept], sizes, written)
 
 

@@ -56,6 +56,9 @@ class Mapped(Protocol):
     def word(self, at: int) -> int:
         """The unsigned 64-bit word at a multiple of 8."""
 
+    def set_word(self, at: int, value: int) -> None:
+        """Write the unsigned 64-bit word at a multiple of 8, at once."""
+
     def store_and_set(self, at: int, data: bytes, word_at: int, value: int) -> None:
         """Write some bytes, and then the word at a multiple of 8, at once."""
 
@@ -103,6 +106,9 @@ class MappedFile:
 
     def word(self, at: int) -> int:
         return self._words[at >> 3]
+
+    def set_word(self, at: int, value: int) -> None:
+        self._words[at >> 3] = value
 
     def store_and_set(self, at: int, data: bytes, word_at: int, value: int) -> None:
         self._map[at : at + len(data)] = data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from ..format.extras import Extras
 from .blobs import Blobs, ExtraColumns
-from .hidden import MAX_HIDDEN_TOPIC_BYTES
 from .layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
@@ -61,10 +60,10 @@ class Columns(NamedTuple):
     checksums: array[int]  # "I"
 
 
-def column_bytes_bound(count: int, extras: Sequence[Extras], new_streams: int) -> int:
-    """An upper bound of a frame's header and columns in bytes, before it is built."""
+def column_bytes_bound(count: int, extras: Sequence[Extras], new_topics: Iterable[str]) -> int:
+    """An upper bound of a frame's header and columns in bytes, before it is built; a topic for each new stream."""
     optional = sum(len(extra.key or b"") + len(extra.properties or b"") for extra in extras)
-    bound = FRAME_HEADER_BYTES + 14 * count + new_streams * (_DEFINITION.size + MAX_HIDDEN_TOPIC_BYTES) + 4
+    bound = FRAME_HEADER_BYTES + 14 * count + sum(_DEFINITION.size + len(topic.encode()) for topic in new_topics) + 4
     return bound + (16 * count + optional if extras else 0)
 
 

@@ -23,7 +23,7 @@ MAX_KIND_BYTES: Final = 16
 MAX_HIDDEN_TOPIC_BYTES: Final = MAX_KIND_BYTES + 2 * MAX_TOPIC_BYTES + 3
 
 
-_CURSOR: Final = f"{HIDDEN_MARK}{CURSOR_KIND}{HIDDEN_MARK}"
+_SAID_AGAIN: Final = tuple(f"{HIDDEN_MARK}{kind}{HIDDEN_MARK}" for kind in (CURSOR_KIND, "delays"))
 
 
 class HiddenTopic(NamedTuple):
@@ -49,9 +49,9 @@ def is_hidden(topic: str) -> bool:
     return topic.startswith(HIDDEN_MARK)
 
 
-def is_cursor(topic: str) -> bool:
-    """Whether a topic is that of a subscription's records, see `cursors`."""
-    return topic.startswith(_CURSOR)
+def is_said_again(topic: str) -> bool:
+    """Whether a topic is one of records that can be written anew elsewhere: see `cursors` and `delays`."""
+    return topic.startswith(_SAID_AGAIN)
 
 
 def hidden_parts(topic: str) -> HiddenTopic | None:

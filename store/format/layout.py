@@ -25,24 +25,25 @@ START
 
 LIVE
     A page that the writer has mapped and readers map. Nothing of the log depends on it: it may be missing, old or
-    torn. Each thing in it has a checksum, and was true when it was written; it stays true, as the log only grows at
-    its end and shrinks at its beginning. So a reader takes the largest of what it finds, and never trusts it for a
-    byte: frames are found along their chain, messages have their checksums. It is never forced.
+    torn. Each thing in it was true when it was written; it stays true, as the log only grows at its end and shrinks
+    at its beginning. So a reader takes the largest of what it finds, and never trusts it for a byte (frames are found
+    along their chain, messages have checksums). It is never forced.
     0                        header: store id, lanes, the inode of this very file (a copy of the folder has another
                              one, and its page says nothing), the kernel's boot id (under another one the page may be
                              older than the log), the writer's process, how often the page was opened
-    2048         u64         the bell: it moves with each publication. Readers sleep on its low half (a futex), and
-                             only when they have looked for 3 ms and it has not moved: a writer wakes them every 2 ms
-                             at the most
+    2048         u64         the bell: it moves with each slot. Readers sleep on its low half (a futex), when they have
+                             looked for 7.5 ms and nothing has moved: a writer wakes them every 5 ms at the most
+    2056         u64         a word a lane, written behind each force: the mark (24 bits of the segment's number, then
+                             40 of the position). It has no checksum, so it counts under the same boot id only
     4096         64 x 2      two slots of 64 bytes a lane: u64 each of the bell as of this writing, the first segment,
                              the newest sealed segment, the mark (segment and position, as in frames), checksum. The
-                             older slot is written, so one is whole whenever the writer dies
-    The order: what a slot says becomes true; the slot is written; the bell is moved; the sleepers are woken; and then
-    the appends are answered. A writer that opens the store goes on with the page that it finds.
+                             older slot is written, so one is whole whenever the writer dies. It is written where
+                             segments change, and with a mark when sleepers are to be woken
+    The order: what the page will say becomes true; the mark is written; now and then the slot, the bell, and the
+    sleepers are woken; then the appends are answered. The next writer goes on with the page that it finds.
 
-    A reader holds a shared lock (flock) of each segment's file that it has open or mapped, and looks whether the file
-    still has its name when it has the lock. Retention takes the name first and asks for the lock then: a file that is
-    locked is removed, and not used again.
+    A reader holds a shared lock (flock) of each segment's file that it has open, and looks whether the file has its
+    name still. Retention takes the name, and asks for the lock then: a locked file is removed, and not used again.
 
 Segment
     block 0                  segment header: lane, sequence, capacity; how many messages and streams the

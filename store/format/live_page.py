@@ -11,15 +11,21 @@ from typing import Final, NamedTuple
 from .layout import BLOCK_BYTES, FORMAT_VERSION, MAX_LANES, SUM, checked, checksum64
 
 LIVE_FILE: Final = "LIVE"
-LIVE_MAGIC: Final = b"SLOGLIVE"
+LIVE_MAGIC: Final = b"SLOGLIV2"  # a reader of the first form would wait for its slots, and see too little
 
 _HEADER = struct.Struct("<8sII16sQ16sQQ")
 STATE: Final = struct.Struct("<5Q")
 
 BELL_AT: Final = BLOCK_BYTES // 2  # a u64; its low half is what readers sleep on
+MARKS_AT: Final = BELL_AT + 8  # a u64 a lane
+POSITION_BITS: Final = 40  # of the word of a mark; the others have the low bits of the segment's number
 SLOT_BYTES: Final = 64
 LANES_AT: Final = BLOCK_BYTES
 PAGE_BYTES: Final = LANES_AT + MAX_LANES * 2 * SLOT_BYTES
+
+_WORD: Final = (1 << 64) - 1
+_POSITION: Final = (1 << POSITION_BITS) - 1
+_HALF_TURN: Final = 1 << 63 - POSITION_BITS
 
 
 class LiveHeader(NamedTuple):
@@ -81,6 +87,22 @@ class LaneState(NamedTuple):
 
 
 NO_STATE: Final = LaneState(0, 0, 0, 0, 0)
+
+
+def mark_at(lane: int) -> int:
+    """Where the page has a lane's mark as one word."""
+    return MARKS_AT + 8 * lane
+
+
+def mark_word(mark: tuple[int, int]) -> int:
+    """A mark (segment, position) as one word, which is written at once: so no reader finds it torn."""
+    return (mark[0] << POSITION_BITS | mark[1]) & _WORD
+
+
+def mark_of(word: int, near: tuple[int, int]) -> tuple[int, int]:
+    """The mark of a word. `near` is another one of the lane, within 8 million segments of it."""
+    further = ((word >> POSITION_BITS) - near[0] + _HALF_TURN) % (2 * _HALF_TURN) - _HALF_TURN
+    return near[0] + further, word & _POSITION
 
 
 def slot_at(lane: int, turn: int) -> int:

@@ -17,10 +17,10 @@ from ..format.store_files import StoreHeader
 from ..log.streams import StreamMap
 from ..read.waiting import WaitingRead, WaitingReaders
 from .lane import FollowedLane
-from .page import LivePage
+from .page import LivePage, bell_of
 from .publisher import RING_EVERY_S
 
-NO_BELL = -1
+NO_MOVES = b""
 LOOK_S = 0.5  # how often it is looked whether the folder has another page
 OLD_LOOK_S = 0.02  # where no page tells that something is new, the files are looked at so often
 NAP_S = 0.0005  # between two looks while the writer is busy: what comes meanwhile is taken together
@@ -67,7 +67,7 @@ class Follower:
         self._waiting = waiting
         self._clock = clock
         self._page: LivePage | None = None
-        self._seen = NO_BELL  # of the page
+        self._seen = NO_MOVES  # of the page
         self._look_at = float("-inf")  # of the monotonic time: then it is looked for another page, or at the files
         self._lock = threading.Lock()
         self._wanted, self._ended = Bell(), Bell()
@@ -86,7 +86,7 @@ class Follower:
     def is_fresh(self) -> bool:
         """True if there is nothing new, as far as the page tells."""
         page = self._page
-        return page is not None and page.bell == self._seen and self._clock.monotonic_s() < self._look_at
+        return page is not None and page.moves == self._seen and self._clock.monotonic_s() < self._look_at
 
     def follow(self) -> None:
         """Bring the lanes up to what is durable. Raises StoreCorrupt, OSError."""
@@ -97,7 +97,7 @@ class Follower:
                 self._follow()
                 self.error = None
             except BaseException as error:
-                self._seen, self._look_at = NO_BELL, float("-inf")
+                self._seen, self._look_at = NO_MOVES, float("-inf")
                 self.error = error if isinstance(error, StoreCorrupt) else None
                 self._waiting.wake_all()  # to find out for themselves
                 raise
@@ -109,17 +109,17 @@ class Follower:
             self._look_at = now + LOOK_S
             self._find_page()
         page = self._page
-        bell = page.bell if page is not None else NO_BELL  # before the states: these are as new at least
-        if page is not None and not page.is_current and (due or bell != self._seen):
+        moves = page.moves if page is not None else NO_MOVES  # before the states: these are as new at least
+        if page is not None and not page.is_current and (due or moves != self._seen):
             page.look_again()
         current = page is not None and page.is_current
-        if bell == self._seen and (current or not due):
+        if moves == self._seen and (current or not due):
             return
         if not current:
             self._look_at = now + OLD_LOOK_S
-        self._bring_in(page, bell, current=current)
+        self._bring_in(page, moves, current=current)
 
-    def _bring_in(self, page: LivePage | None, bell: int, *, current: bool) -> None:
+    def _bring_in(self, page: LivePage | None, moves: bytes, *, current: bool) -> None:
         self.looks += 1
         for followed in self._lanes:
             before = followed.lane.view.sealed
@@ -129,12 +129,13 @@ class Follower:
             if followed.lane.view.sealed is not before:
                 self._waiting.look_at_all()  # it may have messages that never were in a growing segment here
         # Not the bell alone: on some processors another's writes are seen in another order.
-        self._seen = min(bell, max(followed.bell for followed in self._lanes))
+        newest = max(followed.bell for followed in self._lanes)
+        self._seen = moves if newest >= bell_of(moves) else NO_MOVES
 
     def _find_page(self) -> None:
         if self._page is None or not self._page.is_in_place():
             # Without a page of its own the folder's frames tell: one that was taken away may not be written any more.
-            self._page, self._seen = LivePage.of(self._disk, self._folder, self._header), NO_BELL
+            self._page, self._seen = LivePage.of(self._disk, self._folder, self._header), NO_MOVES
 
     def look_at_starts(self) -> bool:
         """Learn where the lanes' logs begin now; True if one has moved. Raises OSError."""
@@ -154,15 +155,15 @@ class Follower:
         self._wanted.set()
 
     def _watch(self) -> None:
-        bell, awake_until = NO_BELL, time.monotonic() + AWAKE_S
+        moves, awake_until = NO_MOVES, time.monotonic() + AWAKE_S
         while not self._closing:
             if not len(self._waiting):
                 self._wanted.wait()
                 self._wanted.clear()
                 awake_until = time.monotonic() + AWAKE_S
             page = self._page
-            if page is not None and page.bell != bell:
-                bell = page.bell
+            if page is not None and (found := page.moves) != moves:
+                moves = found
                 awake_until = time.monotonic() + AWAKE_S
             try:
                 self.follow()
@@ -171,11 +172,14 @@ class Follower:
                 continue
             if page is None or not page.is_current:
                 time.sleep(OLD_LOOK_S)
-            elif time.monotonic() < awake_until or page is not self._page or bell != self._seen:
+            elif (
+                time.monotonic() < awake_until or page is not self._page or moves != self._seen
+                or page.moves != moves  # behind the look at the time: a mark alone moves no bell
+            ):  # fmt: skip
                 time.sleep(NAP_S)
             elif not self._closing:
-                # On `bell`: a move that only `follow` has seen needs a wait of its own.
-                page.sleep(bell, PATIENCE_S)
+                # On the bell of `moves`: a move that only `follow` has seen needs a wait of its own.
+                page.sleep(moves, PATIENCE_S)
                 awake_until = time.monotonic() + AWAKE_S
         self._ended.set()
 

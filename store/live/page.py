@@ -13,6 +13,8 @@ from ..format.live_page import (
     SLOT_BYTES,
     LaneState,
     LiveHeader,
+    mark_at,
+    mark_of,
     newest_state,
     slot_at,
 )
@@ -50,9 +52,9 @@ class LivePage:
         return cls(mapped, header) if (header.store_id, header.lanes) == (store.store_id, store.lanes) else None
 
     @property
-    def bell(self) -> int:
-        """It moves with each publication."""
-        return self._mapped.word(BELL_AT)
+    def moves(self) -> bytes:
+        """The bell and the lanes' marks: other bytes after each publication."""
+        return self._mapped.load(BELL_AT, mark_at(self.header.lanes) - BELL_AT)
 
     def look_again(self) -> None:
         """Another writer may have opened the page."""
@@ -65,12 +67,19 @@ class LivePage:
         for _ in range(TRIES):
             found = newest_state(self._mapped.load(slot_at(lane, 0), 2 * SLOT_BYTES))
             if found is not None:
-                return found
-        return None
+                break
+        else:
+            return None
+        if self.is_current:  # else the mark has been to a disk and back, and has no checksum
+            word = self._mapped.word(mark_at(lane))
+            mark = mark_of(word, found.mark) if word else found.mark
+            if mark > found.mark:
+                return found._replace(sequence=mark[0], position=mark[1])
+        return found
 
-    def sleep(self, seen: int, patience_s: float) -> None:
-        """Sleep until the bell is no longer `seen`, or the time is up, or for no reason."""
-        self._mapped.sleep(seen, patience_s)
+    def sleep(self, seen: bytes, patience_s: float) -> None:
+        """Sleep until the bell is no longer that of `seen`, or the time is up, or for no reason."""
+        self._mapped.sleep(bell_of(seen), patience_s)
 
     def wake(self) -> None:
         """Wake all who sleep."""
@@ -79,3 +88,8 @@ class LivePage:
     def is_in_place(self) -> bool:
         """True if the folder still has this page."""
         return self._mapped.is_in_place()
+
+
+def bell_of(moves: bytes) -> int:
+    """The bell among the moves of a page."""
+    return int.from_bytes(moves[:8], "little")

@@ -1,4 +1,4 @@
-"""The writer's side of the live page: a few words, written where the high-water mark moves and segments change."""
+"""The writer's side of the live page: a word where the high-water mark moves, a slot now and then and for segments."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from ..format.live_page import (
     SLOT_BYTES,
     STATE,
     LiveHeader,
+    mark_at,
+    mark_word,
     newest_state,
     slot_at,
 )
@@ -33,14 +35,15 @@ RING_EVERY_S = 0.005  # readers look by themselves for longer than that before t
 class _Told:
     """What the page says of a lane. `slot` is where it was written last, `other` where it is written next."""
 
-    __slots__ = ("first", "lane", "mark", "other", "sealed", "slot", "under_way", "view")
+    __slots__ = ("first", "lane", "mark", "mark_at", "other", "sealed", "slot", "under_way", "view")
 
     def __init__(self, lane: Lane, slot: int, other: int) -> None:
         self.lane, self.under_way = lane, lane.under_way  # kept: this is looked at behind every force
         self.slot, self.other = slot, other
         self.view: View | None = None
         self.first = self.sealed = 0
-        self.mark = (0, 0)
+        self.mark: tuple[int, int] | None = None  # until the first word is written, whatever that is: there may be any
+        self.mark_at = mark_at(lane.index)
 
     def look_at(self, view: View) -> bool:
         """Note which segments there are. False if that says nothing new."""
@@ -59,11 +62,13 @@ class Publisher:
     Invariants:
         * a lane's state is published after what it says is true: the mark after its force returned, a sealed segment
           after its seal record was forced, the first segment after START says so;
+        * the lane's mark, one word, is written behind every force. The slot and the bell follow where segments have
+          changed, and where `RING_EVERY_S` is over since the last wake: they take ten times as long;
         * of a lane's two slots the older one is written, so a reader, and whoever comes after a kill, finds one whole;
-        * the bell is moved after the slot is written, and those who sleep on it are woken after that. Nobody is woken
-          behind a move that is over less than `RING_EVERY_S` after the last wake: that wake had a move of its own
-          behind the moment that is noted, and readers do not sleep for longer than that behind a move, so none can have
-          fallen asleep since. Thus a busy writer does not pay a system call for each force;
+        * the bell is moved after the mark and the slot are written, and those who sleep on it are woken after that.
+          Nobody is woken behind a mark that is written less than `RING_EVERY_S` after the last wake: that wake had a
+          move of the bell behind the moment that is noted, and readers do not sleep for longer than that behind a
+          move, so none can have fallen asleep since. Thus a busy writer does not pay a system call for each force;
         * no append ever fails because of the page: where there is no room for it, there is none, and `error` says why.
     """
 
@@ -135,24 +140,29 @@ class Publisher:
         return page
 
     def _publish(self, told: _Told) -> None:
-        """Tell what is new of a lane. Any thread; a few microseconds, behind every force."""
+        """Tell what is new of a lane. Any thread; some 0.5 us, behind every force."""
         with self._lock:
             page, view, mark = self._page, told.lane.view, told.under_way.forced_mark
-            is_new = view is not told.view and told.look_at(view)
-            if page is None or not (is_new or mark is not told.mark):
+            if page is None:
                 return
-            told.mark = mark
-            self._move(page, told)
+            is_new = view is not told.view and told.look_at(view)
+            if mark is not told.mark:
+                told.mark = mark
+                page.set_word(told.mark_at, mark_word(mark))
+            elif not is_new:
+                return
             if monotonic() - self._rung_at >= RING_EVERY_S:
                 self._rung_at = monotonic()
                 self._move(page, told)
                 page.wake()
+            elif is_new:
+                self._move(page, told)
 
     def _move(self, page: Mapped, told: _Told) -> None:
         """Write a lane's state into its older slot, and move the bell."""
         told.slot, told.other = told.other, told.slot
         self._count = count = self._count + 1
-        body = STATE.pack(count, told.first, told.sealed, *told.mark)
+        body = STATE.pack(count, told.first, told.sealed, *(told.mark or NO_STATE.mark))
         page.store_and_set(told.slot, body + SUM.pack(checksum64(body)), BELL_AT, count)
 
     def close(self) -> None:

@@ -129,9 +129,9 @@ class Lane:
         given = [request.extras for request in requests if request.extras is not None]
         extras = extras_of(requests) if given else None
         numbers = [stream.number for stream in streams]
-        fresh = numbers.count(NOT_DEFINED)
+        fresh = {stream for stream in streams if stream.number == NOT_DEFINED} if NOT_DEFINED in numbers else set()
         payload_bytes = sum(sizes)
-        self._make_room(column_bytes_bound(len(streams), given, fresh) + payload_bytes)
+        self._make_room(column_bytes_bound(len(streams), given, [stream.topic for stream in fresh]) + payload_bytes)
 
         defined: list[Definition] = []
         if fresh:

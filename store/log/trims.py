@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreCorrupt, StoreError
-from ..format.hidden import is_cursor
+from ..format.hidden import is_said_again
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.records import (
     NOT_TRIMMED,
@@ -186,8 +186,8 @@ class TrimmedSegments:
         if footer is not None and lows is not None:
             numbers = np.flatnonzero(np.diff(footer.start.astype(np.int64)))
             held = numbers[footer.next_offsets[numbers] > lows[numbers]]
-            # What a cursor says can be said again elsewhere; upkeep's guards see to it.
-            if {*held.tolist()} <= {stream.number for stream in lane.hidden if is_cursor(stream.topic)}:
+            # What these say can be said again elsewhere; upkeep's guards see to it.
+            if {*held.tolist()} <= {stream.number for stream in lane.hidden if is_said_again(stream.topic)}:
                 return True
         self._looked[lane.index] = look
         return False

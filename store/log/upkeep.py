@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import sys
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from ..format.store_files import LaneStart
 from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
 from ..segment.segment import Segment
 from .lane import Lane
+from .retention import held_bytes, newest_ms
 from .spares import Spares
 from .trims import Guard, TrimmedSegments
 from .write import FullSegment
@@ -76,6 +76,7 @@ class Upkeep:
         self._closing, self._retires = False, True
         self._trimmed = TrimmedSegments()
         self.guards: list[Guard] = []  # of the store's parts
+        self.allowance: Callable[[], int] = int  # bytes that they keep beside what retention leaves
         self.look()
         self.reads_alone = False  # of new segments
         self.on_look: Callable[[], None] = lambda: None  # called twice a second: what else there is to do
@@ -307,20 +308,20 @@ class Upkeep:
         if self._config.retention_ms is not None:
             limit = self._clock.wall_ms() - self._config.retention_ms
             for lane in self._lanes:
-                while len(lane.view.sealed) > 1 and _newest_ms(lane) < limit and self._remove_oldest(lane):
+                while len(lane.view.sealed) > 1 and newest_ms(lane.view.sealed) < limit and self._remove_oldest(lane):
                     pass
         if self._config.retention_bytes is not None:
-            while self._held_bytes() > self._config.retention_bytes:
-                lanes = [lane for lane in self._lanes if len(lane.view.sealed) > 1]
-                if not lanes or not self._remove_oldest(min(lanes, key=_newest_ms)):
+            left = list(self._lanes)
+            while self._held_bytes() > self._config.retention_bytes + self.allowance():
+                left = [lane for lane in left if len(lane.view.sealed) > 1]
+                if not left:
                     return
+                oldest = min(left, key=lambda lane: newest_ms(lane.view.sealed))
+                if not self._remove_oldest(oldest):
+                    left.remove(oldest)
 
     def _held_bytes(self) -> int:
-        total = 0
-        for lane in self._lanes:
-            total += sum(sealed.record.footer_position + sealed.record.footer_bytes for sealed in lane.view.sealed)
-            total += sum(opened.segment.header.capacity_bytes for opened in lane.view.open)
-        return total
+        return held_bytes(self._lanes)
 
     def _remove_oldest(self, lane: Lane) -> bool:
         """Remove a lane's oldest segment; False if a guard keeps it."""
@@ -386,15 +387,3 @@ def gone(path: Path) -> FileNotFoundError:
     """The error of a store whose files were taken from under it."""
     what = "moved, replaced or deleted while the store was open"
     return FileNotFoundError(errno.ENOENT, what, str(path))
-
-
-def _newest_ms(lane: Lane) -> int:
-    """When the newest message of the lane's oldest sealed segment was written; that segment is not the only one.
-
-    Where damage hides it, the oldest segment counts as being as young as the first one that tells. The newest one
-    counts as young in any case: retention by age then leaves them all.
-    """
-    for sealed in lane.view.sealed:
-        with contextlib.suppress(StoreCorrupt):
-            return int(sealed.footer.time_max_ms)
-    return sys.maxsize

@@ -25,7 +25,8 @@ class Message:
         offset: its offset in the queue.
         data: its bytes.
         timestamp_ms: when it was put into the log, ms since the epoch.
-        deliver_at_ms: its delivery time as appended, ms since the epoch, or None. It delays nothing yet.
+        deliver_at_ms: its delivery time as appended, ms since the epoch, or None. Subscriptions go by it,
+            reads do not.
         key, properties: as appended, or None.
     """
 
@@ -152,6 +153,11 @@ class MessageBatch:
     def messages(self) -> list[Message]:
         """All messages as objects, each with its own copy of the data. Slower than the columns."""
         return [self.message(index) for index in range(len(self))]
+
+
+def packed_properties(properties: Mapping[str, str] | None) -> bytes | None:
+    """Properties as a frame has them."""
+    return None if properties is None else json.dumps(dict(properties), separators=(",", ":")).encode()
 
 
 def make_message(

@@ -6,12 +6,11 @@ heads, costs more than its messages.
 
 from __future__ import annotations
 
-import mmap
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
-from ..device.direct_reads import DirectReads
+from ..device.direct_reads import DirectReads, Range
 from ..device.disk import OsFile
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
@@ -30,7 +29,7 @@ SPARSE_BYTES = 1 << 20  # from one message of a stream to the next: a window for
 # Some messages of a segment: the entries, and the position, length and checksum of entry n at 3 n, 3 n + 1, 3 n + 2.
 # And whether the stream's messages lie far apart.
 Part = tuple[Segment, Sequence[int], Sequence[int], bool]
-Direct = dict[int, list[bytes]]  # what was read past the page cache, by the segment's id
+Direct = dict[int, list[bytes]]  # what was read past the page cache, by the number of its part
 Spans = list[tuple[int, int]]  # begin and end of messages that were copied from a mapping, among those found
 
 
@@ -81,60 +80,57 @@ class Straight:
         """What lies far apart, and not in memory: read past the page cache, all at once. The kernel is asked for all
         other parts that it has to read.
         """
-        alone: list[tuple[Part, OsFile]] = []
-        for part in parts:
-            segment, flat, entries, is_sparse = part
+        alone: list[tuple[int, OsFile]] = []
+        for number, (segment, flat, entries, is_sparse) in enumerate(parts):
             base = segment.base
             if base is not None and base + flat[3 * entries[0]] >= ring.low:
                 break  # and so are all behind it
             file = _file_past_cache(segment, flat, entries) if is_sparse and not self._direct.is_refused else None
             if file is not None:
-                alone.append((part, file))
+                alone.append((number, file))
             elif segment.wants_asking:
                 segment.ask(_column(flat, entries, POSITION), _column(flat, entries, LENGTH))
         if not alone:
             return {}
-        ranges = [
-            (file, flat[3 * entry], flat[3 * entry + 1]) for (_, flat, entries, _), file in alone for entry in entries
-        ]
+        ranges: list[Range] = []
+        for number, file in alone:
+            _, flat, entries, _ = parts[number]
+            ranges += [(file, flat[3 * entry], flat[3 * entry + 1]) for entry in entries]
         read = self._direct.read(ranges)
         if read is None:
             return {}
         datas, size, calls = read
         lengths = list(map(len, datas))
         self._counters.count_device(lengths, min(lengths), size, calls)
-        at, found = 0, {}
-        for (segment, _, entries, _), _ in alone:
-            found[id(segment)] = datas[at : at + len(entries)]
-            at += len(entries)
+        begin, found = 0, {}
+        for number, _ in alone:
+            end = begin + len(parts[number][2])
+            found[number] = datas[begin:end]
+            begin = end
         return found
 
     def _fetch(
         self, ring: Ring, parts: list[Part], direct: Direct, found: dict[int, bytes], spans: Spans
     ) -> bool:
         """Add the messages; False if one is not what it was, or cannot be told. Raises OSError."""
-        for segment, flat, entries, _ in parts:
-            base, oldest = segment.base, flat[3 * entries[0]]
-            if base is None or base + oldest < ring.low:
-                datas = direct.get(id(segment)) if direct else None
-                if datas is not None:
-                    if not _taken(datas, flat, entries, found):
+        for number, (segment, flat, entries, _) in enumerate(parts):
+            base = segment.base
+            if base is not None and base + flat[3 * entries[0]] >= ring.low:
+                size = _copied(ring, base, flat, entries, found)
+                if base + flat[3 * entries[0]] >= ring.low:  # else it was overtaken meanwhile
+                    if size < 0:
                         return False
-                elif not self._fetch_device(segment, flat, entries, found, spans):
+                    self._counters.recent_messages += len(entries)
+                    self._counters.recent_bytes += size
+                    continue
+                for index in range(sum(len(part[2]) for part in parts[:number]), len(found)):
+                    del found[index]
+            datas = direct.get(number)
+            if datas is not None:
+                if not _taken(datas, flat, entries, found):
                     return False
-                continue
-            last = 3 * entries[-1]
-            shift = (base + oldest) % ring.size_bytes - oldest
-            if flat[last] + flat[last + 1] + shift <= ring.size_bytes:
-                size = _copied(ring.recent, shift, flat, entries, found)
-            else:  # the end of the ring lies between them
-                lengths = _column(flat, entries, LENGTH)
-                datas = ring.copies(base, _column(flat, entries, POSITION), lengths)
-                size = sum(lengths) if _taken(datas, flat, entries, found) else -1
-            if size < 0 or base + oldest < ring.low:  # overtaken while it was copied
+            elif not self._fetch_device(segment, flat, entries, found, spans):
                 return False
-            self._counters.recent_messages += len(entries)
-            self._counters.recent_bytes += size
         return True
 
     def _fetch_device(
@@ -164,11 +160,15 @@ class Straight:
         return _taken(datas, flat, entries, found)
 
 
-def _copied(
-    memory: mmap.mmap, shift: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
-) -> int:
-    """Add copies of messages, `shift` added to their positions: how many bytes, -1 if one has a wrong checksum."""
-    index, size = len(found), 0
+def _copied(ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
+    """Add copies of messages that the ring has: how many bytes, -1 if one has a wrong checksum."""
+    first, last = flat[3 * entries[0]], 3 * entries[-1]
+    shift = (base + first) % ring.size_bytes - first
+    if flat[last] + flat[last + 1] + shift > ring.size_bytes:  # the end of the ring lies between them
+        lengths = _column(flat, entries, LENGTH)
+        datas = ring.copies(base, _column(flat, entries, POSITION), lengths)
+        return sum(lengths) if _taken(datas, flat, entries, found) else -1
+    memory, index, size = ring.recent, len(found), 0
     for entry in entries:
         place = 3 * entry
         at, length = flat[place] + shift, flat[place + 1]

@@ -121,7 +121,7 @@ class Segment:
             leased = self._leased or self._map()
             if leased is not None:
                 return leased.has_pages(flat, entries)
-        return self.windows.has(flat[3 * entries[0]])
+        return self.windows.has(flat, entries)
 
     def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
         """`size` bytes at `position`, and whether they came from the ring of recent frames."""

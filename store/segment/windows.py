@@ -53,10 +53,20 @@ class Windows:
         self._touches = 0
         self.all_asked = False
 
-    def has(self, position: int) -> bool:
-        """Whether the kernel was asked for the window of this place."""
-        window, asked = position // WINDOW_BYTES, self._asked
-        return window < len(asked) and asked[window] == ASKED
+    def has(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
+        """Whether the kernel was asked for all windows of some messages, given as for `alone`."""
+        asked = self._asked
+        if not asked:
+            return False
+        try:
+            for entry in entries:
+                at = flat[3 * entry]
+                end = at + flat[3 * entry + 1]
+                if asked[at // WINDOW_BYTES] != ASKED or asked[(end - 1) // WINDOW_BYTES] != ASKED:
+                    return False
+        except IndexError:  # the file was shorter when the kernel was asked
+            return False
+        return True
 
     def alone(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
         """Whether messages that lie far from others that their reader wants are read by themselves; if so, note that.

@@ -45,5 +45,5 @@ def backlog_of(parts: Parts, topic: str, cursor: Cursor, table: InFlight | None,
             states = table.states(rows[(places.queues == queue_id) & (places.offsets >= first)])
             out += int(np.count_nonzero(states == Is.OUT))
             held += int(np.count_nonzero(states == Is.HELD))
-    held += delayed
+    held += max(0, min(delayed, total - out - held))  # some may be skipped here, and wait for other subscriptions
     return Backlog(max(0, total - out - held), out, held)

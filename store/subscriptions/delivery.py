@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..format.blobs import ExtraColumns, gathered
 from ..format.extras import Extras
-from ..read.message import Message, MessageBatch
+from ..read.message import Message, MessageBatch, packed_properties
 
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A message that was given out. Acknowledge it, or it comes again after its visibility time-out.
 
     Attributes:
@@ -69,8 +67,7 @@ def taken(batch: MessageBatch, rows: npt.NDArray[np.intp]) -> MessageBatch:
 
 def batch_of(message: Message) -> MessageBatch:
     """A batch of one message."""
-    properties = None if message.properties is None else json.dumps(dict(message.properties)).encode()
-    extras = Extras(message.deliver_at_ms, message.key, properties)
+    extras = Extras(message.deliver_at_ms, message.key, packed_properties(message.properties))
     zero = np.zeros(1, np.int64)
     return MessageBatch(
         memoryview(message.data), zero, zero + len(message.data), zero + message.offset, zero + message.timestamp_ms,

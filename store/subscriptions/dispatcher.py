@@ -12,7 +12,7 @@ from ..delayed.due_list import Due
 from ..errors import StoreError
 from ..read.message import MessageBatch
 from .delays import SubscriptionDelays
-from .delivery import DeliveryBatch, joined, part_of, taken
+from .delivery import Delivery, DeliveryBatch, joined, part_of, taken
 from .fetching import fetch
 from .filters import PropertyFilter
 from .in_flight import Is, Places
@@ -37,6 +37,7 @@ class Dispatcher:
         self.state = state
         self.receiving = threading.Lock()
         self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
+        self._has_missed = False  # of what became due: all has to be scanned again
         self._scanner = self._new_scanner()
 
     def _new_scanner(self) -> Scanner:
@@ -71,7 +72,7 @@ class Dispatcher:
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        return self._scanner.is_unfinished
+        return self._scanner.is_unfinished or self._has_missed
 
     def durable(self) -> object:
         """Something that changes when there may be new messages."""
@@ -81,10 +82,41 @@ class Dispatcher:
         """When the next message comes again, by the state's clock."""
         return self.state.table.next_ms
 
+    def take_few(self, count: int, visibility_ms: int) -> list[Delivery] | None:
+        """`count` new messages of one queue, if they are at hand and nothing comes before them; quicker than `take`.
+
+        `receiving` is held.
+        """
+        state = self.state
+        if state.order is not None or state.again or self.delays.is_used or self._has_missed:
+            return None
+        now_ms = state.now_ms()
+        if now_ms >= state.table.next_ms:
+            return None
+        try:
+            found = self._scanner.take_few(count)
+            if found is None:
+                return None
+            messages = found[0].messages(found[1], found[1] + count)
+            offsets = [message.offset for message in messages]
+            with state.lock:
+                if offsets[-1] - offsets[0] == count - 1:
+                    first = state.table.add_run(messages[0].queue_id, offsets[0], count, now_ms + visibility_ms)
+                else:
+                    columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
+                    first = int(state.table.add(Places(*columns), now_ms + visibility_ms)[0])
+            return [Delivery(message, 1, receipt) for receipt, message in enumerate(messages, first)]
+        except BaseException:
+            self._recover()
+            raise
+
     def take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
         try:
-            return self._take(most, max_bytes, visibility_ms)
+            found = self._take(most, max_bytes, visibility_ms)
+            if found is None and self._has_missed:
+                found = self._take(most, max_bytes, visibility_ms)
+            return found
         except BaseException:  # what was on its way comes again, also after an interrupt
             self._recover()
             raise
@@ -96,6 +128,9 @@ class Dispatcher:
             self.restart()
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
+        if self._has_missed:
+            self._recover()
+            self._has_missed, self.delays.again = False, True
         batches: list[MessageBatch] = []
         attempts: list[Int64s] = []
         used = self._take_again(most, batches, attempts)
@@ -134,6 +169,8 @@ class Dispatcher:
     def _take_again(self, most: int, batches: list[MessageBatch], attempts: list[Int64s]) -> Int64s:
         """Add the messages that were given back or timed out; their receipts (n,)."""
         state = self.state
+        if not state.again and state.now_ms() < state.table.next_ms:
+            return NOTHING
         with state.lock:
             late = state.table.expire(state.now_ms())
             state.again += [late[at : at + AGAIN_RECEIPTS] for at in range(0, len(late), AGAIN_RECEIPTS)]
@@ -278,15 +315,19 @@ class Dispatcher:
     def _take_due(self, most: int) -> list[MessageBatch]:
         """Messages that were left out before, and whose time has come. More are due than are taken at times."""
         found: list[MessageBatch] = []
+        if not self.delays.is_used:
+            self.delays.open()  # the index may be there by now
         while self.delays.is_used and most > 0:
             due = self.delays.take(most)
             if due.missed:
-                self._recover()
+                self._has_missed = True  # this call may have found some already that are not in the table yet
+                break
             queues, offsets = self._left_out(due)
             if self.delays.again:
                 copies = self.delays.due_copies()
-                rows = self._mine(*copies)
-                queues, offsets = (np.concatenate([copies[at][rows], (queues, offsets)[at]]) for at in (0, 1))
+                queues, offsets = np.concatenate([copies[0], queues]), np.concatenate([copies[1], offsets])
+                mine = self._mine(queues, offsets)
+                queues, offsets = queues[mine], offsets[mine]
             if len(offsets):
                 batches = self._fetched(Places(queues, offsets, np.zeros(len(offsets), np.int64)))
                 if self.state.order is not None:

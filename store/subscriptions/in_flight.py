@@ -77,6 +77,21 @@ class InFlight:
         self._rows = end  # last: until here the rows are not there
         return receipts
 
+    def add_run(self, queue_id: int, offset: int, count: int, deadline_ms: int) -> int:
+        """Give `count` messages of a queue out for the first time: the first receipt."""
+        self._make_room(count)
+        first, begin = self._new_receipts(count), self._rows
+        if count == 1:
+            self._columns[:, begin] = (first, queue_id, offset, 1, deadline_ms)
+        else:
+            columns = self._columns[:, begin : begin + count]
+            columns[0], columns[2] = np.arange(first, first + count), np.arange(offset, offset + count)
+            columns[1], columns[3], columns[4] = queue_id, 1, deadline_ms
+        self._states[begin : begin + count] = Is.OUT
+        self.next_ms = min(self.next_ms, deadline_ms)
+        self._rows = begin + count  # last: until here the rows are not there
+        return first
+
     def _make_room(self, count: int) -> None:
         if self._gone * 2 > self._rows:
             self._compact()

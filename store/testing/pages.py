@@ -37,6 +37,10 @@ class SimulatedPage:
         """The unsigned 64-bit word at a multiple of 8."""
         return int.from_bytes(self._data[at : at + 8], "little")
 
+    def set_word(self, at: int, value: int) -> None:
+        """Write the unsigned 64-bit word at a multiple of 8, at once."""
+        self.store(at, value.to_bytes(8, "little"))
+
     def store_and_set(self, at: int, data: bytes, word_at: int, value: int) -> None:
         """Write some bytes, and then the word at a multiple of 8, at once."""
         self.store(at, data)

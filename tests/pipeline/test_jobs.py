@@ -82,9 +82,7 @@ def test_exported_parquet_has_every_column_as_it_is(
     assert rows_of(table) == expected
 
 
-def test_exported_json_and_csv_say_the_same(
-    spark: SparkSession, store: tuple[Path, list[Row]], tmp_path: Path
-) -> None:
+def test_exported_json_and_csv_say_the_same(spark: SparkSession, store: tuple[Path, list[Row]], tmp_path: Path) -> None:
     path, expected = store
     wanted = [row for row in expected if row.topic == "orders"]
     for kind in ("json", "csv"):

@@ -236,7 +236,7 @@ TRIMMING: dict[str, Bug] = {
         ("tests/store/test_trim.py::test_trimmed_messages_are_gone_for_good",),
     ),
     "trims: a segment goes when a part of it is trimmed": Bug(
-        "store/log/trims.py", "<= lows[numbers]).all()", "<= lows[numbers]).any()",
+        "store/log/trims.py", "> lows[numbers]]", "> lows[numbers]][1:]",
         ("tests/store/test_trim.py::test_segment_with_one_message_of_another_queue_stays",),
     ),
     "trims: a deleted topic is deleted again and again": Bug(
@@ -270,6 +270,20 @@ BESIDE: dict[str, Bug] = {
     "other processes: nobody is woken": Bug(
         "store/live/publisher.py", "                page.wake()\n", "",
         ("tests/store/test_read_only_page.py::test_whoever_sleeps_on_the_page_after_a_quiet_time_is_woken",),
+    ),
+    "other processes: a mark that came after the last look is slept through": Bug(
+        "store/live/follower.py",
+        "                or page.moves != moves  # behind", "                or False  # behind",
+        ("tests/store/test_read_only_waiting.py::test_nobody_sleeps_through_a_mark_that_comes_meanwhile",),
+        hangs=True,
+    ),
+    "other processes: the mark follows with the next slot alone": Bug(
+        "store/live/publisher.py", "                page.set_word(told.mark_at, mark_word(mark))\n", "",
+        ("tests/store/test_read_only_page.py::test_page_has_what_an_answer_told",),
+    ),
+    "other processes: a mark that was on a disk is believed without its checksum": Bug(
+        "store/live/page.py", "        if self.is_current:  # else", "        if True:  # else",
+        ("tests/store/test_read_only_page.py::test_mark_of_another_boot_counts_by_its_slot_alone",),
     ),
     "other processes: a reader falls asleep while the writer counts on its looking": Bug(
         "store/live/follower.py", "AWAKE_S = 1.5 * RING_EVERY_S", "AWAKE_S = 0.1 * RING_EVERY_S",

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,21 @@ def test_messages_far_apart_are_read_by_themselves(tmp_path: Path) -> None:
         assert figures["device_bytes"] <= payload + 80 * 2 * 4096
 
 
+def test_windows_that_others_asked_for_do_not_make_more_of_them(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        direct(store)
+        drop(tmp_path)
+        segment = store._lanes[0].view.sealed[0].segment
+        segment.ask([1 << 20], [1])
+        asked = segment.windows.asked()
+        assert asked
+        for queue in range(QUEUES):
+            assert store.get_range("t", queue, 0, 2) == dict(enumerate(rows[queue]))
+        assert segment.windows.asked() == asked
+
+
 def test_a_region_that_is_read_again_and_again_comes_into_the_page_cache(tmp_path: Path) -> None:
     rng = random.Random(draw_seed())
     with MessageStore.open(tmp_path, CONFIG) as store:
@@ -265,6 +281,39 @@ def test_damage_that_is_read_past_the_page_cache_is_told(tmp_path: Path) -> None
             store.get_range("t", 7, 0, 2)
         assert store.get_range("t", 7, 1, 2) == {0: rows[7][1]}
         assert store.get_range("t", 8, 0, 2) == dict(enumerate(rows[8]))
+
+
+class _Overtaken(DirectReads):
+    """The ring forgets what it had while the device reads."""
+
+    def __init__(self, store: MessageStore) -> None:
+        super().__init__()
+        self.store = store
+
+    def read(self, ranges: Sequence[Range]) -> tuple[list[bytes], int, int] | None:
+        found = super().read(ranges)
+        ring = self.store._lanes[0].ring
+        for _ in range(2 * ring.size_bytes // (200 * KIB)):
+            self.store.append("other", 0, bytes(200 * KIB))
+        return found
+
+
+def test_what_the_ring_loses_during_the_read_comes_from_the_device(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        direct(store)
+        drop(tmp_path)
+        straight = store._fetcher.reader._straight
+        assert straight is not None
+        straight._direct = _Overtaken(store)
+        for queue in (5, 6):
+            rows[queue].append(rng.randbytes(5000))
+            store.append("t", queue, rows[queue][-1])
+        for queue in (5, 6):  # the second time it is not in the ring any more
+            stream = store._streams.get("t", queue)
+            assert stream is not None
+            assert straight.get_range(stream, 0, 5) == dict(enumerate(rows[queue]))
 
 
 def test_the_memory_is_given_back_with_the_store(tmp_path: Path) -> None:

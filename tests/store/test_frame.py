@@ -146,7 +146,7 @@ def test_any_batch_comes_back_and_its_size_was_bounded(
     assert frame.definitions() == defined
     payload = memoryview(content)[frame.header.header_bytes :]
     assert whole_messages(frame, payload) == len(batch)
-    assert frame.header.header_bytes <= column_bytes_bound(len(batch), given_extras, len(defined))
+    assert frame.header.header_bytes <= column_bytes_bound(len(batch), given_extras, [one.topic for one in defined])
 
 
 @settings(max_examples=60, deadline=None)

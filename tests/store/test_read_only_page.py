@@ -13,7 +13,7 @@ import numpy as np
 from stratalog.store import MessageStore, StoreError
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.mapped import MappedFile
-from stratalog.store.format.layout import DATA_START
+from stratalog.store.format.layout import DATA_START, MAX_LANES
 from stratalog.store.format.live_page import (
     BELL_AT,
     LANES_AT,
@@ -22,11 +22,16 @@ from stratalog.store.format.live_page import (
     SLOT_BYTES,
     LaneState,
     LiveHeader,
+    mark_at,
+    mark_of,
+    mark_word,
     newest_state,
     slot_at,
 )
+from stratalog.store.format.store_files import StoreHeader
 from stratalog.store.live.follower import AWAKE_S
-from stratalog.store.live.publisher import Publisher
+from stratalog.store.live.page import LivePage
+from stratalog.store.live.publisher import RING_EVERY_S, Publisher
 
 from .helpers import PATIENCE_S, tiny, until
 
@@ -42,18 +47,32 @@ def state_in(folder: Path, lane: int = 0) -> LaneState:
     return state
 
 
+def mark_in(folder: Path, lane: int = 0) -> tuple[int, int]:
+    return mark_of(int.from_bytes(page_of(folder)[mark_at(lane) :][:8], "little"), state_in(folder, lane).mark)
+
+
 def test_golden_bytes() -> None:
     """The page is a part of the format."""
     header = LiveHeader(2, bytes(range(16)), 7, bytes(range(16, 32)), 4711, 3)
     assert header.pack().hex() == (
-        "534c4f474c495645" "01000000" "02000000" + bytes(range(16)).hex() + "0700000000000000"
+        "534c4f474c495632" "01000000" "02000000" + bytes(range(16)).hex() + "0700000000000000"
         + bytes(range(16, 32)).hex() + "6712000000000000" "0300000000000000" + header.pack()[-8:].hex()
     )  # fmt: skip
     assert LiveHeader.unpack(header.pack() + bytes(100)) == header
     state = LaneState(9, 1, 4, 5, 8_192)
     assert state.pack()[:40] == array("Q", [9, 1, 4, 5, 8_192]).tobytes()
     assert (LANES_AT, SLOT_BYTES, BELL_AT, PAGE_BYTES) == (4096, 64, 2048, 12_288)
+    assert (mark_at(0), mark_at(MAX_LANES - 1) + 8 <= LANES_AT) == (2056, True)
+    assert mark_word((5, 8_192)) == 5 << 40 | 8_192
     assert (slot_at(0, 0), slot_at(0, 1), slot_at(3, 1)) == (4096, 4160, 4096 + 7 * 64)
+
+
+def test_mark_is_told_by_one_word_beside_another_mark() -> None:
+    for near in (1, 3, 1 << 24, (1 << 24) - 1, 5 << 24, (1 << 40) + 7):
+        for further in (0, 1, 2, 1000, 1 << 22, -1, -3):
+            if near + further >= 0:
+                mark = (near + further, (1 << 40) - 4096)
+                assert mark_of(mark_word(mark), (near, 17)) == mark
 
 
 def test_page_says_how_far_each_lane_is(tmp_path: Path) -> None:
@@ -66,7 +85,7 @@ def test_page_says_how_far_each_lane_is(tmp_path: Path) -> None:
         for lane in store._lanes:
             until(lambda lane=lane: state_in(tmp_path, lane.index).sealed == lane.view.sealed[-1].segment.sequence)  # type: ignore[misc]
             state = state_in(tmp_path, lane.index)
-            assert state.mark == lane.under_way.forced_mark
+            assert mark_in(tmp_path, lane.index) == lane.under_way.forced_mark >= state.mark
             assert (state.first, state.position > DATA_START) == (1, True)
     with MessageStore.open(tmp_path) as store:
         assert state_in(tmp_path).bell >= state.bell
@@ -78,13 +97,39 @@ def test_page_says_how_far_each_lane_is(tmp_path: Path) -> None:
 def test_page_has_what_an_answer_told(tmp_path: Path) -> None:
     """An answer comes after the page."""
     with MessageStore.open(tmp_path, tiny()) as store:
-        before = state_in(tmp_path)
+        before = mark_in(tmp_path)
         for _ in range(50):
             store.append("t", 0, b"x")
-            state = state_in(tmp_path)
-            assert state.bell > before.bell
-            assert state.mark > before.mark
-            before = state
+            mark = mark_in(tmp_path)
+            assert mark > before
+            before = mark
+
+
+def test_slots_and_bell_follow_the_mark_after_a_quiet_time(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(10):
+            before = state_in(tmp_path)
+            time.sleep(2 * RING_EVERY_S)
+            store.append("t", 0, b"x")
+            assert state_in(tmp_path).bell > before.bell
+            assert state_in(tmp_path).mark == mark_in(tmp_path) > before.mark
+
+
+def test_mark_of_another_boot_counts_by_its_slot_alone(tmp_path: Path) -> None:
+    """The word has no checksum: it counts as long as it has not left the memory."""
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"x")
+        header = StoreHeader.unpack((tmp_path / "STORE").read_bytes())
+        assert header is not None
+        page = LivePage.of(OsDisk(), tmp_path, header)
+        assert page is not None and page.is_current
+        true = page.state(0)
+        assert true is not None
+        publisher: Any = store._running.live
+        publisher._page.set_word(mark_at(0), mark_word((true.sequence, true.position + 4096)))
+        assert page.state(0) == true._replace(position=true.position + 4096)
+        page.is_current = False
+        assert page.state(0) == state_in(tmp_path)
 
 
 def test_slot_that_is_half_written_hides_no_earlier_state(tmp_path: Path) -> None:
@@ -92,6 +137,7 @@ def test_slot_that_is_half_written_hides_no_earlier_state(tmp_path: Path) -> Non
     with MessageStore.open(tmp_path, tiny()) as store, MessageStore.open(tmp_path, read_only=True) as reader:
         for count in range(1, 20):
             store.append("t", 0, b"x")
+            time.sleep(2 * RING_EVERY_S)  # then the next append writes a slot
             written: list[tuple[int, bytes, int, int]] = []
             publisher: Any = store._running.live
             page = publisher._page
@@ -121,6 +167,7 @@ def test_message_behind_the_mark_is_not_shown(tmp_path: Path) -> None:
         real = state_in(tmp_path)
         for behind, count in ((0, 4), (1, 3), (999, 3), (1000, 3), (1001, 2), (4000, 0)):
             state = real._replace(bell=real.bell + 100 + behind, position=real.position - behind)
+            publisher._page.set_word(mark_at(0), mark_word(state.mark))
             publisher._page.store(slot_at(0, behind), state.pack())
             publisher._page.store(slot_at(0, behind + 1), bytes(SLOT_BYTES))
             with MessageStore.open(tmp_path, read_only=True) as reader:
@@ -132,8 +179,11 @@ def test_whoever_sleeps_on_the_page_after_a_quiet_time_is_woken(tmp_path: Path) 
     with MessageStore.open(tmp_path, tiny()) as store:
         mapped = MappedFile(tmp_path / LIVE_FILE, PAGE_BYTES, BELL_AT, write=False)
         for _ in range(20):
-            time.sleep(AWAKE_S)  # a reader sleeps only after so long a time without a move
-            seen, woken = mapped.word(BELL_AT), threading.Event()
+            moves = b""
+            while moves != page_of(tmp_path):  # a reader sleeps only after so long a time without a move
+                moves = page_of(tmp_path)
+                time.sleep(AWAKE_S)
+            seen, woken = int.from_bytes(moves[BELL_AT:][:8], "little"), threading.Event()
             asleep = threading.Event()
 
             def sleep(seen: int = seen, woken: threading.Event = woken, asleep: threading.Event = asleep) -> None:
@@ -189,6 +239,8 @@ def test_any_bytes_in_the_page_make_no_reader_see_what_is_not_there(tmp_path: Pa
         numbers = [int(chance.integers(0, high)) for high in (4, 6, 6, 70_000)]
         page[slot_at(0, 0) : slot_at(0, 0) + 48] = LaneState(1000 + round_, *numbers).pack()
         page[slot_at(0, 1) : slot_at(0, 1) + 48] = bytes(48)
+        word = mark_word((numbers[0], numbers[3])) if round_ % 2 else int(chance.integers(0, 1 << 63))
+        page[mark_at(0) : mark_at(0) + 8] = word.to_bytes(8, "little")
         (tmp_path / LIVE_FILE).open("r+b").write(page)
         try:
             with MessageStore.open(tmp_path, read_only=True) as reader:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -110,6 +110,35 @@ def test_nobody_sleeps_through_a_message_behind_a_writer_that_was_held_up(
             held_up_s = 0.0
             time.sleep(0.001)
             store.append("t", 0, b"x")
+            waiting.join(PATIENCE_S / 4)
+
+
+def test_nobody_sleeps_through_a_mark_that_comes_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a move of the bell that the reader has seen, a mark comes alone, while the reader is held up."""
+    monkeypatch.setattr(follower, "PATIENCE_S", 10 * PATIENCE_S)
+    with MessageStore.open(folder, tiny()) as store, MessageStore.open(folder, read_only=True) as reader:
+        watcher: Any = vars(reader)["_fetcher"].follower
+        real = watcher.follow
+        steps: Iterator[Callable[[], object]] = iter(())
+
+        def follow() -> None:
+            real()
+            if threading.current_thread().name not in ("MainThread", "read"):
+                next(steps, lambda: None)()
+
+        watcher.follow = follow
+        for offset in range(20):
+            time.sleep(2 * publisher.RING_EVERY_S)
+
+            def mark_alone() -> None:
+                store.append("t", 0, b"x")
+                time.sleep(2 * follower.AWAKE_S)
+
+            def read(offset: int = offset) -> None:
+                assert reader.read("t", 0, offset, wait_ms=PATIENCE_MS // 4)
+
+            steps = iter([lambda: store.append("other", 0, b"x"), mark_alone])
+            waiting = start(read)
             waiting.join(PATIENCE_S / 4)
 
 

@@ -535,7 +535,7 @@ def test_help_shows_nothing_but_the_public_face() -> None:
     names = {name for name in dir(MessageStore) if not name.startswith("_")}
     assert names == {
         "append", "append_async", "append_batch", "append_batch_async", "append_columns", "append_columns_async",
-        "applied_sections", "attach_pending", "cancel_delayed", "close", "closed", "delete_subscription",
+        "attach_pending", "cancel_delayed", "close", "closed", "delete_subscription",
         "delete_topic", "flush", "get_range", "offset_at", "open", "queue_bounds", "queues", "read", "read_async",
         "read_batch", "reschedule_delayed", "scan", "stats", "submit", "submit_columns", "subscribe", "subscriptions",
         "topics", "trim",

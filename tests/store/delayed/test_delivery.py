@@ -11,6 +11,7 @@ import pytest
 
 from stratalog.store import MessageStore
 from stratalog.store.delayed import topic as topic_module
+from stratalog.store.delayed.figures import figures_of
 from tests.clocks import SteppedClock
 from tests.seeds import draw_seed
 
@@ -52,7 +53,7 @@ def test_message_whose_time_was_over_at_its_append_is_an_ordinary_one(tmp_path: 
         store.append("t", 0, b"x", deliver_at_ms=START_MS - 1)
         store.append("t", 0, b"x", deliver_at_ms=0)
         assert consumer.poll() == [Got(0, 0), Got(0, 1)]
-        assert topic_of(store).stats()["pending"] == 0
+        assert figures_of(topic_of(store))["pending"] == 0
 
 
 def test_delays_from_before_the_first_subscription_are_kept(tmp_path: Path, hand: Hand) -> None:
@@ -89,12 +90,12 @@ def test_one_index_serves_many_subscriptions_each_at_its_own_place(tmp_path: Pat
         for step, consumer in enumerate(consumers):
             hand.now_ms = START_MS + 5 * (step + 1)
             assert consumer.poll() == [Got(0, offset) for offset in range(5 * (step + 1))]
-        assert topic_of(store).stats()["ready"] == 45, "the rows that all have passed are dropped"
+        assert figures_of(topic_of(store))["ready"] == 45, "the rows that all have passed are dropped"
         for consumer in consumers:
             consumer.poll()
             assert len(consumer.got) == 50
             consumer.close()
-        assert topic_of(store).stats()["ready"] == 0
+        assert figures_of(topic_of(store))["ready"] == 0
 
 
 def test_pointer_that_takes_nothing_holds_others_up_for_a_while_only(

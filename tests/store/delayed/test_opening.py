@@ -12,6 +12,7 @@ from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.delayed import delays as delays_module
 from stratalog.store.delayed import walk as walk_module
 from stratalog.store.delayed.delays import Delays
+from stratalog.store.delayed.figures import figures_of
 from stratalog.store.delayed.positions import offsets_of, places_of
 from stratalog.store.delayed.walk import Walk
 
@@ -181,8 +182,8 @@ def test_index_at_its_limit_of_memory_takes_no_more_and_loses_nothing(
         topic = topic_of(store)
         assert topic.is_behind
         assert topic.should_pause_all_deliveries
-        assert topic.stats()["paused"]
-        assert topic.stats()["memory_bytes"] < 40_000
+        assert figures_of(topic)["paused"]
+        assert figures_of(topic)["memory_bytes"] < 40_000
         while len(consumer.got) < count:
             hand.now_ms += 10
             consumer.poll()

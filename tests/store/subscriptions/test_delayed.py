@@ -1,274 +1,253 @@
-"""Delayed messages through subscriptions: when they come, in which order, once, and after an opening."""
+"""Delayed messages, as subscriptions get them."""
 
 from __future__ import annotations
 
-import asyncio
-import random
+import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, Subscription
-from tests.seeds import draw_seed
+from stratalog.store import MessageStore
+from stratalog.store.delayed import topic as delayed_topic
+from stratalog.store.subscriptions import scanner
 
-from ..delayed.consumer import START_MS, Hand, topic_of
-from ..helpers import crash_copy, tiny, until
+from ...clocks import SteppedClock
+from ..helpers import PATIENCE_S, tiny, until
+from .helpers import TOPIC, fill, places
+
+START_MS = 1_700_000_000_000
+
+
+class BothClocks(SteppedClock):
+    """Both times are what the test has set."""
+
+    wall = START_MS
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def go(self, ms: int) -> None:
+        """Some time passes."""
+        self.wall += ms
+        self.now += ms / 1000
 
 
 @pytest.fixture
-def hand() -> Hand:
-    return Hand()
+def clock() -> BothClocks:
+    return BothClocks()
 
 
-def received(sub: Subscription, most: int = 1000, *, ack: bool = True) -> list[tuple[int, int]]:
-    """(queue id, offset) of what can be taken now."""
-    found: list[tuple[int, int]] = []
-    while len(batch := sub.receive_batch(most)):
-        found += [(batch.queue_id(at), int(batch.offsets[at])) for at in range(len(batch))]
-        if ack:
-            sub.ack_batch(batch.receipts)
-    return found
+@pytest.fixture
+def store(tmp_path: Path, clock: BothClocks) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
+        yield opened
 
 
-def test_delayed_message_comes_at_its_time_and_before_new_ones(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a")
-        store.append("t", 0, b"late", deliver_at_ms=START_MS + 50)
-        store.append("t", 0, b"now")
-        assert received(sub) == [(0, 1)]
-        hand.now_ms += 49
-        assert received(sub) == []
-        store.append("t", 0, b"new")
-        hand.now_ms += 1
-        assert received(sub) == [(0, 0), (0, 2)]
-        assert sub.backlog().total == 0
+def append(store: MessageStore, queue_id: int, delay_ms: int, **more: object) -> int:
+    """A message that is due so much later."""
+    at_ms = store._clock.wall_ms() + delay_ms
+    return store.append(TOPIC, queue_id, b"%d" % delay_ms, deliver_at_ms=at_ms, **more)  # type: ignore[arg-type]  # key or properties
 
 
-def test_backlog_tells_delayed_messages(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a")
-        for number in range(10):
-            store.append("t", 0, b"x", deliver_at_ms=START_MS + 50 if number % 2 else None)
-        batch = sub.receive_batch(2)
-        assert sub.backlog() == (3, 2, 5)
-        sub.ack_batch(batch.receipts)
-        hand.now_ms += 50
-        received(sub)
-        assert sub.backlog() == (0, 0, 0)
+def test_a_delayed_message_comes_at_its_time_and_holds_up_no_other(store: MessageStore, clock: BothClocks) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    append(store, 0, 500)
+    fill(store, 2)
+    assert places(sub.receive()) == [(0, 1), (0, 2)]
+    assert sub.backlog() == (0, 2, 1)
+    clock.go(499)
+    assert sub.receive() == []
+    clock.go(1)
+    assert places(sub.receive()) == [(0, 0)]
+    assert sub.backlog() == (0, 3, 0)
 
 
-def test_receive_waits_for_what_becomes_due(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "s", tiny()) as store:
-        sub = store.subscribe("t", "a")
-        at_ms = time.time_ns() // 1_000_000 + 60
-        store.append("t", 0, b"x", deliver_at_ms=at_ms)
-        assert sub.receive() == []
-        (delivery,) = sub.receive(wait_ms=60_000)
-        assert time.time_ns() // 1_000_000 >= at_ms
-        assert delivery.message.data == b"x"
-        sub.ack(delivery)
-        store.append("t", 0, b"y", deliver_at_ms=time.time_ns() // 1_000_000 + 60)
-        (delivery,) = asyncio.run(sub.receive_async(wait_ms=60_000))
-        assert delivery.message.data == b"y"
+def test_what_is_due_comes_by_time_and_place_before_new_messages(store: MessageStore, clock: BothClocks) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    for queue_id, delay_ms in ((1, 30), (0, 20), (1, 10), (0, 30), (0, 10)):
+        append(store, queue_id, delay_ms)
+    assert sub.receive() == []
+    clock.go(30)
+    fill(store, 1)
+    assert places(sub.receive(3)) == [(0, 2), (1, 1), (0, 0)]
+    assert places(sub.receive()) == [(0, 1), (1, 0), (0, 3)]
 
 
-def test_consumer_with_a_precision_is_late_by_less_than_it_and_never_early(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "s", tiny()) as store:
-        sub = store.subscribe("t", "a", precision_ms=100)
-        at_ms = time.time_ns() // 1_000_000 + 20
-        store.append("t", 0, b"x", deliver_at_ms=at_ms)
-        assert len(sub.receive(wait_ms=60_000)) == 1
-        assert time.time_ns() // 1_000_000 >= at_ms
-
-
-def test_message_that_was_given_back_comes_again(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a")
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
-        received(sub)
-        hand.now_ms += 5
-        (delivery,) = sub.receive()
-        sub.nack(delivery)
-        (delivery,) = sub.receive()
-        assert delivery.attempt == 2
-        sub.ack(delivery)
-        assert received(sub) == []
-
-
-def test_cancelled_and_moved_messages(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a")
-        for _ in range(4):
-            store.append("t", 0, b"x", deliver_at_ms=START_MS + 50)
-        assert received(sub) == []
-        assert store.cancel_delayed("t", 0, 1)
-        assert store.reschedule_delayed("t", 0, 2, START_MS + 10)
-        assert store.reschedule_delayed("t", 0, 3, START_MS + 90)
-        hand.now_ms += 10
-        assert received(sub) == [(0, 2)]
-        hand.now_ms += 40
-        assert received(sub) == [(0, 0)]
-        assert not store.cancel_delayed("t", 0, 0)
-        hand.now_ms += 40
-        assert received(sub) == [(0, 3)]
-        assert sub.backlog().total == 0, "the cancelled message counts as acknowledged"
-
-
-@pytest.mark.parametrize("order_by", ["queue", "key"])
-def test_ordered_subscription_waits_for_acknowledgements_of_due_messages_too(
-    tmp_path: Path, hand: Hand, order_by: str
-) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a", mode="ordered", order_by=order_by)  # type: ignore[arg-type]  # one of the two
-        for _ in range(3):
-            store.append("t", 0, b"x", key=b"k", deliver_at_ms=START_MS + 5)
-        assert received(sub) == []
-        hand.now_ms += 5
-        for offset in range(3):
-            (delivery,) = sub.receive()
-            assert (delivery.message.offset, sub.receive()) == (offset, [])
-            sub.ack(delivery)
-        assert sub.receive() == []
-
-
-def test_filter_leaves_delayed_messages_out(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a", filter={"tag": {"yes"}})
-        for tag in ("yes", "no", "yes"):
-            store.append("t", 0, b"x", properties={"tag": tag}, deliver_at_ms=START_MS + 5)
-        assert received(sub) == []
-        hand.now_ms += 5
-        assert received(sub) == [(0, 0), (0, 2)]
-
-
-def test_seek_and_skip_go_over_delayed_messages(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub, other = store.subscribe("t", "a"), store.subscribe("t", "b")
-        for _ in range(4):
-            store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
-        received(sub), received(other)
-        sub.skip_all()
-        other.seek({0: 2})
-        hand.now_ms += 5
-        assert (received(sub), received(other)) == ([], [(0, 2), (0, 3)])
-        other.seek("earliest")
-        assert received(other) == [(0, offset) for offset in range(4)]
-
-
-@pytest.mark.parametrize("crashes", [False, True])
-def test_no_time_without_the_store_loses_a_message(tmp_path: Path, hand: Hand, crashes: bool) -> None:
-    """Downtime of 7 days lost messages elsewhere."""
-    with hand.open(tmp_path / "s", tiny(lanes=2)) as store:
-        sub = store.subscribe("t", "a")
-        for number in range(40):
-            store.append("t", number % 4, b"x", deliver_at_ms=START_MS + 1 + number)
-        received(sub)
-        hand.now_ms += 10
-        assert len(received(sub)) == 10
-        hand.now_ms += 5
-        assert len(received(sub, ack=False)) == 5
-        crash_copy(tmp_path / "s", tmp_path / "crashed")
-    hand.now_ms += 30 * 86_400_000
-    with hand.open(tmp_path / ("crashed" if crashes else "s")) as store:
-        got = received(store.subscribe("t", "a"))
-        assert sorted(got) == sorted((n % 4, n // 4) for n in range(10, 40))
-
-
-def test_subscription_that_was_closed_finds_what_became_due_meanwhile(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a")
-        for number in range(10):
-            store.append("t", 0, b"x", deliver_at_ms=START_MS + 1 + number)
-        received(sub)
-        sub.close()
-        hand.now_ms += 5
-        assert topic_of(store).stats()["pointers"] == 0
-        with store.subscribe("t", "a") as sub:
-            assert received(sub) == [(0, offset) for offset in range(5)]
-            hand.now_ms += 5
-            assert received(sub) == [(0, offset) for offset in range(5, 10)]
-
-
-def test_store_without_delayed_messages_has_no_index(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "s", tiny()) as store:
-        sub = store.subscribe("t", "a")
-        store.append("t", 0, b"x")
-        received(sub)
-        assert store.stats()["delayed"] == {}
-    assert not (tmp_path / "s" / "delayed").exists()
-
-
-def test_each_message_comes_once_to_each_subscription_whatever_happens_beside(tmp_path: Path, hand: Hand) -> None:
-    seed = draw_seed()
-    chance = random.Random(seed)
-    due: dict[tuple[int, int], int] = {}
-    got: dict[str, list[tuple[int, int]]] = {"a": [], "b": [], "c": []}
-    cancelled: set[tuple[int, int]] = set()
-    path = tmp_path / "s"
-    store = hand.open(path, tiny(lanes=2))
-    subs = {name: store.subscribe("t", name) for name in got}
-    for _ in range(500):
-        hand.now_ms += chance.choice([0, 1, 9])
-        queue_id, delay_ms = chance.randrange(3), chance.choice([None, 0, 5, 50, 400])
-        at_ms = None if delay_ms is None else hand.now_ms + delay_ms
-        offset = store.append("t", queue_id, bytes(chance.choice([10, 3000])), deliver_at_ms=at_ms)
-        due[queue_id, offset] = hand.now_ms if at_ms is None else at_ms
-        name = chance.choice(list(got))
-        if chance.random() < 0.5:
-            found = received(subs[name], chance.choice([1, 7, 1000]))
-            assert all(due[one] <= hand.now_ms and one not in cancelled for one in found), f"seed {seed}"
-            got[name] += found
-        if chance.random() < 0.2:
-            one = chance.choice(list(due))
-            was_pending = due[one] > hand.now_ms and one not in cancelled
-            if chance.random() < 0.5:
-                assert store.cancel_delayed("t", *one) == was_pending, f"seed {seed}"
-                cancelled |= {one} if was_pending else set()
-            else:
-                to_ms = hand.now_ms + chance.choice([0, 30, 300])
-                assert store.reschedule_delayed("t", *one, to_ms) == was_pending, f"seed {seed}"
-                due[one] = to_ms if was_pending else due[one]
-        if chance.random() < 0.02:
-            subs[name].close()
-            subs[name] = store.subscribe("t", name)
-        if chance.random() < 0.02:
-            store.close()
-            store = hand.open(path)
-            subs = {name: store.subscribe("t", name) for name in got}
-    until(lambda: not topic_of(store).is_behind)
-    hand.now_ms += 1_000
-    for name, sub in subs.items():
-        got[name] += received(sub)
-        assert sorted(got[name]) == sorted({*due} - cancelled), f"seed {seed}"
-        assert sub.backlog().total == 0
+def test_a_delayed_message_is_acknowledged_like_any_other(store: MessageStore, clock: BothClocks) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    append(store, 0, 10)
+    append(store, 0, 20)
+    assert sub.receive() == []
+    clock.go(20)
+    first, second = sub.receive()
+    sub.ack(first)
+    sub.nack(second, delay_ms=5)
+    assert sub.receive() == []
+    clock.go(5)
+    assert [(one.message.offset, one.attempt) for one in sub.receive()] == [(1, 2)]
     store.close()
+    with MessageStore.open(store.path, clock=clock) as again:
+        assert places(again.subscribe(TOPIC, "a").receive()) == [(0, 1)]
 
 
-def test_competing_consumers_share_what_becomes_due(tmp_path: Path) -> None:
-    count = 600
-    with MessageStore.open(tmp_path / "s", tiny(segment_bytes=1 << 20)) as store:
-        now_ms, chance = time.time_ns() // 1_000_000, np.random.default_rng(draw_seed())
-        times = now_ms + chance.integers(0, 400, count)
-        store.append_columns([("t", 0)], np.zeros(count, int), np.ones(count, int), bytes(count), deliver_at_ms=times)
-        got: list[list[int]] = [[], [], []]
-        early: list[int] = []
+def test_what_became_due_while_the_store_was_closed_is_delivered(store: MessageStore, clock: BothClocks) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    for delay_ms in (10, 1000, 500_000):
+        append(store, 0, delay_ms)
+    assert sub.receive() == []
+    store.close()
+    clock.go(2000)
+    with MessageStore.open(store.path, clock=clock) as again:
+        sub = again.subscribe(TOPIC, "a")
+        assert places(sub.receive()) == [(0, 0), (0, 1)]
+        clock.go(500_000)
+        assert places(sub.receive()) == [(0, 0), (0, 1), (0, 2)], "the first two have timed out"
 
-        def consume(mine: list[int]) -> None:
-            with store.subscribe("t", "a") as sub:
-                while sum(map(len, got)) < count:
-                    for delivery in sub.receive(8, wait_ms=100):
-                        if time.time_ns() // 1_000_000 < times[delivery.message.offset]:
-                            early.append(delivery.message.offset)
-                        sub.ack(delivery)
-                        mine.append(delivery.message.offset)
 
-        threads = [threading.Thread(target=consume, args=(mine,)) for mine in got]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert early == []
-        assert sorted(offset for mine in got for offset in mine) == list(range(count))
+def test_cancelled_messages_never_come(store: MessageStore, clock: BothClocks) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    early = append(store, 0, 10)
+    late = append(store, 0, 20)
+    unseen = append(store, 0, 30)
+    assert store.cancel_delayed(TOPIC, 0, early)
+    assert sub.receive() == []
+    assert store.cancel_delayed(TOPIC, 0, late)
+    clock.go(25)
+    assert sub.receive() == []
+    clock.go(5)
+    assert places(sub.receive()) == [(0, unseen)]
+    assert not store.cancel_delayed(TOPIC, 0, unseen)
+    assert sub.backlog().total == 1
+
+
+def test_moved_messages_come_at_their_new_time(store: MessageStore, clock: BothClocks) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    append(store, 0, 10)
+    append(store, 0, 1000)
+    assert store.reschedule_delayed(TOPIC, 0, 0, clock.wall + 500)
+    assert store.reschedule_delayed(TOPIC, 0, 1, clock.wall)
+    assert places(sub.receive()) == [(0, 1)]
+    clock.go(499)
+    assert sub.receive() == []
+    clock.go(1)
+    assert places(sub.receive()) == [(0, 0)]
+
+
+def test_all_subscriptions_get_what_is_due_each_once(store: MessageStore, clock: BothClocks) -> None:
+    subs = [store.subscribe(TOPIC, f"s{number}") for number in range(10)]
+    for delay_ms in range(1, 40):
+        append(store, delay_ms % 3, delay_ms)
+    seen = [places(sub.receive()) for sub in subs[:5]]
+    assert seen == [[]] * 5
+    clock.go(20)
+    got = [places(sub.receive(100)) for sub in subs]
+    assert all(len(one) == len(set(one)) == 20 for one in got)
+    clock.go(20)
+    for sub, one in zip(subs, got, strict=True):
+        rest = places(sub.receive(100))
+        assert len(set(one) | set(rest)) == len(one) + len(rest) == 39
+    late = store.subscribe(TOPIC, "late", start="latest")
+    assert late.receive() == []
+    assert late.backlog().total == 0
+
+
+def test_a_seek_back_brings_what_was_delivered_again_and_nothing_early(store: MessageStore, clock: BothClocks) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    for delay_ms in (10, 1000):
+        append(store, 0, delay_ms)
+    assert sub.receive() == []
+    clock.go(10)
+    sub.ack_batch(sub.receive())
+    sub.seek("earliest")
+    assert places(sub.receive()) == [(0, 0)]
+    sub.skip_all()
+    clock.go(1000)
+    assert sub.receive() == []
+    assert sub.backlog().total == 0
+
+
+def test_filters_and_lines_hold_for_what_is_due(store: MessageStore, clock: BothClocks) -> None:
+    wanted = store.subscribe(TOPIC, "filtered", filter={"tag": {"a"}})
+    lines = store.subscribe(TOPIC, "lines", mode="ordered", order_by="key")
+    for delay_ms, tag in ((10, "a"), (10, "b"), (5, "a")):
+        append(store, 0, delay_ms, properties={"tag": tag}, key=b"k")
+    assert wanted.receive() == lines.receive() == []
+    assert wanted.backlog().total == 2
+    clock.go(10)
+    assert places(wanted.receive()) == [(0, 2), (0, 0)]
+    order = []
+    while got := lines.receive():
+        order += places(got)
+        assert len(got) == 1
+        lines.ack(got[0])
+    assert order == [(0, 2), (0, 0), (0, 1)]
+
+
+def test_a_receive_that_waits_is_woken_when_a_message_is_due(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "timed", tiny()) as store:
+        sub = store.subscribe(TOPIC, "a")
+        got: list[tuple[int, int]] = []
+        thread = threading.Thread(target=lambda: got.extend(places(sub.receive(wait_ms=int(PATIENCE_S * 1000)))))
+        thread.start()
+        until(lambda: len(store._waiting) == 1)
+        due_ms = time.time_ns() // 1_000_000 + 100
+        store.append(TOPIC, 0, b"x", deliver_at_ms=due_ms)
+        thread.join(PATIENCE_S)
+        assert got == [(0, 0)]
+        assert time.time_ns() // 1_000_000 >= due_ms
+
+
+def test_one_that_missed_rows_scans_again(
+    store: MessageStore, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed_topic, "DUE_ROWS", 8)
+    monkeypatch.setattr(delayed_topic, "STALE_S", 0.0)
+    fast, slow = store.subscribe(TOPIC, "fast"), store.subscribe(TOPIC, "slow")
+    for delay_ms in range(1, 61):
+        append(store, 0, delay_ms)
+    assert fast.receive() == slow.receive() == []
+    clock.go(5)
+    got = places(slow.receive(2))
+    for _ in range(11):
+        clock.go(5)
+        fast.receive(100)
+    while more := slow.receive(100):
+        got += places(more)
+    assert sorted(got) == [(0, at) for at in range(60)]
+
+
+@pytest.mark.parametrize("ahead", [1, 5, 256])
+def test_random_delays_come_each_once_and_never_early(
+    store: MessageStore, clock: BothClocks, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    monkeypatch.setattr(scanner, "AHEAD_MESSAGES", ahead)
+    chance = np.random.default_rng(ahead)
+    sub = store.subscribe(TOPIC, "a")
+    due_ms: dict[tuple[int, int], int] = {}
+    seen: set[tuple[int, int]] = set()
+    left = 0
+    for step in range(400):
+        if step < 200:
+            delay_ms = int(chance.integers(0, 300)) if chance.random() < 0.7 else 0
+            queue_id = int(chance.integers(0, 3))
+            offset = append(store, queue_id, delay_ms, properties={"n": json.dumps(step)})
+            due_ms[queue_id, offset] = clock.wall + delay_ms
+        clock.go(int(chance.integers(0, 4)))
+        if chance.random() < 0.5 or step > 380:
+            got = sub.receive(int(chance.integers(1, 8)) if step < 380 else 50)
+            assert not seen & set(places(got))
+            assert all(due_ms[place] <= clock.wall for place in places(got))
+            seen |= set(places(got))
+            sub.ack_batch([one for at, one in enumerate(got) if at % 5])
+            left += (len(got) + 4) // 5
+    clock.go(300)
+    while got := sub.receive():
+        assert not {one for one in places(got) if one not in due_ms}
+        seen |= set(places(got))
+        sub.ack_batch(got)
+    assert seen == set(due_ms)
+    assert sub.backlog() == (0, left, 0)

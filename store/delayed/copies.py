@@ -1,0 +1,146 @@
+"""The copies of one topic: messages that live on after their segments, under the name that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..format.copies import CopyHead
+from ..format.delays import COPIES
+from ..format.extras import Extras
+from ..format.hidden import hidden_topic
+from ..log.streams import Stream
+from ..log.ticket import SubmitRequest
+from ..read.message import Message, packed_properties
+from .parts import StoreParts
+from .positions import ENTRY_BITS, MOST_ENTRY, offsets_of, places_of
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+_NONE = np.empty(0, np.int64)
+READ_MESSAGES = 1024
+READ_BYTES = 16 << 20
+COPY_BYTES = 100  # of a copy on disk, beside its data, about
+
+
+class Copies:
+    """Where each copy lies. Not safe for threads, but for `append`.
+
+    Nothing is remembered of a copy but the copy: which are needed follows from what is acknowledged and cancelled.
+
+    Attributes:
+        places: (n,) of the messages that have a copy, ascending.
+        at: (n,) the offset of the newest copy of each in the stream.
+        times_ms: (n,) their own times of delivery.
+        sizes: (n,) bytes on disk, about.
+        next_at: no copy at this offset of the stream or behind it is taken in.
+    """
+
+    def __init__(self, topic: str, parts: StoreParts) -> None:
+        self._name = topic
+        self._parts = parts
+        self.places = self.at = self.times_ms = self.sizes = _NONE
+        self.next_at = 0
+        self._load()
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def stream(self) -> Stream | None:
+        """The hidden stream, if there ever was a copy."""
+        return self._parts.hidden.find(hidden_topic(COPIES, self._name))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all copies, on disk, about."""
+        return int(self.sizes.sum())
+
+    def _load(self) -> None:
+        stream, reader = self.stream, self._parts.reader
+        if stream is None:
+            return
+        at, end = reader.finder.bounds(stream)
+        while at < end:
+            messages = reader.read(stream, at, READ_MESSAGES, READ_BYTES)
+            self.add(messages)
+            at = messages[-1].offset + 1 if messages else end
+
+    def add(self, copies: Sequence[Message]) -> None:
+        """Take in copies, as messages of the stream. Later ones take the place of earlier ones."""
+        rows = []
+        for copy in copies:
+            head = CopyHead.unpack(copy.key)
+            if head is not None:
+                place = places_of(head.queue_id, head.offset)
+                rows.append((place, copy.offset, copy.deliver_at_ms or 0, len(copy.data) + COPY_BYTES))
+        self._add(np.array(rows, np.int64).reshape(-1, 4))
+
+    def _add(self, rows: Int64s) -> None:
+        if not len(rows):
+            return
+        self.next_at = max(self.next_at, int(rows[:, 1].max()) + 1)
+        columns = zip((self.places, self.at, self.times_ms, self.sizes), rows.T, strict=True)
+        places, at, times, sizes = [np.concatenate(pair) for pair in columns]
+        order = np.lexsort((at, places))
+        newest = order[np.append(places[order][1:] != places[order][:-1], True)]
+        self.places, self.at, self.times_ms, self.sizes = places[newest], at[newest], times[newest], sizes[newest]
+
+    def append(self, messages: Sequence[Message]) -> Int64s:
+        """Write copies of messages, durably: rows (n, 4) for `take_in`. Raises as an append does."""
+        stream = self._parts.hidden.find_or_make(hidden_topic(COPIES, self._name))
+        requests = []
+        for message in messages:
+            head = CopyHead(message.queue_id, message.offset, message.timestamp_ms, message.key)
+            extras = Extras(message.deliver_at_ms, head.pack(), packed_properties(message.properties))
+            request = SubmitRequest(stream, message.data, len(message.data), extras)
+            stream.queue.put(request)
+            requests.append(request)
+        offsets = [request.result() for request in requests]
+        rows = [
+            (places_of(one.queue_id, one.offset), at, one.deliver_at_ms or 0, len(one.data) + COPY_BYTES)
+            for one, at in zip(messages, offsets, strict=True)
+        ]
+        return np.array(rows, np.int64).reshape(-1, 4)
+
+    def take_in(self, rows: Int64s) -> None:
+        """The copies of these are durable."""
+        self._add(rows)
+
+    def find(self, queue_id: int, offset: int) -> Message | None:
+        """The message, by its copy. Raises StoreCorrupt, OSError."""
+        place = places_of(queue_id, offset)
+        at = int(self.places.searchsorted(place))
+        stream = self.stream
+        if stream is None or at == len(self.places) or self.places[at] != place:
+            return None
+        found = self._parts.reader.read(stream, int(self.at[at]), 1, 1)
+        head = CopyHead.unpack(found[0].key) if found else None
+        if head is None or (head.queue_id, head.offset) != (queue_id, offset):
+            return None
+        copy = found[0]
+        return Message(
+            self._name, queue_id, offset, copy.data, head.timestamp_ms, copy.deliver_at_ms, head.key, copy.properties
+        )
+
+    def has(self, queue_id: int, offsets: Int64s) -> Bools:
+        """(n,) which messages of a queue have a copy."""
+        return np.isin(places_of(np.full(len(offsets), queue_id), offsets), self.places)
+
+    def of_queues(self) -> list[tuple[int, npt.NDArray[np.intp], Int64s]]:
+        """For each queue its id, its rows, and the offsets of its messages, ascending."""
+        queues, found = self.places >> ENTRY_BITS, []
+        for queue_id in np.unique(queues).tolist():
+            rows = np.flatnonzero(queues == queue_id)
+            end = self._parts.next_offset(self._name, queue_id)
+            offsets = offsets_of(self.places[rows] & MOST_ENTRY, end)
+            found.append((queue_id, rows, offsets))
+        return found
+
+    def keep(self, kept: Bools) -> None:
+        """Forget all others."""
+        self.places, self.at, self.times_ms, self.sizes = (
+            self.places[kept], self.at[kept], self.times_ms[kept], self.sizes[kept]
+        )  # fmt: skip
