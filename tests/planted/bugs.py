@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .bulk_bugs import BULK
+from .plan_bugs import PLANNING
 from .plant import Bug
 
 CACHE: dict[str, Bug] = {
@@ -420,5 +421,6 @@ TRACKERS: dict[str, Bug] = {
 }  # fmt: skip
 
 BUGS: dict[str, Bug] = {
-    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK
+    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
+    **PLANNING,
 }  # fmt: skip
