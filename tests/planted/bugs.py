@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .bulk_bugs import BULK
+from .plan_bugs import PLANNING
 from .plant import Bug
 from .read_bugs import READING
 
@@ -357,5 +358,6 @@ TRACKERS: dict[str, Bug] = {
 }  # fmt: skip
 
 BUGS: dict[str, Bug] = {
-    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK
+    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
+    **PLANNING,
 }  # fmt: skip
