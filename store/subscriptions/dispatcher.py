@@ -22,7 +22,6 @@ from .state import State
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 NOTHING = np.empty(0, np.int64)
-AGAIN_RECEIPTS = 1024  # of a list of those that come again
 RETRY_MS = 1000  # a message that cannot be fetched, or not be moved to the dead letters, comes again so much later
 
 
@@ -72,7 +71,7 @@ class Dispatcher:
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        return self._scanner.is_unfinished or self._has_missed
+        return self._scanner.is_unfinished or self._has_missed or self.delays.has_copies
 
     def durable(self) -> object:
         """Something that changes when there may be new messages."""
@@ -114,7 +113,7 @@ class Dispatcher:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
         try:
             found = self._take(most, max_bytes, visibility_ms)
-            if found is None and self._has_missed:
+            if found is None and (self._has_missed or self.delays.has_copies):
                 found = self._take(most, max_bytes, visibility_ms)
             return found
         except BaseException:  # what was on its way comes again, also after an interrupt
@@ -122,10 +121,12 @@ class Dispatcher:
             raise
 
     def _recover(self) -> None:
-        if self.state.order is None:
-            self._scanner.rewind()
-        else:
+        if self.state.order is not None:
             self.restart()
+            return
+        self._scanner.rewind()
+        with self.state.lock:
+            self.state.list_again(self.state.table.late())
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         if self._has_missed:
@@ -172,8 +173,7 @@ class Dispatcher:
         if not state.again and state.now_ms() < state.table.next_ms:
             return NOTHING
         with state.lock:
-            late = state.table.expire(state.now_ms())
-            state.again += [late[at : at + AGAIN_RECEIPTS] for at in range(0, len(late), AGAIN_RECEIPTS)]
+            state.list_again(state.table.expire(state.now_ms()))
             receipts, places = self._next_again(most)
         if not len(receipts):
             return NOTHING
@@ -300,7 +300,8 @@ class Dispatcher:
     def _is_blocked(self, queue_id: int) -> bool:
         order = self.state.order
         with self.state.lock:
-            return order is not None and order.is_blocked(queue_id)
+            blocked = order is not None and order.is_blocked(queue_id)
+        return blocked
 
     def _admit(self, batch: MessageBatch) -> bool:
         """Whether a batch of one new message may go out now."""
@@ -308,7 +309,8 @@ class Dispatcher:
         assert order is not None, "only ordered subscriptions ask"
         extra = None if batch.extras is None else batch.extras[0]
         with self.state.lock:
-            return order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
+            admitted = order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
+        return admitted
 
     # -- what became due ------------------------------------------------------------------------------
 
@@ -344,7 +346,8 @@ class Dispatcher:
         for queue_id in np.unique(due.queue_ids).tolist():
             mine = np.flatnonzero(due.queue_ids == queue_id)
             offsets = due.offsets[mine]
-            passed = ~self._scanner.has_ahead(queue_id, offsets)
+            first, _ = self.state.parts.reads.queue_bounds(self.state.topic, queue_id)
+            passed = ~self._scanner.has_ahead(queue_id, offsets) | (offsets < first)  # those live on as copies alone
             with self.state.lock:
                 self.state.cursor.queue(queue_id).add_all(np.sort(offsets[passed & due.cancelled[mine]]))
             rows[mine] = passed & ~due.cancelled[mine]

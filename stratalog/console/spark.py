@@ -168,5 +168,7 @@ def profile_command(
         for one in found.topics:
             held = f"{counted(one.messages, 'message')}, {human_bytes(one.bytes)}, {counted(len(one.queues), 'queue')}"
             line(f"{one.topic}: {held}, skew {one.skew:.2f}, {one.keys:,} keys, {one.delayed:,} delayed")
+            for name, count in sorted(one.lags.items()):
+                line(f"    subscription {name}: {counted(count, 'message')} behind")
 
     printed(json, {"messages": found.messages, **asdict(found)}, lines)

@@ -171,6 +171,20 @@ def test_profile_of_a_long_time_has_few_steps_and_every_message(spark: SparkSess
         assert sum(messages for _, messages, _ in topic.rate) == topic.messages
 
 
+def test_profile_has_the_lag_of_each_subscription(spark: SparkSession, tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        store.append_batch([("orders", at % 2, b"%d" % at) for at in range(10)])
+        with store.subscribe("orders", "billing", start="earliest") as billing:
+            for delivery in billing.receive(max_messages=4):
+                billing.ack(delivery)
+            [topic] = profile(spark, tmp_path).topics
+        store.subscribe("orders", "mail", start="latest").close()
+    assert topic.lags == {"billing": 6}
+    [topic] = profile(spark, tmp_path).topics
+    assert topic.lags == {"billing": 6, "mail": 0}
+    assert "have not acknowledged" in page_of(profile(spark, tmp_path))
+
+
 def test_page_is_well_formed_and_names_every_topic(spark: SparkSession, store: tuple[Path, list[Row]]) -> None:
     found = profile(spark, store[0])
     page = page_of(found)
