@@ -89,7 +89,8 @@ def store_folders(paths: list[str]) -> list[Path]:
         if (path / STORE_FILE).exists():
             found.append(path.resolve())
             continue
-        inside = sorted(part.parent.resolve() for part in path.glob(f"*/{STORE_FILE}")) if path.is_dir() else []
+        # One whose name begins with a dot is being made.
+        inside = sorted(part.parent.resolve() for part in path.glob(f"[!.]*/{STORE_FILE}")) if path.is_dir() else []
         if not inside:
             what = "is not a store, and no folder in it is one" if path.is_dir() else "does not exist"
             raise StoreUnusable(f"{path} {what}; give the folder of a store, or one that has stores in it")

@@ -32,7 +32,7 @@ def test_examples_of_a_page_run(tmp_path: Path, page: Path) -> None:
     program.write_text("\n".join(blocks))
     done = subprocess.run(
         [sys.executable, str(program)], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=50, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

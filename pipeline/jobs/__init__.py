@@ -1,8 +1,10 @@
 """Jobs on the data of stores, as functions; `stratalog spark NAME` is the same as a command."""
 
 from .export import Exported, export
+from .load import Loaded, load
 from .page import page_of
 from .profile import Profile, profile
+from .reshard import reshard
 from .verify import Verified, verify
 
-__all__ = ["Exported", "Profile", "Verified", "export", "page_of", "profile", "verify"]
+__all__ = ["Exported", "Loaded", "Profile", "Verified", "export", "load", "page_of", "profile", "reshard", "verify"]

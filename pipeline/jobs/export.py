@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "json", "csv")
+NULL = "\\N"  # in CSV: an empty field is an empty text
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
+CSV_OPTIONS = {"header": "true", "quote": '"', "escape": '"', "nullValue": NULL, "emptyValue": ""}
 _AS_TEXT = {
     "data": "base64(data) as data",
     "key": "base64(key) as key",
@@ -39,7 +41,7 @@ def export(spark: SparkSession, paths: Paths, to: str | Path, format: str = "par
     """Write the messages of some stores to a new folder of files (R41).
 
     Parquet has all columns as they are. JSON lines have bytes as base64. CSV has bytes as base64, properties as
-    JSON, and a first line of names. Times are UTC with milliseconds.
+    JSON, \\N for what is missing, and a first line of names. Times are UTC with milliseconds.
 
     Args:
         spark: the session.
@@ -64,7 +66,7 @@ def export(spark: SparkSession, paths: Paths, to: str | Path, format: str = "par
     if format != "parquet":
         writer = writer.options(timestampFormat=TIME_FORMAT, timeZone="UTC")
     if format == "csv":
-        writer = writer.options(header="true", quoteAll="true", escape='"', nullValue="", emptyValue='""')
+        writer = writer.options(**CSV_OPTIONS, quoteAll="true")
     writer.format(format).save(str(to))
     files = [path for path in Path(to).glob(f"part-*.{format}*") if path.stat().st_size]
     return Exported(int(counted.get["messages"]), len(files), sum(path.stat().st_size for path in files))

@@ -57,6 +57,8 @@ def _topic(topic: TopicProfile) -> str:
     ]
     if topic.delays:
         pictures.append(_bars("delays, ms", [(_class(low), count) for low, count in topic.delays]))
+    if topic.lags:
+        pictures.append(_bars("messages that subscriptions have not acknowledged", sorted(topic.lags.items())))
     return f"<h2>{escape(topic.topic)}</h2>" + "".join(pictures)
 
 

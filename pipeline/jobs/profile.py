@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .part_source import Paths, rows_of_parts
+from ...store import MessageStore
+from ..options import read_options
+from .part_source import Paths, checked_options, rows_of_parts
 from .profile_part import HASHES, JOB, KEY, MINUTE, MINUTE_MS, SCHEMA, SKETCH
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class TopicProfile:
         delayed: messages with a delivery time. mean_delay_ms: behind the time they came; None without any.
         rate: (time, messages, bytes) of the steps of `step_ms` in which something came.
         sizes, delays: (lower bound, messages) of classes of bytes, or of ms; each bound is twice the one before.
+        lags: by subscription, the messages that it has not acknowledged.
     """
 
     topic: str
@@ -48,6 +51,7 @@ class TopicProfile:
     rate: list[tuple[int, int, int]] = field(default_factory=list)
     sizes: list[tuple[int, int]] = field(default_factory=list)
     delays: list[tuple[int, int]] = field(default_factory=list)
+    lags: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Profile:
 
 
 def profile(spark: SparkSession, paths: Paths, **options: Any) -> Profile:
-    """Profile the topics of some stores (R41). Heads of frames are read, and no payload.
+    """Profile the topics of some stores (R41). Heads of frames are read, and no payload. Lags are those of now.
 
     Args:
         spark: the session.
@@ -86,6 +90,12 @@ def profile(spark: SparkSession, paths: Paths, **options: Any) -> Profile:
         _add(topic, row)
     for topic in found.values():
         _finish(topic, *keys.get(topic.topic, (0, [])))
+    for store in read_options(checked_options(paths, options)).stores:
+        with MessageStore.open(store, read_only=True) as opened:
+            for one in opened.subscriptions():
+                if one.topic in found:
+                    lags = found[one.topic].lags
+                    lags[one.name] = lags.get(one.name, 0) + one.backlog.total
     return Profile(sorted(found.values(), key=lambda one: (-one.messages, one.topic)))
 
 

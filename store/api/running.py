@@ -33,7 +33,7 @@ from ..log.write import FullSegment, Shown
 from ..read.async_reads import AsyncReads
 from ..read.caches import Caches
 from ..read.feeder import Feeder
-from ..read.waiting import WaitingReaders
+from ..read.waiting import ANY_QUEUE, WaitingReaders
 from ..shards.attacher import Attacher
 
 RESUME_BELOW_BYTES = 16 << 20
@@ -109,6 +109,12 @@ class Running:
                 self.feeder.look()
         except Exception as error:
             report("waiting readers could not be told of new messages", error)
+
+    def attached(self, names: Sequence[tuple[str, int]]) -> None:
+        """These queues have more messages by segments that were attached."""
+        if self.delays is not None:
+            self.delays.attached()
+        self.waiting.look_at([*names, *{(topic, ANY_QUEUE) for topic, _ in names}])
 
     def poisoned(self, error: StoreError) -> None:
         """One lane failed: none takes anything any more."""
@@ -236,7 +242,7 @@ class Running:
                 sealed.after_fork()
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
             # Of the others nobody is here: their threads and loops stayed with the parent.
-            tickets = [one for one in waiting.values() if type(one) is SubmitRequest and not one.done()]
+            tickets = [one for one in waiting.values() if isinstance(one, SubmitRequest) and not one.done()]
             for ticket in tickets:
                 ticket.forget_waiters()
             answer_all(tickets, error)

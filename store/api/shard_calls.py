@@ -34,7 +34,7 @@ class ShardCalls:
         self._shared.check_open()
         attacher = self._running.attacher
         if attacher is None:
-            raise StoreReadOnly(f"the store {self._shared.path} was opened for reading; attach in the one that writes")
+            raise StoreReadOnly(f"the store {self._shared.path} was opened with read_only=True; attach where it writes")
         try:
             return attacher.attach_pending()
         except OSError as error:
@@ -70,7 +70,7 @@ def begin_attaching(running: Running, shared: Shared, disk: Disk, store_id: byte
     assert upkeep is not None
     attacher = running.attacher = Attacher(
         disk, shared.path, store_id, running.flushers, upkeep, shared.clock, appender.find_or_make,
-        running.waiting.look_at,
+        running.attached,
     )  # fmt: skip
     try:
         attacher.look()

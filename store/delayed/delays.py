@@ -156,6 +156,11 @@ class Delays:
                 self._bell.set()
                 return
 
+    def attached(self) -> None:
+        """Segments were attached, and some of their messages may be delayed."""
+        if self.topics:
+            self._bell.set()
+
     def catch_up(self) -> None:
         """Add what is durable now to all topics that are not behind. Raises OSError."""
         # In this order: a walk that is at the end may have got there a moment ago, with rows that are not added yet.

@@ -42,7 +42,8 @@ class _Told:
         self.slot, self.other = slot, other
         self.view: View | None = None
         self.first = self.sealed = 0
-        self.mark, self.mark_at = (0, 0), mark_at(lane.index)
+        self.mark: tuple[int, int] | None = None  # until the first word is written, whatever that is: there may be any
+        self.mark_at = mark_at(lane.index)
 
     def look_at(self, view: View) -> bool:
         """Note which segments there are. False if that says nothing new."""
@@ -161,7 +162,7 @@ class Publisher:
         """Write a lane's state into its older slot, and move the bell."""
         told.slot, told.other = told.other, told.slot
         self._count = count = self._count + 1
-        body = STATE.pack(count, told.first, told.sealed, *told.mark)
+        body = STATE.pack(count, told.first, told.sealed, *(told.mark or NO_STATE.mark))
         page.store_and_set(told.slot, body + SUM.pack(checksum64(body)), BELL_AT, count)
 
     def close(self) -> None:

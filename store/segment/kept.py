@@ -56,14 +56,23 @@ def sealed_places(data: FooterData, table: OpenTable) -> KeptPlaces:
     return KeptPlaces(data.first, data.start, data.entries, columns)
 
 
-def joined_heads(index: Index, count: int) -> KeptPlaces | None:
-    """What the heads of all frames say of `count` entries; None where one is gone, or does not agree with the footer.
+def full_frames(index: Index, count: int) -> int:
+    """How many frames of an index have messages, of which there are `count`. A mark of a quiet lane has none."""
+    begins = np.append(index.footer.frame_entry, count)
+    return int((begins[1:] > begins[:-1]).sum())
 
+
+def joined_heads(index: Index, count: int) -> KeptPlaces | None:
+    """What the heads of all frames with messages say of `count` entries.
+
+    None where one is gone, or does not agree with the footer.
     None also where a repair gave messages up: only the footer says which.
     """
     footer, begins = index.footer, index.frame_entry.tolist()
     parts: list[Uint32s] = []
     for number, (begin, end) in enumerate(zip(begins, [*begins[1:], count], strict=True)):
+        if begin == end:  # a mark of a quiet lane
+            continue
         head: Head | None = index.heads.get(number)
         if head is None or head.first_entry != begin or head.end_entry < end:
             return None

@@ -19,7 +19,7 @@ from ..format.layout import LOST_ENTRY, SEALED, SealRecord, align_up, read_frame
 from .head import ROW, ROW_BYTES, ROW_COLUMNS, Head
 from .held import HeldMemory
 from .index import Index, RemadeIndex, index_of
-from .kept import KeptPlaces, joined_heads, places_size
+from .kept import KeptPlaces, full_frames, joined_heads, places_size
 from .open_table import Places
 from .remade import Remade, neighbours
 from .run import Run
@@ -65,6 +65,7 @@ class SealedSegment:
         self._lane: Lane | None = None
         self._memory = HeldMemory(0)
         self._heads: dict[int, Head] = {}  # of the footer in the file, also when it is mapped again
+        self._full_frames: int | None = None  # those with messages, once a head was decoded
         self._kept: dict[int, KeptPlaces] = {}  # what the open table knew, if it is held
         self._new: KeptPlaces | None = None  # until it is
         self._made: dict[int, RemadeIndex] = {}  # the index that was made of the frames, if it is held
@@ -341,12 +342,15 @@ class SealedSegment:
             return found
         head = Head(self._frame(index, ring, frame), frame)
         self._memory.frames.keep(heads, frame, head)
-        if len(heads) == len(index.frame_entry) and not index.is_remade:
-            self._join_heads(index)
+        if not index.is_remade:
+            if self._full_frames is None:
+                self._full_frames = full_frames(index, self.record.entries)
+            if len(heads) >= self._full_frames and not self._kept:
+                self._join_heads(index)
         return head
 
     def _join_heads(self, index: Index) -> None:
-        """All heads are held: from now on, what they say is one table."""
+        """The heads of all frames with messages are held: from now on, what they say is one table."""
         if places_size(self.record.entries, index.streams) <= self._memory.limit_bytes // KEPT_PART:
             kept = joined_heads(index, self.record.entries)
             if kept is not None:

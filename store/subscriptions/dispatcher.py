@@ -12,7 +12,7 @@ from ..delayed.due_list import Due
 from ..errors import StoreError
 from ..read.message import MessageBatch
 from .delays import SubscriptionDelays
-from .delivery import DeliveryBatch, joined, part_of, taken
+from .delivery import Delivery, DeliveryBatch, joined, part_of, taken
 from .fetching import fetch
 from .filters import PropertyFilter
 from .in_flight import Is, Places
@@ -22,7 +22,6 @@ from .state import State
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 NOTHING = np.empty(0, np.int64)
-AGAIN_RECEIPTS = 1024  # of a list of those that come again
 RETRY_MS = 1000  # a message that cannot be fetched, or not be moved to the dead letters, comes again so much later
 
 
@@ -82,6 +81,34 @@ class Dispatcher:
         """When the next message comes again, by the state's clock."""
         return self.state.table.next_ms
 
+    def take_few(self, count: int, visibility_ms: int) -> list[Delivery] | None:
+        """`count` new messages of one queue, if they are at hand and nothing comes before them; quicker than `take`.
+
+        `receiving` is held.
+        """
+        state = self.state
+        if state.order is not None or state.again or self.delays.is_used or self._has_missed:
+            return None
+        now_ms = state.now_ms()
+        if now_ms >= state.table.next_ms:
+            return None
+        try:
+            found = self._scanner.take_few(count)
+            if found is None:
+                return None
+            messages = found[0].messages(found[1], found[1] + count)
+            offsets = [message.offset for message in messages]
+            with state.lock:
+                if offsets[-1] - offsets[0] == count - 1:
+                    first = state.table.add_run(messages[0].queue_id, offsets[0], count, now_ms + visibility_ms)
+                else:
+                    columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
+                    first = int(state.table.add(Places(*columns), now_ms + visibility_ms)[0])
+            return [Delivery(message, 1, receipt) for receipt, message in enumerate(messages, first)]
+        except BaseException:
+            self._recover()
+            raise
+
     def take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
         try:
@@ -94,10 +121,12 @@ class Dispatcher:
             raise
 
     def _recover(self) -> None:
-        if self.state.order is None:
-            self._scanner.rewind()
-        else:
+        if self.state.order is not None:
             self.restart()
+            return
+        self._scanner.rewind()
+        with self.state.lock:
+            self.state.list_again(self.state.table.late())
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         if self._has_missed:
@@ -141,9 +170,10 @@ class Dispatcher:
     def _take_again(self, most: int, batches: list[MessageBatch], attempts: list[Int64s]) -> Int64s:
         """Add the messages that were given back or timed out; their receipts (n,)."""
         state = self.state
+        if not state.again and state.now_ms() < state.table.next_ms:
+            return NOTHING
         with state.lock:
-            late = state.table.expire(state.now_ms())
-            state.again += [late[at : at + AGAIN_RECEIPTS] for at in range(0, len(late), AGAIN_RECEIPTS)]
+            state.list_again(state.table.expire(state.now_ms()))
             receipts, places = self._next_again(most)
         if not len(receipts):
             return NOTHING
@@ -270,7 +300,8 @@ class Dispatcher:
     def _is_blocked(self, queue_id: int) -> bool:
         order = self.state.order
         with self.state.lock:
-            return order is not None and order.is_blocked(queue_id)
+            blocked = order is not None and order.is_blocked(queue_id)
+        return blocked
 
     def _admit(self, batch: MessageBatch) -> bool:
         """Whether a batch of one new message may go out now."""
@@ -278,7 +309,8 @@ class Dispatcher:
         assert order is not None, "only ordered subscriptions ask"
         extra = None if batch.extras is None else batch.extras[0]
         with self.state.lock:
-            return order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
+            admitted = order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
+        return admitted
 
     # -- what became due ------------------------------------------------------------------------------
 

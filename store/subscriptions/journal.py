@@ -66,6 +66,10 @@ class Journal:
             _append_one(stream, records[0])
         else:
             parts.hidden.append(stream, records)
+        self.count(records)
+
+    def count(self, records: Sequence[bytes]) -> None:
+        """Note records that were handed over."""
         with self._counting:
             self._bytes += sum(map(len, records)) + RECORD_COST_BYTES * len(records)
 

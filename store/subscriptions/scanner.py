@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreError
 from ..format.blobs import ExtraColumns
-from ..read.message import MessageBatch
+from ..read.message import Message, MessageBatch, make_message
 from .acked import Acked
 from .delays import Left, SubscriptionDelays
 from .delivery import part_of, taken
@@ -23,6 +24,9 @@ Mask = npt.NDArray[np.bool_]
 AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the others for those that follow
 AHEAD_BYTES = 256 << 10
 HELD_BYTES = 8 << 20  # of what was read ahead; then only what is asked for is read
+LOOKS_BETWEEN = 8  # quick ones
+FEW_MESSAGES = 64  # so small calls are worth reading ahead in all queues
+FEW_QUEUES = 64
 MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it comes up for air then
 
 
@@ -32,6 +36,19 @@ class _Chunk:
 
     batch: MessageBatch
     begin: int = 0
+    rows: list[tuple[int, int, int, int]] | None = None  # begin and end in the buffer, offset, time; once asked for
+
+    def messages(self, begin: int, end: int) -> list[Message]:
+        """Some of its messages as objects, from lists: quicker than from columns, one at a time."""
+        batch = self.batch
+        if self.rows is None:
+            begins, ends = batch.positions.tolist(), (batch.positions + batch.lengths).tolist()
+            self.rows = list(zip(begins, ends, batch.offsets.tolist(), batch.times_ms.tolist(), strict=True))
+        name, buffer, extras = batch.stream_names[0], batch.buffer, batch.extras
+        return [
+            make_message(*name, offset, bytes(buffer[low:high]), time_ms, None if extras is None else extras[at])
+            for at, (low, high, offset, time_ms) in enumerate(self.rows[begin:end], begin)
+        ]
 
     @property
     def size_bytes(self) -> int:
@@ -70,6 +87,7 @@ class Scanner:
         self._reached: dict[int, int] = {}  # the highest read positions: what is below may be given out
         self._chunks: dict[int, _Chunk] = {}
         self._turn = -1
+        self._looks = 0
         self._held_bytes = 0
         self._chunks_left = 0  # that the call may still read
         self._max_bytes = 0  # of the call
@@ -105,10 +123,33 @@ class Scanner:
         self._empty_at = None
 
     def durable(self) -> object:
-        """Something that changes when the lanes have more durable messages."""
+        """Something that changes when the lanes have more durable messages, also by segments that were never open."""
         lanes = {stream.lane for stream in list(self._parts.streams.topics.get(self._topic, {}).values())}
         views = [lane.view for lane in sorted(lanes, key=lambda lane: lane.index)]
-        return [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
+        opened = [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
+        return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed]
+
+    def take_few(self, count: int) -> tuple[_Chunk, int] | None:
+        """`count` messages of one queue that were read ahead: their chunk, and where they begin in it.
+
+        None if that takes more than a look; and now and then, so that queues without a chunk have their turns.
+        """
+        self._looks += 1
+        if not self._chunks or not self._looks % LOOKS_BETWEEN:
+            return None
+        queue_id = next(iter(self._chunks))
+        chunk = self._chunks.pop(queue_id)
+        if self._is_trimmed(queue_id, chunk):
+            self._held_bytes -= chunk.size_bytes
+            return None
+        begin, left = chunk.begin, len(chunk.batch) - chunk.begin - count
+        if left >= 0:
+            chunk.begin += count
+        if left:
+            self._chunks[queue_id] = chunk  # behind the others
+        else:
+            self._held_bytes -= chunk.size_bytes
+        return (chunk, begin) if left >= 0 else None
 
     def take(
         self, most: int, max_bytes: int, is_blocked: Callable[[int], bool] | None = None
@@ -117,7 +158,7 @@ class Scanner:
 
         `is_blocked` says which queues have to wait; of the others one message each is taken then.
         """
-        self._max_bytes = max_bytes
+        self._max_bytes, wanted = max_bytes, most
         durable = self.durable()
         if not self._chunks and durable == self._empty_at:
             return []
@@ -145,7 +186,17 @@ class Scanner:
                 break
         if is_all and not found:
             self._empty_at = durable
+        if found and is_blocked is None and wanted <= FEW_MESSAGES and len(queues) <= FEW_QUEUES:
+            self._read_ahead(queues, found[-1].queue_id(0))
         return found
+
+    def _read_ahead(self, queues: Sequence[int], newest: int) -> None:
+        """Let quick looks find all queues, the one that had its turn last."""
+        with suppress(StoreError):  # its turn comes, and the error with it
+            for queue_id in queues:
+                self._chunk(queue_id, 1, AHEAD_BYTES)
+        if newest in self._chunks:
+            self._chunks[newest] = self._chunks.pop(newest)
 
     def _take_from(self, queue_id: int, most: int, max_bytes: int) -> list[MessageBatch]:
         """The next messages of a queue."""

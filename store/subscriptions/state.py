@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ import numpy.typing as npt
 from ..errors import StaleReceipt, StoreError
 from ..format.cursors import Mark, pack_acks, pack_delete, pack_one, pack_state
 from ..format.cursors import State as CursorState
+from ..log.streams import Stream
+from ..log.ticket import SubmitRequest, Ticket
 from .cursor import Cursor
 from .in_flight import InFlight, Is, Places
 from .journal import Journal
@@ -23,6 +26,7 @@ from .waits import wake
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 SHOWN_RECEIPTS = 3
+AGAIN_RECEIPTS = 1024  # of a list of those that come again
 
 
 class State:
@@ -62,20 +66,48 @@ class State:
 
     def ack_one(self, receipt: int) -> None:
         """Acknowledge one message; durable when it returns."""
+        one = self._take_one(receipt)
+        try:
+            self.journal.append([pack_one(one.life, one.queue_id, one.era, one.offset)])
+        except StoreError:
+            self._take_back_one(one)
+            raise
+        self.release([(one.queue_id, one.offset)])
+        self._compact_in_time()
+
+    def submit_ack(self, receipt: int) -> Ticket:
+        """Acknowledge one message; durable when the ticket is done."""
+        self._compact_in_time()
+        one = self._take_one(receipt)
+        request = _AckRequest(self, one, self.journal.stream)
+        try:
+            request.stream.queue.put(request)
+        except StoreError:
+            self._take_back_one(one)
+            raise
+        self.journal.count([request.data])
+        return request
+
+    def answered(self, one: AckedOne, error: StoreError | None) -> None:
+        """What became of a submitted acknowledgement; in the thread that made it durable."""
+        if error is None:
+            self.release([(one.queue_id, one.offset)])
+        else:
+            self._take_back_one(one)
+
+    def _take_one(self, receipt: int) -> AckedOne:
         with self.lock:
             place = self.table.take_one(receipt)
             if place is None:
                 raise self._stale([receipt])
-            queue_id, offset, attempt = place
-            acked, life = self.cursor.queue(queue_id), self.cursor.life
-            acked.add(offset)
-        try:
-            self.journal.append([pack_one(life, queue_id, acked.era, offset)])
-        except StoreError:
-            places = Places(*np.array([[queue_id], [offset], [attempt]]))
-            self._take_back(life, [(queue_id, acked.era, places.offsets)], np.array([receipt]), places)
-            raise
-        self._settle([(queue_id, offset)])
+            acked = self.cursor.queue(place[0])
+            acked.add(place[1])
+            one = AckedOne(self.cursor.life, acked.era, receipt, *place)
+        return one
+
+    def _take_back_one(self, one: AckedOne) -> None:
+        places = Places(*np.array([[one.queue_id], [one.offset], [one.attempt]]))
+        self._take_back(one.life, [(one.queue_id, one.era, places.offsets)], np.array([one.receipt]), places)
 
     def ack(self, receipts: Int64s) -> None:
         """Acknowledge messages, of which there is one at least; durable when it returns."""
@@ -91,7 +123,8 @@ class State:
             self._take_back(life, groups, receipts, places)
             raise
         ordered = zip(places.queues.tolist(), places.offsets.tolist(), strict=True) if self.order is not None else ()
-        self._settle(list(ordered))
+        self.release(list(ordered))
+        self._compact_in_time()
 
     def _add(self, queue_id: int, offsets: Int64s) -> int:
         """Add acknowledged offsets of a queue; the queue's era."""
@@ -131,9 +164,7 @@ class State:
                     kept |= places.queues == queue_id
             self.table.restore(receipts[kept], Places(*[column[kept] for column in places]), self.now_ms())
 
-    def _settle(self, places: Sequence[tuple[int, int]]) -> None:
-        """Messages are acknowledged, durably: it is the turn of those behind them. Compact if it is time."""
-        self.release(places)
+    def _compact_in_time(self) -> None:
         if self.journal.wants_compaction and self.changing.acquire(blocking=False):
             try:
                 self.compact()
@@ -172,6 +203,10 @@ class State:
         with self.lock:
             self.table.hold(self._rows(receipts), self.now_ms() + ms, Is.OUT)
         self.signal += 1  # nothing comes earlier by that
+
+    def list_again(self, receipts: Int64s) -> None:
+        """These messages are to be given out again. Under the lock; one that is listed twice is given out once."""
+        self.again += [receipts[at : at + AGAIN_RECEIPTS] for at in range(0, len(receipts), AGAIN_RECEIPTS)]
 
     def forget_consumers(self) -> None:
         """Nobody has anything any more: all that is not acknowledged comes again."""
@@ -228,6 +263,34 @@ class State:
             self.cursor.begin(life, None)
         self.forget_consumers()
         self.journal.forget()
+
+
+class AckedOne(NamedTuple):
+    """A message that is being acknowledged."""
+
+    life: int
+    era: int
+    receipt: int
+    queue_id: int
+    offset: int
+    attempt: int
+
+
+class _AckRequest(SubmitRequest):
+    """The record of one acknowledgement. The state hears of its outcome before its caller does."""
+
+    __slots__ = ("_one", "_state")
+
+    def __init__(self, state: State, one: AckedOne, stream: Stream | None) -> None:
+        assert stream is not None, "its subscription is durable"
+        record = pack_one(one.life, one.queue_id, one.era, one.offset)
+        super().__init__(stream, record, len(record))
+        self._state = state
+        self._one = one
+
+    def answer(self, error: StoreError | None = None) -> None:
+        self._state.answered(self._one, error)
+        super().answer(error)
 
 
 def _by_queue(places: Places) -> list[tuple[int, Int64s]]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, SubscriptionClosed, shown
+from ..log.ticket import Ticket
 from .backlog import Backlog, backlog_of
 from .delivery import Delivery, DeliveryBatch
 from .settings import Settings, Start, check_number, check_start
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 MAX_BYTES = 16 << 20
+FEW = 64  # messages that are given out as objects, and not as columns first
 MOST_MESSAGES = 1 << 20
 LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500
 LONGEST_MS = 1 << 40
@@ -90,8 +92,14 @@ class Subscription:
             StoreUnreadable: the system refused a read; receive again.
             SubscriptionClosed, StoreClosed, InvalidMessage: nothing was taken.
         """
-        batch = self.receive_batch(max_messages, wait_ms, visibility_timeout_ms)
-        return batch.deliveries()
+        plain = type(max_messages) is type(wait_ms) is type(visibility_timeout_ms) is int
+        if plain and 0 < max_messages <= FEW and wait_ms >= 0 < visibility_timeout_ms <= LONGEST_MS:
+            with self._dispatcher.receiving:
+                self._settings()
+                few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
+            if few is not None:
+                return few
+        return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms).deliveries()
 
     def receive_batch(
         self,
@@ -201,6 +209,18 @@ class Subscription:
         receipt = _receipt(delivery)
         self._settings()
         self._state.ack_one(receipt)
+
+    def submit_ack(self, delivery: Delivery | int) -> Ticket:
+        """Acknowledge a message, and return a ticket at once: the acknowledgement is durable when it is done.
+
+        `ticket.result()` waits for that, and so does `await ticket` in a coroutine; the number that it gives says
+        nothing. One thread so keeps many acknowledgements under way.
+
+        Raises: as for `ack`; `ticket.result()` raises what comes later. What was not stored may be acknowledged again.
+        """
+        receipt = _receipt(delivery)
+        self._settings()
+        return self._state.submit_ack(receipt)
 
     def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
         """Acknowledge messages, by their receipts (n,) or deliveries. One record in the log says it for all of them.

@@ -54,7 +54,7 @@ def session(master: str | None) -> Iterator[SparkSession]:
                     yield spark
 
 
-def wanted(topic: str | None, since: str | None, until: str | None) -> dict[str, str]:
+def wanted(topic: str | None, since: str | None, until: str | None) -> dict[str, Any]:
     """The options of a read."""
     given = {"topic": topic, "start_time": since, "end_time": until}
     return {name: value for name, value in given.items() if value is not None}
@@ -107,6 +107,49 @@ def export_command(
     printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
 
 
+@app.command("load", epilog=EPILOG)
+def load_command(
+    files: Annotated[list[Path], typer.Argument(help="files, or folders of files")],
+    to: Annotated[Path, typer.Option("--to", help="the store, or the folder of stores; made if there is none")],
+    format: Annotated[str, typer.Option("--format", help="parquet, json (lines) or csv")] = "parquet",
+    topic: Annotated[str | None, typer.Option("--topic", help="of all rows, if they have no column topic")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", help="of all rows, if they have no column queue_id")] = None,
+    encoding: Annotated[str, typer.Option("--encoding", help="of bytes in JSON and CSV: base64 or text")] = "base64",
+    transaction: Annotated[
+        str | None, typer.Option("--transaction", help="a name: a load that comes again under it changes nothing")
+    ] = None,
+    shards: Annotated[int | None, typer.Option("--shards", help="how many stores a new folder gets")] = None,
+    master: Master = None, json: Json = None,
+) -> None:  # fmt: skip
+    """Append the rows of files to a store: all of them, or none."""
+    with session(master) as spark:
+        from ..pipeline.jobs import load  # noqa: PLC0415  # it imports PySpark, an extra
+
+        done = load(
+            spark, files, to, format, topic=topic, queue_id=queue, encoding=encoding, transaction=transaction,
+            shards=shards,
+        )  # fmt: skip
+    held = f"{counted(done.messages, 'message')}, {human_bytes(done.payload_bytes)}"
+    printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
+
+
+@app.command("reshard", epilog=EPILOG)
+def reshard_command(
+    folders: Folders,
+    to: Annotated[Path, typer.Option("--to", help="a new folder")],
+    shards: Annotated[int | None, typer.Option("--shards", help="how many stores it gets; without: it is one")] = None,
+    lanes: Annotated[int | None, typer.Option("--lanes", help="of each new store")] = None,
+    topic: Topic = None, since: Since = None, until: Until = None, master: Master = None, json: Json = None,
+) -> None:  # fmt: skip
+    """Write the live messages of some stores to a new store, or to a new folder of stores. The old ones stay."""
+    with session(master) as spark:
+        from ..pipeline.jobs import reshard  # noqa: PLC0415  # it imports PySpark, an extra
+
+        done = reshard(spark, folders, to, shards, lanes=lanes, **wanted(topic, since, until))
+    held = f"{counted(done.messages, 'message')}, {human_bytes(done.payload_bytes)}"
+    printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
+
+
 @app.command("profile", epilog=EPILOG)
 def profile_command(
     folders: Folders,
@@ -125,5 +168,7 @@ def profile_command(
         for one in found.topics:
             held = f"{counted(one.messages, 'message')}, {human_bytes(one.bytes)}, {counted(len(one.queues), 'queue')}"
             line(f"{one.topic}: {held}, skew {one.skew:.2f}, {one.keys:,} keys, {one.delayed:,} delayed")
+            for name, count in sorted(one.lags.items()):
+                line(f"    subscription {name}: {counted(count, 'message')} behind")
 
     printed(json, {"messages": found.messages, **asdict(found)}, lines)

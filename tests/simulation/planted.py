@@ -283,7 +283,7 @@ def scan_what_is_trimmed() -> Iterator[None]:
 @contextmanager
 def remove_what_is_trimmed_in_part() -> Iterator[None]:
     """A segment goes as soon as something is trimmed."""
-    with mock.patch.object(TrimmedSegments, "can_go", lambda found, sealed, lane: lane.trims.shown > 0):
+    with mock.patch.object(TrimmedSegments, "can_go", lambda found, lane: lane.trims.shown > 0):
         yield
 
 

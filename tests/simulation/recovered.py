@@ -100,5 +100,5 @@ def batches_of(found: Found, segment: Any) -> Iterator[MessageBatch]:
     view = View((), (opened,)) if opened is not None and segment is opened else View((segment,), ())
     streams = [SimpleNamespace(topic=topic, queue_id=queue_id) for topic, queue_id in found.streams]
     nothing_trimmed = SimpleNamespace(column=lambda streams: None)  # all that lies in the log, records as well
-    lane: Any = SimpleNamespace(view=view, streams=streams, trims=nothing_trimmed)
+    lane: Any = SimpleNamespace(view=view, streams=streams, hidden=[], trims=nothing_trimmed)
     return scan_lane(lane)

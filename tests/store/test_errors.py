@@ -56,7 +56,7 @@ def test_package_offers_its_errors_as_one_family() -> None:
     """Whatever it exports as an error, by whatever package that was made."""
     errors = [getattr(package, name) for name in package.__all__]
     errors = [value for value in errors if isinstance(value, type) and issubclass(value, BaseException)]
-    assert len(errors) == len(ERRORS) == 15
+    assert len(errors) == len(ERRORS) == 19
     assert all(issubclass(error, StoreError) and error.__doc__ for error in errors)
 
 

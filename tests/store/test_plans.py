@@ -52,7 +52,7 @@ class Clock:
     """A wall clock that the test moves."""
 
     def __init__(self) -> None:
-        self.now_ms = 1_000
+        self.now_ms = 1_000_000
 
     def wall_ms(self) -> int:
         return self.now_ms

@@ -28,7 +28,7 @@ QUEUES = [("t", queue) for queue in range(4)]
 
 READS = {
     "open", "close", "closed", "stats", "read", "read_async", "read_batch", "get_range", "scan", "queue_bounds",
-    "offset_at", "topics", "queues",
+    "offset_at", "topics", "queues", "subscriptions",
 }  # fmt: skip
 APPENDS: dict[str, Callable[[MessageStore], object]] = {
     "append": lambda store: store.append("t", 0, b"x"),
@@ -45,6 +45,8 @@ APPENDS: dict[str, Callable[[MessageStore], object]] = {
     ),
     "trim": lambda store: store.trim("t", 0, before_offset=1),
     "delete_topic": lambda store: store.delete_topic("t"),
+    "subscribe": lambda store: store.subscribe("t", "s"),
+    "delete_subscription": lambda store: store.delete_subscription("t", "s"),
     "cancel_delayed": lambda store: store.cancel_delayed("t", 0, 0),
     "reschedule_delayed": lambda store: store.reschedule_delayed("t", 0, 0, 5),
 }

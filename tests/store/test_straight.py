@@ -146,6 +146,27 @@ def test_heads_of_all_frames_become_one_table(no_marks: None, tmp_path: Path) ->
         assert not any(one.index.heads for one in sealed)
 
 
+def test_heads_become_a_table_although_some_frames_have_no_messages(tmp_path: Path) -> None:
+    config, rng = small(segment_bytes=512 * KIB), random.Random(draw_seed())
+    rows: list[list[bytes]] = [[] for _ in range(QUEUES)]
+    with MessageStore.open(tmp_path, config) as store:
+        lane = store._lanes[0]
+        for _ in range(12):
+            for queue, datas in enumerate(fill(store, rng, 50)):
+                rows[queue] += datas
+            store.flush()
+            until(lambda: not lane.wants_mark() and lane.marked == lane.under_way.forced_mark)
+    with MessageStore.open(tmp_path, config) as store:
+        sealed = store._lanes[0].view.sealed
+        begins = [one.index.footer.frame_entry for one in sealed]
+        assert any((begin[1:] == begin[:-1]).any() for begin in begins)
+        check(store, rows, rng)
+        for queue, datas in enumerate(rows):
+            assert store.get_range("t", queue, 0, 1000) == dict(enumerate(datas))
+        assert all(kept(store))
+        check(store, rows, rng)
+
+
 def test_heads_that_do_not_agree_with_the_footer_become_no_table(tmp_path: Path) -> None:
     config = small(segment_bytes=512 * KIB)
     with MessageStore.open(tmp_path, config) as store:

@@ -75,6 +75,27 @@ def test_an_acknowledged_message_never_comes_again(store: MessageStore, tmp_path
         assert places(again.subscribe(TOPIC, "a").receive()) == [(0, at) for at in (0, 1, 2, 4, 7, 8, 9)]
 
 
+def test_many_acknowledgements_are_under_way_at_once(store: MessageStore, clock: SteppedClock) -> None:
+    fill(store, 300)
+    sub = store.subscribe(TOPIC, "a")
+    tickets = [sub.submit_ack(one) for one in sub.receive(299)]
+    for ticket in tickets:
+        ticket.result()
+    with pytest.raises(StaleReceipt):
+        sub.submit_ack(1)
+    clock.now += 31
+    assert places(sub.receive()) == [(0, 299)]
+
+    async def acknowledge() -> None:
+        await sub.submit_ack(sub.receive()[0])
+
+    store.append(TOPIC, 0, b"300")
+    asyncio.run(acknowledge())
+    store.close()
+    with MessageStore.open(store.path) as again:
+        assert places(again.subscribe(TOPIC, "a").receive()) == [(0, 299)]
+
+
 def test_consumers_of_one_name_compete(store: MessageStore) -> None:
     fill(store, 10)
     one, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")

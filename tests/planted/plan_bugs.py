@@ -1,0 +1,42 @@
+"""Bugs in the plans of bulk reads and in their limits."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+PLANS = ("tests/store/test_plans.py",)
+LIMITS = ("tests/store/test_plan_limits.py",)
+
+PLANNING: dict[str, Bug] = {
+    "plans: a payload is believed without its checksum": Bug(
+        "store/plans/reading.py", "if whole and checksum64(payload) == header.payload_checksum:", "if True:", PLANS,
+    ),
+    "plans: an offset that does not agree with its frame is believed": Bug(
+        "store/plans/reading.py", "if self._on_damage is None and len(ahead) and int(ahead.max()) >= header.count:",
+        "if False:", PLANS,
+    ),
+    "plans: what lies before a position is read again": Bug(
+        "store/plans/reading.py", "            wanted[:low] = False\n", "            pass\n", PLANS,
+    ),
+    "plans: what is trimmed is read": Bug(
+        "store/plans/wanted.py",
+        "        lows[numbers_there] = np.maximum(lows[numbers_there], trimmed.offsets[known])\n", "        pass\n",
+        PLANS,
+    ),
+    "plans: a stream's first offset in a part is that of its segment": Bug(
+        "store/plans/planning.py",
+        "offsets = firsts[there] + np.bincount(numbers[:begin], minlength=len(firsts))[there]",
+        "offsets = firsts[there]", PLANS,
+    ),
+    "plans: retention that overtook a read is not noticed": Bug(
+        "store/plans/planning.py", "        if start.segment >= header.sequence:\n", "        if True:\n", PLANS,
+    ),
+    "plans: a limit of rows takes one more": Bug(
+        "store/plans/limits.py", "            end = int(entry_numbers[left.rows])\n",
+        "            end = int(entry_numbers[left.rows]) + 1\n", LIMITS,
+    ),
+    "plans: a lane takes more than the others leave": Bug(
+        "store/plans/limits.py",
+        "        rows_left, bytes_left = rows_left - took.rows, bytes_left - took.size_bytes\n", "", LIMITS,
+    ),
+}  # fmt: skip
