@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .bulk_bugs import BULK
+from .delayed_bugs import DELAYED
 from .plan_bugs import PLANNING
 from .plant import Bug
 from .read_bugs import READING
@@ -359,5 +360,5 @@ TRACKERS: dict[str, Bug] = {
 
 BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
-    **PLANNING,
+    **PLANNING, **DELAYED,
 }  # fmt: skip
