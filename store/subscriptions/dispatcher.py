@@ -71,7 +71,7 @@ class Dispatcher:
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        return self._scanner.is_unfinished or self._has_missed
+        return self._scanner.is_unfinished or self._has_missed or self.delays.has_copies
 
     def durable(self) -> object:
         """Something that changes when there may be new messages."""
@@ -113,7 +113,7 @@ class Dispatcher:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
         try:
             found = self._take(most, max_bytes, visibility_ms)
-            if found is None and self._has_missed:
+            if found is None and (self._has_missed or self.delays.has_copies):
                 found = self._take(most, max_bytes, visibility_ms)
             return found
         except BaseException:  # what was on its way comes again, also after an interrupt
@@ -346,7 +346,8 @@ class Dispatcher:
         for queue_id in np.unique(due.queue_ids).tolist():
             mine = np.flatnonzero(due.queue_ids == queue_id)
             offsets = due.offsets[mine]
-            passed = ~self._scanner.has_ahead(queue_id, offsets)
+            first, _ = self.state.parts.reads.queue_bounds(self.state.topic, queue_id)
+            passed = ~self._scanner.has_ahead(queue_id, offsets) | (offsets < first)  # those live on as copies alone
             with self.state.lock:
                 self.state.cursor.queue(queue_id).add_all(np.sort(offsets[passed & due.cancelled[mine]]))
             rows[mine] = passed & ~due.cancelled[mine]
