@@ -5,6 +5,7 @@ from __future__ import annotations
 from .bulk_bugs import BULK
 from .plant import Bug
 from .read_bugs import READING
+from .subscription_bugs import SUBSCRIPTIONS
 
 CACHE: dict[str, Bug] = {
     "cache: a reader does not look whether rows were taken away": Bug(
@@ -357,5 +358,6 @@ TRACKERS: dict[str, Bug] = {
 }  # fmt: skip
 
 BUGS: dict[str, Bug] = {
-    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK
+    **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
+    **SUBSCRIPTIONS,
 }  # fmt: skip
