@@ -27,11 +27,8 @@ from ..experiments.readers import Readers
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
 from ..experiments.spark_reads import SparkReads
-<<<<<<< HEAD
 from ..experiments.spark_writes import SparkWrites
-=======
 from ..experiments.subscriptions import Subscriptions
->>>>>>> subs
 from ..experiments.tail_catchup import TailCatchup
 from ..experiments.timers import TimerRates
 from ..experiments.waits import Waits
@@ -45,12 +42,7 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
-<<<<<<< HEAD
-    Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkWrites,
-=======
-    Waits, Purgatory, TimerRates, Delayed, SparkReads,
-    Subscriptions,
->>>>>>> subs
+    Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkWrites, Subscriptions,
 )  # fmt: skip
 
 app = typer.Typer(
