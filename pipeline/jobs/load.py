@@ -46,7 +46,7 @@ def load(
         files: files or folders of files.
         to: the store, or the folder of stores.
         format: "parquet", "json" (lines) or "csv" (with a first line of names; \\N is a missing value).
-        topic, queue_id: of all rows, where the files have no such column.
+        topic, queue_id: of the rows that have none.
         encoding: of `data` and `key` in JSON and CSV: "base64", or "text" for what is taken as UTF-8.
         transaction: a name of this load. A load that comes again under its name changes nothing.
         shards: how many stores the folder gets, if it is made.
@@ -88,23 +88,20 @@ def in_order(rows: DataFrame, partitions: int | None = None) -> DataFrame:
 def _read(spark: SparkSession, names: list[str], format: str) -> DataFrame:
     if format == "parquet":
         return spark.read.parquet(*names)
-    is_csv = format == "csv"
-    if not is_csv:
+    if format == "json":
         schema = TEXT_SCHEMA.format(properties="map<string,string>")
-        there = spark.read.json(names, samplingRatio=0.1).columns
-        return spark.read.schema(schema).json(names).select(*_known(there, names))
+        rows = spark.read.schema(schema).json(names)
+        # A line need not have each column, so what there is only all of the lines can say.
+        counts = rows.selectExpr(*[f"count({name}) as {name}" for name in rows.columns]).first()
+        assert counts is not None, "an aggregate has a row"
+        return rows.select(*[name for name in rows.columns if counts[name]])
+    columns = {part.split()[0]: part for part in TEXT_SCHEMA.format(properties="string").split(", ")}
     there = spark.read.csv(names, header=True).columns
-    schemas = {name.split()[0]: name for name in TEXT_SCHEMA.format(properties="string").split(", ")}
-    schema = ", ".join(schemas[name] for name in _known(there, names, all_of_them=True))
-    return spark.read.schema(schema).options(**CSV_OPTIONS, multiLine="true").csv(names)
-
-
-def _known(columns: list[str], names: list[str], *, all_of_them: bool = False) -> list[str]:
-    known = {part.split()[0] for part in TEXT_SCHEMA.split(", ")}
-    unknown = [name for name in columns if name not in known]
-    if unknown and all_of_them:
+    unknown = [name for name in there if name not in columns]
+    if unknown:
         raise BadOption(f"{names[0]} has a column {unknown[0]!r}; the columns of messages are {', '.join(TAKEN)}")
-    return [name for name in columns if name in known]
+    schema = ", ".join(columns[name] for name in there)
+    return spark.read.schema(schema).options(**CSV_OPTIONS, multiLine="true").csv(names)
 
 
 def _messages(rows: DataFrame, format: str, encoding: str, topic: str | None, queue_id: int | None) -> DataFrame:
@@ -112,10 +109,10 @@ def _messages(rows: DataFrame, format: str, encoding: str, topic: str | None, qu
     from pyspark.sql import functions  # noqa: PLC0415  # an extra: the command imports this module without it
 
     there = rows.columns
-    if topic is not None and "topic" not in there:
-        rows = rows.withColumn("topic", functions.lit(topic))
-    if queue_id is not None and "queue_id" not in there:
-        rows = rows.withColumn("queue_id", functions.lit(queue_id).cast("int"))
+    for name, value in (("topic", topic), ("queue_id", queue_id)):
+        if value is not None:
+            given = functions.lit(value)
+            rows = rows.withColumn(name, functions.coalesce(functions.col(name), given) if name in there else given)
     missing = [name for name in TAKEN[:3] if name not in rows.columns]
     if missing:
         raise BadOption(f"the files have no column {missing[0]}; their columns are {', '.join(there)}")

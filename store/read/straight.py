@@ -287,7 +287,9 @@ def _find_sealed(lane: Lane, view: View, number: int, at: int, end: int, parts: 
             return -1
         flat, entries, count = part
         if entries:
-            parts.append((segment.segment, flat, entries, segment.record.data_end > SPARSE_BYTES * count))
+            # Where the heads of frames are still to be read, the windows around them bring in the messages as well.
+            is_sparse = segment.kept is not None and segment.record.data_end > SPARSE_BYTES * count
+            parts.append((segment.segment, flat, entries, is_sparse))
             at += len(entries)
             if at == end:
                 break

@@ -12,7 +12,7 @@ from ..delayed.due_list import Due
 from ..errors import StoreError
 from ..read.message import MessageBatch
 from .delays import SubscriptionDelays
-from .delivery import Delivery, DeliveryBatch, joined, part_of, taken
+from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, taken
 from .fetching import fetch
 from .filters import PropertyFilter
 from .in_flight import Is, Places
@@ -161,7 +161,7 @@ class Dispatcher:
                 if not still.all():
                     kept = np.flatnonzero(still)
                     batch, attempts = taken(batch, kept), attempts[kept]
-            places = Places(_queue_ids(batch), batch.offsets, attempts)
+            places = Places(queue_ids_of(batch), batch.offsets, attempts)
             receipts = state.table.add(places, state.now_ms() + visibility_ms)
         return DeliveryBatch(batch, receipts, attempts) if len(batch) else None
 
@@ -183,7 +183,7 @@ class Dispatcher:
         except StoreError:
             self._hold(receipts)
             raise
-        self._drop(receipts[found.gone], _some(places, found.gone))
+        self._drop(receipts[found.gone], places.take(found.gone))
         batches += found.batches
         if len(found.rows):
             attempts.append(places.attempts[found.rows] + 1)
@@ -220,7 +220,7 @@ class Dispatcher:
         if not dead.any():
             return receipts, places
         try:
-            some = _some(places, np.flatnonzero(dead))
+            some = places.take(np.flatnonzero(dead))
             found = fetch(state.parts.reads, state.topic, some.queues, some.offsets, self.delays.copied)
             for batch in found.batches:
                 for message in batch.messages():
@@ -234,7 +234,7 @@ class Dispatcher:
         except StoreError:
             self._hold(receipts)
             raise
-        return receipts[~dead], _some(places, np.flatnonzero(~dead))
+        return receipts[~dead], places.take(np.flatnonzero(~dead))
 
     def _hold(self, receipts: Int64s) -> None:
         """These could not be fetched: others go first."""
@@ -276,7 +276,7 @@ class Dispatcher:
             with state.lock:
                 order.freed.extendleft(reversed(freed))
             raise
-        gone = _some(places, found.gone)
+        gone = places.take(found.gone)
         if gone.size:
             with state.lock:
                 self._pass(gone)
@@ -333,7 +333,7 @@ class Dispatcher:
             if len(offsets):
                 batches = self._fetched(Places(queues, offsets, np.zeros(len(offsets), np.int64)))
                 if self.state.order is not None:
-                    batches = [one for one in _singles(batches) if self._admit(one)]
+                    batches = [one for one in singles(batches) if self._admit(one)]
                 found += batches
                 most -= sum(map(len, batches))
             if not len(due.offsets):
@@ -373,7 +373,7 @@ class Dispatcher:
         """The messages, in the order of the places. Those that are gone count as acknowledged."""
         state = self.state
         found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
-        gone = _some(places, found.gone)
+        gone = places.take(found.gone)
         if gone.size:
             with state.lock:
                 self._pass(gone)
@@ -383,21 +383,8 @@ class Dispatcher:
         order = np.argsort(found.rows, kind="stable")
         wanted = self._scanner.are_wanted(whole)
         if not wanted.all():
-            passed = _some(places, found.rows[~wanted])
+            passed = places.take(found.rows[~wanted])
             with state.lock:
                 self._pass(passed)
             order = order[wanted[order]]
         return [whole if wanted.all() and (order[1:] > order[:-1]).all() else taken(whole, order)]
-
-
-def _singles(batches: Sequence[MessageBatch]) -> list[MessageBatch]:
-    return [part_of(batch, at, at + 1) for batch in batches for at in range(len(batch))]
-
-
-def _queue_ids(batch: MessageBatch) -> Int64s:
-    ids = np.array([queue_id for _, queue_id in batch.stream_names], np.int64)
-    return ids[batch.stream_index]
-
-
-def _some(places: Places, rows: npt.NDArray[np.intp]) -> Places:
-    return Places(*[column[rows] for column in places])

@@ -37,6 +37,10 @@ class Places(NamedTuple):
         """How many messages."""
         return len(self.offsets)
 
+    def take(self, rows: Rows | npt.NDArray[np.bool_]) -> Places:
+        """Some of them."""
+        return Places(*[column[rows] for column in self])
+
 
 class InFlight:
     """Rows by receipt. One thread at a time.

@@ -53,6 +53,18 @@ def test_text_files_of_another_program_can_be_loaded(spark: SparkSession, tmp_pa
     ]
 
 
+def test_column_that_few_lines_have_is_loaded(spark: SparkSession, tmp_path: Path) -> None:
+    line: dict[str, Any] = {"topic": "t", "queue_id": 0, "data": "YQ=="}
+    lines = [{**line, "offset": 999 - at} for at in range(1_000)]
+    lines[777]["key"] = "a2V5"
+    lines[778]["topic"] = None
+    (tmp_path / "in.json").write_text("\n".join(map(json.dumps, lines)))
+    load(spark, tmp_path / "in.json", tmp_path / "store", "json", topic="other")
+    found = rows_in(tmp_path / "store")
+    assert [(row.offset, row.key) for row in found if row.key is not None] == [(221, b"key")]  # 222 less one elsewhere
+    assert [row.topic for row in found].count("other") == 1 and len(found) == 1_000
+
+
 @pytest.mark.parametrize("shards", [None, 3])
 def test_resharded_stores_have_each_live_message_in_its_order(
     spark: SparkSession, tmp_path: Path, shards: int | None

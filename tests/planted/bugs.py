@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from .bulk_bugs import BULK
+from .delayed_bugs import DELAYED
 from .plan_bugs import PLANNING
 from .plant import Bug
 from .read_bugs import READING
+from .subscription_bugs import SUBSCRIPTIONS
 
 CACHE: dict[str, Bug] = {
     "cache: a reader does not look whether rows were taken away": Bug(
@@ -359,5 +361,6 @@ TRACKERS: dict[str, Bug] = {
 
 BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
-    **PLANNING,
+    **PLANNING, **DELAYED,
+    **SUBSCRIPTIONS,
 }  # fmt: skip

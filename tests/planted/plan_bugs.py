@@ -9,14 +9,16 @@ LIMITS = ("tests/store/test_plan_limits.py",)
 
 PLANNING: dict[str, Bug] = {
     "plans: a payload is believed without its checksum": Bug(
-        "store/plans/reading.py", "if whole and checksum64(payload) == header.payload_checksum:", "if True:", PLANS,
+        "store/plans/reading.py", "if whole and checksum64(payload) == header.payload_checksum:", "if True:",
+        (f"{PLANS[0]}::test_damaged_payload_is_an_error_with_file_and_position",),
     ),
     "plans: an offset that does not agree with its frame is believed": Bug(
         "store/plans/reading.py", "if self._on_damage is None and len(ahead) and int(ahead.max()) >= header.count:",
-        "if False:", PLANS,
+        "if False:", (f"{PLANS[0]}::test_message_without_its_right_offset_is_an_error",),
     ),
     "plans: what lies before a position is read again": Bug(
-        "store/plans/reading.py", "            wanted[:low] = False\n", "            pass\n", PLANS,
+        "store/plans/reading.py", "            wanted[:low] = False\n", "            pass\n",
+        (f"{PLANS[0]}::test_positions_may_cut_a_frame",),
     ),
     "plans: what is trimmed is read": Bug(
         "store/plans/wanted.py",
@@ -29,7 +31,8 @@ PLANNING: dict[str, Bug] = {
         "offsets = firsts[there]", PLANS,
     ),
     "plans: retention that overtook a read is not noticed": Bug(
-        "store/plans/planning.py", "        if start.segment >= header.sequence:\n", "        if True:\n", PLANS,
+        "store/plans/planning.py", "        if start.segment >= header.sequence:\n", "        if True:\n",
+        (f"{PLANS[0]}::test_read_that_retention_overtakes_is_an_error_unless_it_is_told_to_go_on",),
     ),
     "plans: a limit of rows takes one more": Bug(
         "store/plans/limits.py", "            end = int(entry_numbers[left.rows])\n",
