@@ -111,6 +111,7 @@ class LaneAttach:
             build.name_all()
             build.show()
             self._spares.attached(build.sequence - 1, used)
+            self._upkeep.names[self._lane.index] = build.names  # else each attaching adds all streams anew
         except BaseException as error:  # which of the names are durable only the next opening can tell
             self._flusher.fail(error)
             raise

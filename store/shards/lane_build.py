@@ -30,6 +30,7 @@ class LaneBuild:
     Attributes:
         sequence: the number of the next segment to be made.
         applied: the commits that the log has from that segment on.
+        names: of all of the lane's streams, the new ones among them.
     """
 
     def __init__(
@@ -49,8 +50,8 @@ class LaneBuild:
         self._fresh = list(dict.fromkeys(stream for stream in streams if stream.number == NOT_DEFINED))
         self._numbers = {stream: len(lane.streams) + at for at, stream in enumerate(self._fresh)}
         self._known = len(lane.streams)
-        self._names = names.copy()
-        self._names.add([*lane.streams, *self._fresh], lambda: None)
+        self.names = names.copy()
+        self.names.add([*lane.streams, *self._fresh], lambda: None)
         self._firsts = np.zeros(self._known + len(self._fresh), np.int64)
         before = lane.offsets.column()[: self._known]
         self._firsts[: len(before)] = before
@@ -95,7 +96,7 @@ class LaneBuild:
             self._messages_before, streams_before,
         )  # fmt: skip
         trimmed = self._lane.trims.lend()
-        return Place(header, self._names, self._firsts.copy(), trimmed, self.applied, self._mark)
+        return Place(header, self.names, self._firsts.copy(), trimmed, self.applied, self._mark)
 
     def _note(self, path: Path, header: SegmentHeader, seal: SealRecord) -> None:
         self._made.append((path, header, seal))
