@@ -27,6 +27,8 @@ from ..experiments.readers import Readers
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
 from ..experiments.spark_reads import SparkReads
+from ..experiments.spark_writes import SparkWrites
+from ..experiments.subscriptions import Subscriptions
 from ..experiments.tail_catchup import TailCatchup
 from ..experiments.timers import TimerRates
 from ..experiments.waits import Waits
@@ -40,7 +42,7 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
-    Waits, Purgatory, TimerRates, Delayed, SparkReads,
+    Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkWrites, Subscriptions,
 )  # fmt: skip
 
 app = typer.Typer(

@@ -16,9 +16,11 @@ from ..report import figures as report
 from ..report.figures import Figures, median_of
 from ..report.progress import Run
 from ..workload.delayed import HEAP, LEDGER_ENTRIES, Load, fill_on_disk, in_memory, one_at_a_time, open_and_drain
+from ..workload.delayed_store import StoreLoad, deliver
 from .experiment import Experiment, repeats, setting
 
 HOUR_MS = 3_600_000
+STORED_BYTES = 1_000  # of a message of 100 bytes in a store, with all that is pre-written
 DISK_BYTES = 40  # of an entry: the old buckets, the new one of a merge, and some more
 LEAST_LOAD = 5_000
 LEAST_APART = 1_000_000  # a run with fewer entries tells nothing of memory, and spares itself the processes
@@ -89,15 +91,19 @@ class Delayed(Experiment):
     messages: int = setting(10_000_000, "delayed entries of a row in memory", short=20_000, least=LEAST_LOAD)
     entries: int = setting(100_000_000, "delayed entries of the tracker on disk", short=120_000, least=LEAST_LOAD)
     drained: int = setting(20_000_000, "entries that are taken from the tracker on disk", short=50_000, least=1)
+    stored: int = setting(1_000_000, "delayed messages of a store, end to end; 0: none", short=2_000, least=0)
+    rate: int = setting(10_000, "messages a second that are appended meanwhile", short=1_000, least=1)
+    spread_ms: int = setting(60_000, "their delays are 0 to so much", short=500, least=1)
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
         """Of the tracker on disk."""
-        return DISK_BYTES * self.entries
+        stored = self.stored + self.rate * self.spread_ms // 1000
+        return DISK_BYTES * self.entries + STORED_BYTES * stored
 
     def measure(self, base: Path, run: Run) -> Figures:
         """The memory table, single entries, the model and the tracker on disk."""
-        run.expect(self.repeat * (len(ROWS) + 3) + 2 * len(GRID) + 3)
+        run.expect(self.repeat * (len(ROWS) + 3) + 2 * len(GRID) + 3 + bool(self.stored))
         rows = []
         for row in ROWS:
             load = Load(self.messages, row.rate, row.spread_ms)
@@ -112,7 +118,18 @@ class Delayed(Experiment):
         with sub_folder(base, "single") as folder:
             single.append({"tracker": "on disk", **self._apart(one_at_a_time, 0, few, folder)})
             run.one_done()
-        return {"rows": [*rows, heap], "single": single, "model": self._model(run), "disk": self._disk(base, run)}
+        return {
+            "rows": [*rows, heap], "single": single, "model": self._model(run), "disk": self._disk(base, run),
+            "store": self._store(base, run),
+        }  # fmt: skip
+
+    def _store(self, base: Path, run: Run) -> Figures:
+        if not self.stored:
+            return {}
+        with sub_folder(base, "store") as folder:
+            found = deliver(folder, StoreLoad(self.stored, self.rate, self.spread_ms), self.seed)
+        run.one_done()
+        return found
 
     def _rounds(self, run: Run, measured: Callable[..., Figures], *arguments: Any) -> Figures:
         rounds = []
@@ -156,6 +173,8 @@ class Delayed(Experiment):
         title = "bytes an entry, one delay for all, as the tracker says; 12 columns a byte"
         console.print(report.table(title, report.chosen(figures["model"], SHOWN_MODEL)))
         console.print(report.pairs("on disk, delays random over an hour, exact times", figures["disk"]))
+        if figures["store"]:
+            console.print(report.pairs("in the store, end to end, one subscription", figures["store"]))
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:
         """That all was given, none early, which a run checks itself."""

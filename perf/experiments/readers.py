@@ -30,8 +30,7 @@ from .experiment import Experiment, by_turns, medians, repeats, setting
 TOPIC = "readers"
 QUEUES = 16
 READ_MESSAGES = 4096
-FEW_MESSAGES = 256  # after a round with fewer, a reader
-TOGETHER_S = 0.001  # takes together what comes in this time
+FEW_MESSAGES = READ_MESSAGES  # after a round with fewer, a reader pauses
 WAIT_MS = 100
 PACE_S = 0.002
 MOST_PER_S = 600_000
@@ -44,10 +43,10 @@ def _child(job: Job, folder: str, pipe: Connection, given: Any) -> None:
         job(store, pipe, given)
 
 
-def _follow(store: MessageStore, pipe: Connection, given: tuple[int, int]) -> None:
+def _follow(store: MessageStore, pipe: Connection, given: tuple[int, int, float]) -> None:
     """Read a share of the queues as they grow, until told where they end; send how many messages that were."""
     began = cpu_seconds()
-    first, count = given
+    first, count, together_s = given
     at, ends = dict.fromkeys(range(first, QUEUES, count), 0), dict[int, int]()
     while at != ends:
         found = 0
@@ -58,7 +57,7 @@ def _follow(store: MessageStore, pipe: Connection, given: tuple[int, int]) -> No
         if not found and not ends:
             store.read(TOPIC, first, at[first], 1, wait_ms=WAIT_MS)
         elif found < FEW_MESSAGES:
-            time.sleep(TOGETHER_S)
+            time.sleep(together_s)  # so that the next round has more
         if pipe.poll():
             ends = {queue: end for queue, end in enumerate(pipe.recv()) if queue in at}
     pipe.send((sum(at.values()), cpu_seconds() - began))
@@ -114,6 +113,7 @@ class Readers(Experiment):
     producers: int = setting(40, "threads that block on every append", short=4, least=1)
     batch_messages: int = setting(1000, "messages per call of append_batch", least=1)
     seconds: float = setting(3.0, "seconds of a row", short=0.2, least=0)
+    together_ms: float = setting(5.0, "ms in which a reader that has read little takes together what comes", least=0)
     waits: int = setting(2_000, "messages whose way to a waiting process is timed", short=50, least=1)
     idle: int = setting(10, "processes that wait and get nothing", short=2, least=1)
     repeat: int = repeats()
@@ -139,8 +139,9 @@ class Readers(Experiment):
         data = Content(self.seed, self.message_bytes).make(0, 0, self.message_bytes)
         counts = [0] * self.producers if api == "blocking" else [0]
         with sub_folder(base, "store") as folder, MessageStore.open(folder, StoreConfig()) as store:
+            given = [(at, readers, self.together_ms / 1000) for at in range(readers)]
             append = self._append_one if api == "blocking" else self._append_many
-            with processes(_follow, folder, [(at, readers) for at in range(readers)]) as pipes:
+            with processes(_follow, folder, given) as pipes:
                 cpu_s = cpu_seconds()
                 until = time.perf_counter() + self.seconds
                 took = run_together([partial(append, store, data, counts, at, until) for at in range(len(counts))])

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreError, StoreUnreadable
 from ..log.streams import Stream, check_name
@@ -192,6 +193,14 @@ class Fetcher:
             if not len(batch):
                 self._check_not_past(topic, queue_id, stream, offset)
             return batch
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def read_at(self, topic: str, queue_id: int, offsets: npt.NDArray[np.int64]) -> MessageBatch:
+        """The messages with these offsets, which ascend, as far as they are there, in columns."""
+        stream = self._readable(topic, queue_id)
+        try:
+            return _empty_batch(topic, queue_id) if stream is None else self.reader.read_at(stream, offsets)
         except OSError as error:
             raise self._unreadable(error) from error
 

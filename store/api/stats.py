@@ -11,6 +11,7 @@ from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..read.feeder import Feeder
 from ..recovery.lane_recovery import Loss
+from ..shards.attacher import Attacher
 
 
 def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
@@ -53,6 +54,14 @@ def queue_figures(queues: Sequence[RequestQueue]) -> dict[str, Any]:
     return {
         "used_bytes": sum(queue.used_bytes for queue in queues),
         "cap_bytes": sum(queue.cap_bytes for queue in queues),
+    }
+
+
+def bulk_figures(attacher: Attacher | None) -> dict[str, Any]:
+    """What was attached since the opening."""
+    return {
+        "commits": 0 if attacher is None else attacher.commits,
+        "messages": 0 if attacher is None else attacher.messages,
     }
 
 

@@ -49,7 +49,7 @@ from .read_only import Following, RefusingAppender, RefusingTrimming, reading_co
 from .running import Running, end_dropped
 from .shard_calls import ShardCalls, begin_attaching
 from .shared import Shared
-from .stats import cache_figures, lane_figures, queue_figures, recovery_figures
+from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, recovery_figures
 from .subscription_calls import SubscriptionCalls
 from .trim_calls import TrimCalls
 from .trimming import Trimming
@@ -352,6 +352,7 @@ class MessageStore(
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
             "delayed": self._delaying.stats(),
+            "bulk": bulk_figures(self._running.attacher),
             "recovery": recovery_figures(self._open_ms, self._scan_ms, self._scanned_bytes, self.losses),
         }
 

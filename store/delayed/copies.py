@@ -43,6 +43,7 @@ class Copies:
         self._parts = parts
         self.places = self.at = self.times_ms = self.sizes = _NONE
         self.next_at = 0
+        self._left = self._left_at = _NONE  # places that were forgotten, and their copies' offsets in the stream
         self._load()
 
     def __len__(self) -> int:
@@ -129,6 +130,18 @@ class Copies:
         """(n,) which messages of a queue have a copy."""
         return np.isin(places_of(np.full(len(offsets), queue_id), offsets), self.places)
 
+    def may_have(self, queue_id: int, offsets: Int64s) -> Bools:
+        """(n,) which messages the next opening may find a copy of: those that are forgotten here lie in the log still.
+
+        What is known of a change of theirs must not be forgotten before they go.
+        """
+        stream = self.stream
+        if stream is not None and len(self._left):
+            there = self._left_at >= self._parts.reader.finder.bounds(stream)[0]
+            self._left, self._left_at = self._left[there], self._left_at[there]
+        places = places_of(np.full(len(offsets), queue_id), offsets)
+        return np.isin(places, self.places) | np.isin(places, self._left)
+
     def of_queues(self) -> list[tuple[int, npt.NDArray[np.intp], Int64s]]:
         """For each queue its id, its rows, and the offsets of its messages, ascending."""
         queues, found = self.places >> ENTRY_BITS, []
@@ -141,6 +154,8 @@ class Copies:
 
     def keep(self, kept: Bools) -> None:
         """Forget all others."""
+        self._left = np.concatenate([self._left, self.places[~kept]])
+        self._left_at = np.concatenate([self._left_at, self.at[~kept]])
         self.places, self.at, self.times_ms, self.sizes = (
             self.places[kept], self.at[kept], self.times_ms[kept], self.sizes[kept]
         )  # fmt: skip

@@ -56,6 +56,7 @@ class Delays:
     of its own until it has caught up. A store without such a topic has no thread, and looks at nothing.
 
     Attributes:
+        is_open: all indexes are; until then nothing may be removed from the log, as they are to read it.
         subscribers: set by the subscriptions; without it, what is pending counts as not acknowledged.
 
     Invariant: what is durable before `catch_up` is called is in the trackers when it returns, or in a part of the log
@@ -65,6 +66,7 @@ class Delays:
     def __init__(self, parts: StoreParts, poisoned: Callable[[], bool]) -> None:
         self.topics: dict[str, DelayedTopic] = {}
         self.last_error: str | None = None
+        self.is_open = False
         self.subscribers: Subscribers | None = None
         self.parts = parts
         self._poisoned = poisoned
@@ -85,6 +87,7 @@ class Delays:
             found = hidden_parts(stream.topic)
             if found is not None and found.names:
                 self.topic(found.names[0])
+        self.is_open = True
 
     def find(self, name: str) -> DelayedTopic | None:
         """A topic's index, if it has one."""

@@ -76,6 +76,8 @@ class Keeping:
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
         """Whether a lane's oldest segment may be removed now. Raises StoreError, OSError: then it may not."""
         delays = self._delays
+        if not delays.is_open:
+            return False
         now_s = delays.parts.clock.monotonic_s()
         expired = self._expired(lane, oldest)
         if any(map(_has_dues, expired)):

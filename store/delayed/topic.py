@@ -141,7 +141,8 @@ class DelayedTopic:
     def waiting(self, queue_id: int, offsets: Int64s, times_ms: Int64s) -> tuple[Bools, Bools]:
         """For messages found in the log, with these times of delivery: (n,) which are pending, which are cancelled.
 
-        Pending ones are to be left out: they come through a pointer. What is neither is delivered as any message.
+        Pending ones are to be left out: they come through a pointer. What is neither is delivered as any message. What
+        retention has removed since it was read counts as cancelled: nobody may know any more that it was.
         """
         self._catch_up()
         with self.lock:
@@ -154,7 +155,7 @@ class DelayedTopic:
                 self.skipped_ms = min(self.skipped_ms, now_ms)
                 unread = offsets >= self.read_up_to(queue_id)
                 pending |= unread & (self.changes.times_of(places, times_ms) > now_ms)
-            return pending, cancelled & ~pending
+            return pending, (cancelled | self._are_gone(queue_id, offsets)) & ~pending
 
     def read_up_to(self, queue_id: int) -> int:
         """The first offset of a queue that was not added yet, while the topic is behind."""
@@ -335,14 +336,15 @@ class DelayedTopic:
         """Forget the changes of messages that were removed. Under the lock."""
 
         def are_gone(queue_id: int, entries: Int64s) -> Bools:
-            stream = self.parts.stream(self.name, queue_id)
-            if stream is None:
-                return np.ones(len(entries), np.bool_)
-            first, end = self.parts.reader.finder.bounds(stream)
-            offsets = offsets_of(entries, max(end, self.parts.next_offset(self.name, queue_id)))
-            return (offsets < stream.low) | ((offsets < first) & ~self.copies.has(queue_id, offsets))
+            return self._are_gone(queue_id, offsets_of(entries, self.parts.next_offset(self.name, queue_id)))
 
         self.changes.forget(are_gone)
+
+    def _are_gone(self, queue_id: int, offsets: Int64s) -> Bools:
+        """(n,) which messages were removed, and have no copy. Under the lock."""
+        stream = self.parts.stream(self.name, queue_id)
+        first = 0 if stream is None else self.parts.reader.finder.bounds(stream)[0]
+        return (offsets < first) & ~self.copies.may_have(queue_id, offsets)
 
     # -- the index on disk ----------------------------------------------------------------------------
 

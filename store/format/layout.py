@@ -15,6 +15,7 @@ Folder
     LIVE                     how far each lane is durable, for readers in other processes (`live_page`)
     lane-00/START            the first segment of the lane's log: 1, until retention removes segments
     lane-00/000000000001.seg the segments of a lane, numbered from START's without gaps
+    incoming/                shards and commits on their way into the log (`shard`)
     quarantine/              ranges that a repair set aside
 
 START
@@ -101,7 +102,7 @@ Footer (block-aligned; every section begins at a multiple of 8)
     The header has the range of the frames' times, and that of the messages' delivery times, NO_TIME twice if
     there are none; where messages are lost, it may be wider than what is left.
     A lane's newest footer is therefore its whole stream table, and opening needs no older one. Nor does it need an
-    older record: what is trimmed is said by the newest footer and the records behind it.
+    older record: the newest footer, and the records behind it, say what is trimmed and what was committed (`applied`).
 
 Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flags) and 4 in a footer; per
 frame 88 + 18, per stream and segment 20 and its compressed name, 20 more for one that was trimmed.
@@ -153,7 +154,6 @@ LEAST_MESSAGE_BYTES: Final = 10  # of a frame's columns
 # Under 65,536, so that `lows` place what follows a lost frame. What follows 65,536 lost messages of a queue is placed
 # by a footer alone.
 MAX_FRAME_MESSAGES: Final = 4096
-
 
 
 class DueRange(NamedTuple):

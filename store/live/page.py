@@ -33,6 +33,7 @@ class LivePage:
 
     def __init__(self, mapped: Mapped, header: LiveHeader) -> None:
         self._mapped = mapped
+        self._slots: dict[int, tuple[int, LaneState]] = {}  # each lane's newer slot, and the bell before it was read
         self.header = header
         self.is_current = header.boot_id == boot_id()
 
@@ -64,11 +65,8 @@ class LivePage:
 
     def state(self, lane: int) -> LaneState | None:
         """What the page says of a lane; None if that cannot be told."""
-        for _ in range(TRIES):
-            found = newest_state(self._mapped.load(slot_at(lane, 0), 2 * SLOT_BYTES))
-            if found is not None:
-                break
-        else:
+        found = self._slot(lane)
+        if found is None:
             return None
         if self.is_current:  # else the mark has been to a disk and back, and has no checksum
             word = self._mapped.word(mark_at(lane))
@@ -76,6 +74,20 @@ class LivePage:
             if mark > found.mark:
                 return found._replace(sequence=mark[0], position=mark[1])
         return found
+
+    def _slot(self, lane: int) -> LaneState | None:
+        """The newer one of a lane's slots. It is read again only when the bell has moved, as it does with each slot."""
+        bell = self._mapped.word(BELL_AT)
+        known = self._slots.get(lane)
+        if known is not None and known[0] == bell:
+            return known[1]
+        for _ in range(TRIES):
+            found = newest_state(self._mapped.load(slot_at(lane, 0), 2 * SLOT_BYTES))
+            if found is not None:
+                if found.bell >= bell:  # else another lane's, or on some processors this lane's, which is still to come
+                    self._slots[lane] = bell, found
+                return found
+        return None
 
     def sleep(self, seen: bytes, patience_s: float) -> None:
         """Sleep until the bell is no longer that of `seen`, or the time is up, or for no reason."""

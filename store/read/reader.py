@@ -19,6 +19,7 @@ from .bulk import Bulk
 from .details import Times, details_of
 from .finder import RUN_MESSAGES
 from .message import Message, MessageBatch, make_message
+from .picking import picked_runs
 from .sources import LOW_32, Sources
 from .straight import Straight
 
@@ -181,8 +182,14 @@ class Reader:
             self._first.passed(stream, int(found.offsets[-1]) + 1)
         return found
 
+    def read_at(self, stream: Stream, offsets: npt.NDArray[np.int64]) -> MessageBatch:
+        """The messages with these offsets, which ascend, as far as they are there. Raises StoreCorrupt for any."""
+        return self._batch_of(stream, picked_runs(stream, offsets))
+
     def _batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
-        runs = list(self._within(stream, offset, limit, max_bytes))
+        return self._batch_of(stream, list(self._within(stream, offset, limit, max_bytes)))
+
+    def _batch_of(self, stream: Stream, runs: list[Run]) -> MessageBatch:
         lengths = _joined([run.places[1] for run in runs])
         ends = lengths.cumsum()
         details = [details_of(stream, run) for run in runs]

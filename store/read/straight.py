@@ -60,8 +60,7 @@ class Straight:
             parts = _find(stream.lane, stream.number, offset, limit)
             if parts is None:
                 return None
-            parts = _cut(ring, parts)
-            if not self._fetch(ring, parts, self._read_directly(ring, parts), found, spans):
+            if not self._fetch(ring, _cut(ring, parts), found, spans):
                 return None
         except (OSError, StoreCorrupt):
             return None
@@ -76,12 +75,12 @@ class Straight:
             copied = lengths[begin:end]
             counters.count_device(copied, min(copied), sum(copied), 0)
 
-    def _read_directly(self, ring: Ring, parts: list[Part]) -> Direct:
-        """What lies far apart, and not in memory: read past the page cache, all at once. The kernel is asked for all
-        other parts that it has to read.
+    def _read_directly(self, ring: Ring, parts: list[Part], first: int) -> Direct:
+        """Of the parts from `first` on, those that lie far apart and not in memory: read past the page cache, all at
+        once. The kernel is asked for all others that it has to read.
         """
         alone: list[tuple[int, OsFile]] = []
-        for number, (segment, flat, entries, is_sparse) in enumerate(parts):
+        for number, (segment, flat, entries, is_sparse) in enumerate(islice(parts, first, None), first):
             base = segment.base
             if base is not None and base + flat[3 * entries[0]] >= ring.low:
                 break  # and so are all behind it
@@ -109,43 +108,69 @@ class Straight:
             begin = end
         return found
 
-    def _fetch(
-        self, ring: Ring, parts: list[Part], direct: Direct, found: dict[int, bytes], spans: Spans
-    ) -> bool:
-        """Add the messages; False if one is not what it was, or cannot be told. Raises OSError."""
-        for number, (segment, flat, entries, _) in enumerate(parts):
+    def _fetch(self, ring: Ring, parts: list[Part], found: dict[int, bytes], spans: Spans) -> bool:
+        """Add the messages; False if one is not what it was, or cannot be told. `spans` gets what is not counted yet.
+
+        Raises OSError.
+        """
+        direct: Direct | None = None  # the device was not asked for anything
+        for number, (segment, flat, entries, is_sparse) in enumerate(parts):
             base = segment.base
             if base is not None and base + flat[3 * entries[0]] >= ring.low:
-                size = _copied(ring, base, flat, entries, found)
-                if base + flat[3 * entries[0]] >= ring.low:  # else it was overtaken meanwhile
-                    if size < 0:
-                        return False
-                    self._counters.recent_messages += len(entries)
-                    self._counters.recent_bytes += size
+                is_there = self._is_recent(ring, base, flat, entries, found)
+                if is_there:
                     continue
-                for index in range(sum(len(part[2]) for part in parts[:number]), len(found)):
-                    del found[index]
-            datas = direct.get(number)
-            if datas is not None:
-                if not _taken(datas, flat, entries, found):
+                if is_there is None:
                     return False
-            elif not self._fetch_device(segment, flat, entries, found, spans):
+            if direct is None and not is_sparse and segment.wants_asking:
+                direct = self._read_directly(ring, parts, number)
+            datas, copied = None if direct is None else direct.get(number), 0
+            if datas is None:
+                copied = self._copied_mapped(segment, flat, entries, found, spans)
+                if copied == len(entries):
+                    continue
+                if direct is None:
+                    parts[number] = segment, flat, entries[copied:], is_sparse
+                    direct = self._read_directly(ring, parts, number)
+                    datas = direct.get(number)
+            if datas is None:
+                if not self._fetch_device(segment, flat, entries[copied:], found):
+                    return False
+            elif not _taken(datas, flat, entries[copied:], found):
                 return False
         return True
 
-    def _fetch_device(
+    def _is_recent(
+        self, ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
+    ) -> bool | None:
+        """Add messages that the ring had a moment ago; False if it has lost them, None if one has a wrong checksum."""
+        begin, size = len(found), _copied(ring, base, flat, entries, found)
+        if base + flat[3 * entries[0]] < ring.low:  # overtaken while it was copied
+            for index in range(begin, len(found)):
+                del found[index]
+            return False
+        if size < 0:
+            return None
+        self._counters.recent_messages += len(entries)
+        self._counters.recent_bytes += size
+        return True
+
+    def _copied_mapped(
         self, segment: Segment, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes], spans: Spans
-    ) -> bool:
-        """The same of a part that the device has, or the page cache: `spans` gets what is not counted yet."""
+    ) -> int:
+        """Add messages, from the first on, that can be had without a system call: how many."""
+        begin = len(found)
         copied = segment.copied(flat, entries, found)
         if copied:
-            begin, end = len(found) - copied, len(found)
             if spans and spans[-1][1] == begin:
                 begin = spans.pop()[0]
-            spans.append((begin, end))
-            if copied == len(entries):
-                return True
-            entries = entries[copied:]
+            spans.append((begin, len(found)))
+        return copied
+
+    def _fetch_device(
+        self, segment: Segment, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
+    ) -> bool:
+        """The same of messages of a segment, by system calls."""
         if len(entries) == 1:  # as in a queue that is spread over the log
             at = 3 * entries[0]
             length = flat[at + 1]
@@ -262,7 +287,9 @@ def _find_sealed(lane: Lane, view: View, number: int, at: int, end: int, parts: 
             return -1
         flat, entries, count = part
         if entries:
-            parts.append((segment.segment, flat, entries, segment.record.data_end > SPARSE_BYTES * count))
+            # Where the heads of frames are still to be read, the windows around them bring in the messages as well.
+            is_sparse = segment.kept is not None and segment.record.data_end > SPARSE_BYTES * count
+            parts.append((segment.segment, flat, entries, is_sparse))
             at += len(entries)
             if at == end:
                 break

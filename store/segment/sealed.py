@@ -200,6 +200,23 @@ class SealedSegment:
             self.distrust(str(error))
         return self.run(ring, number, offset, limit)  # by the index made of the frames
 
+    def pick(self, ring: Ring | None, number: int, picked: npt.NDArray[np.int64]) -> Run:
+        """The messages of a stream with these offsets, which ascend; its row has all of them. Raises StoreCorrupt."""
+        index = self._index or self.index
+        try:
+            entries = index.footer.entries[index.start[number] + picked - index.first[number]]
+            if (entries == LOST_ENTRY).any():
+                self._check_lost(index)
+                entries, picked = entries[entries != LOST_ENTRY], picked[entries != LOST_ENTRY]
+            offsets, numbers = picked.tolist(), entries.tolist()
+            places, heads = self._places(index, ring, number, offsets, numbers)
+            return Run(self.segment, self, offsets, numbers, places, heads)
+        except _WrongFooter as error:
+            if index.is_remade:
+                raise self.damaged() from error
+            self.distrust(str(error))
+        return self.pick(ring, number, picked)  # by the index made of the frames
+
     def places(self, ring: Ring, number: int, offset: int, end: int) -> tuple[Sequence[int], Sequence[int], int] | None:
         """A stream's messages offset .. end - 1, as far as they are here: a flat table of places, their numbers there,
         and how many messages of the stream the segment has in all.

@@ -112,16 +112,19 @@ class Segment:
         return file
 
     def is_in_memory(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
-        """Whether the page cache has all of these messages, as far as that can be told without a system call each.
+        """Whether the page cache has all of these messages, as far as that can be told without a system call each."""
+        if not self._may_be_cached:
+            return False
+        leased = self._leased or self._map()
+        return self.windows.has(flat, entries) if leased is None else leased.has_pages(flat, entries)
 
-        What was written past the page cache in this opening is not there before the kernel was asked for it. Other
-        processes may have read it; that counts for nothing.
+    @property
+    def _may_be_cached(self) -> bool:
+        """False for what was written past the page cache in this opening, before the kernel is asked for any of it.
+
+        Other processes may have read it; that counts for nothing.
         """
-        if self.base is None or not self._direct:
-            leased = self._leased or self._map()
-            if leased is not None:
-                return leased.has_pages(flat, entries)
-        return self.windows.has(flat, entries)
+        return self.base is None or not self._direct or self.windows.are_used
 
     def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
         """`size` bytes at `position`, and whether they came from the ring of recent frames."""
@@ -190,7 +193,9 @@ class Segment:
 
     def copied(self, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
         """Add those messages to `found` that can be had without a system call, as `LeasedMap.copied` does: how many."""
-        leased = self._leased or self._map()
+        leased = self._leased
+        if leased is None and self._may_be_cached:
+            leased = self._map()
         return 0 if leased is None or leased.memory is None else leased.copied(flat, entries, found)
 
     def copied_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:

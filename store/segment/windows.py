@@ -53,6 +53,11 @@ class Windows:
         self._touches = 0
         self.all_asked = False
 
+    @property
+    def are_used(self) -> bool:
+        """Whether the kernel was asked for any window."""
+        return self._touches > 0
+
     def has(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
         """Whether the kernel was asked for all windows of some messages, given as for `alone`."""
         asked = self._asked

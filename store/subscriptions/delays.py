@@ -50,6 +50,11 @@ class SubscriptionDelays:
         return self._pointer is not None
 
     @property
+    def has_copies(self) -> bool:
+        """Whether messages that live on as copies are to be looked at once more."""
+        return self.again and self._topic is not None
+
+    @property
     def pending(self) -> int:
         """Messages of the topic that are delayed; for all subscriptions the same number."""
         delays = self._parts.delays

@@ -12,7 +12,7 @@ from ..delayed.due_list import Due
 from ..errors import StoreError
 from ..read.message import MessageBatch
 from .delays import SubscriptionDelays
-from .delivery import Delivery, DeliveryBatch, joined, part_of, taken
+from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, taken
 from .fetching import fetch
 from .filters import PropertyFilter
 from .in_flight import Is, Places
@@ -22,7 +22,6 @@ from .state import State
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 NOTHING = np.empty(0, np.int64)
-AGAIN_RECEIPTS = 1024  # of a list of those that come again
 RETRY_MS = 1000  # a message that cannot be fetched, or not be moved to the dead letters, comes again so much later
 
 
@@ -72,7 +71,7 @@ class Dispatcher:
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        return self._scanner.is_unfinished or self._has_missed
+        return self._scanner.is_unfinished or self._has_missed or self.delays.has_copies
 
     def durable(self) -> object:
         """Something that changes when there may be new messages."""
@@ -114,7 +113,7 @@ class Dispatcher:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
         try:
             found = self._take(most, max_bytes, visibility_ms)
-            if found is None and self._has_missed:
+            if found is None and (self._has_missed or self.delays.has_copies):
                 found = self._take(most, max_bytes, visibility_ms)
             return found
         except BaseException:  # what was on its way comes again, also after an interrupt
@@ -122,10 +121,12 @@ class Dispatcher:
             raise
 
     def _recover(self) -> None:
-        if self.state.order is None:
-            self._scanner.rewind()
-        else:
+        if self.state.order is not None:
             self.restart()
+            return
+        self._scanner.rewind()
+        with self.state.lock:
+            self.state.list_again(self.state.table.late())
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         if self._has_missed:
@@ -160,7 +161,7 @@ class Dispatcher:
                 if not still.all():
                     kept = np.flatnonzero(still)
                     batch, attempts = taken(batch, kept), attempts[kept]
-            places = Places(_queue_ids(batch), batch.offsets, attempts)
+            places = Places(queue_ids_of(batch), batch.offsets, attempts)
             receipts = state.table.add(places, state.now_ms() + visibility_ms)
         return DeliveryBatch(batch, receipts, attempts) if len(batch) else None
 
@@ -172,8 +173,7 @@ class Dispatcher:
         if not state.again and state.now_ms() < state.table.next_ms:
             return NOTHING
         with state.lock:
-            late = state.table.expire(state.now_ms())
-            state.again += [late[at : at + AGAIN_RECEIPTS] for at in range(0, len(late), AGAIN_RECEIPTS)]
+            state.list_again(state.table.expire(state.now_ms()))
             receipts, places = self._next_again(most)
         if not len(receipts):
             return NOTHING
@@ -183,7 +183,7 @@ class Dispatcher:
         except StoreError:
             self._hold(receipts)
             raise
-        self._drop(receipts[found.gone], _some(places, found.gone))
+        self._drop(receipts[found.gone], places.take(found.gone))
         batches += found.batches
         if len(found.rows):
             attempts.append(places.attempts[found.rows] + 1)
@@ -220,7 +220,7 @@ class Dispatcher:
         if not dead.any():
             return receipts, places
         try:
-            some = _some(places, np.flatnonzero(dead))
+            some = places.take(np.flatnonzero(dead))
             found = fetch(state.parts.reads, state.topic, some.queues, some.offsets, self.delays.copied)
             for batch in found.batches:
                 for message in batch.messages():
@@ -234,7 +234,7 @@ class Dispatcher:
         except StoreError:
             self._hold(receipts)
             raise
-        return receipts[~dead], _some(places, np.flatnonzero(~dead))
+        return receipts[~dead], places.take(np.flatnonzero(~dead))
 
     def _hold(self, receipts: Int64s) -> None:
         """These could not be fetched: others go first."""
@@ -276,7 +276,7 @@ class Dispatcher:
             with state.lock:
                 order.freed.extendleft(reversed(freed))
             raise
-        gone = _some(places, found.gone)
+        gone = places.take(found.gone)
         if gone.size:
             with state.lock:
                 self._pass(gone)
@@ -300,7 +300,8 @@ class Dispatcher:
     def _is_blocked(self, queue_id: int) -> bool:
         order = self.state.order
         with self.state.lock:
-            return order is not None and order.is_blocked(queue_id)
+            blocked = order is not None and order.is_blocked(queue_id)
+        return blocked
 
     def _admit(self, batch: MessageBatch) -> bool:
         """Whether a batch of one new message may go out now."""
@@ -308,7 +309,8 @@ class Dispatcher:
         assert order is not None, "only ordered subscriptions ask"
         extra = None if batch.extras is None else batch.extras[0]
         with self.state.lock:
-            return order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
+            admitted = order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
+        return admitted
 
     # -- what became due ------------------------------------------------------------------------------
 
@@ -331,7 +333,7 @@ class Dispatcher:
             if len(offsets):
                 batches = self._fetched(Places(queues, offsets, np.zeros(len(offsets), np.int64)))
                 if self.state.order is not None:
-                    batches = [one for one in _singles(batches) if self._admit(one)]
+                    batches = [one for one in singles(batches) if self._admit(one)]
                 found += batches
                 most -= sum(map(len, batches))
             if not len(due.offsets):
@@ -344,7 +346,8 @@ class Dispatcher:
         for queue_id in np.unique(due.queue_ids).tolist():
             mine = np.flatnonzero(due.queue_ids == queue_id)
             offsets = due.offsets[mine]
-            passed = ~self._scanner.has_ahead(queue_id, offsets)
+            first, _ = self.state.parts.reads.queue_bounds(self.state.topic, queue_id)
+            passed = ~self._scanner.has_ahead(queue_id, offsets) | (offsets < first)  # those live on as copies alone
             with self.state.lock:
                 self.state.cursor.queue(queue_id).add_all(np.sort(offsets[passed & due.cancelled[mine]]))
             rows[mine] = passed & ~due.cancelled[mine]
@@ -370,7 +373,7 @@ class Dispatcher:
         """The messages, in the order of the places. Those that are gone count as acknowledged."""
         state = self.state
         found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
-        gone = _some(places, found.gone)
+        gone = places.take(found.gone)
         if gone.size:
             with state.lock:
                 self._pass(gone)
@@ -380,21 +383,8 @@ class Dispatcher:
         order = np.argsort(found.rows, kind="stable")
         wanted = self._scanner.are_wanted(whole)
         if not wanted.all():
-            passed = _some(places, found.rows[~wanted])
+            passed = places.take(found.rows[~wanted])
             with state.lock:
                 self._pass(passed)
             order = order[wanted[order]]
         return [whole if wanted.all() and (order[1:] > order[:-1]).all() else taken(whole, order)]
-
-
-def _singles(batches: Sequence[MessageBatch]) -> list[MessageBatch]:
-    return [part_of(batch, at, at + 1) for batch in batches for at in range(len(batch))]
-
-
-def _queue_ids(batch: MessageBatch) -> Int64s:
-    ids = np.array([queue_id for _, queue_id in batch.stream_names], np.int64)
-    return ids[batch.stream_index]
-
-
-def _some(places: Places, rows: npt.NDArray[np.intp]) -> Places:
-    return Places(*[column[rows] for column in places])

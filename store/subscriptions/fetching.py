@@ -16,6 +16,7 @@ from .parts import Reads
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
+FEW_RANGES = 2
 FETCH_BYTES = 16 << 20
 
 
@@ -48,7 +49,14 @@ def fetch(
         if not len(part):
             continue
         queue_id, wanted = int(queues[part[0]]), offsets[part]
-        for begin, end in ranges_of(wanted).tolist():
+        ranges = ranges_of(wanted)
+        if len(ranges) > FEW_RANGES:
+            batch = _picked(reads, topic, queue_id, wanted)
+            if batch is not None:
+                batches.append(batch)
+                rows.append(part[wanted.searchsorted(batch.offsets)])
+                continue
+        for begin, end in ranges.tolist():
             first = int(wanted.searchsorted(begin))
             for batch in _read_range(reads, topic, queue_id, begin, end):
                 batches.append(batch)
@@ -63,6 +71,14 @@ def fetch(
             found = np.append(found, row)
             missing[row] = False
     return Fetched(batches, found, np.flatnonzero(missing))
+
+
+def _picked(reads: Reads, topic: str, queue_id: int, wanted: Int64s) -> MessageBatch | None:
+    """The messages that there are of some; None if retention was there meanwhile."""
+    try:
+        return reads.read_at(topic, queue_id, wanted)
+    except OffsetOutOfRange:
+        return None
 
 
 def _read_range(reads: Reads, topic: str, queue_id: int, begin: int, end: int) -> list[MessageBatch]:

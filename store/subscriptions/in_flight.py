@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,14 @@ FIRST_ROWS = 64
 NEVER = 1 << 62
 
 
-class Is(IntEnum):
-    """What a row is."""
+class Is:
+    """What a row is. Not an enumeration: looking a name up in one takes as long as a call."""
 
-    GONE = 0  # acknowledged, or given out anew: its receipt is stale
-    OUT = 1  # a consumer has it, until its deadline
-    HELD = 2  # it was given back, and comes again at its deadline
-    LATE = 3  # its deadline has passed: it is to be given out again, and may still be acknowledged
-    BACK = 4  # it was given back and is to be given out again
+    GONE: Final = 0  # acknowledged, or given out anew: its receipt is stale
+    OUT: Final = 1  # a consumer has it, until its deadline
+    HELD: Final = 2  # it was given back, and comes again at its deadline
+    LATE: Final = 3  # its deadline has passed: it is to be given out again, and may still be acknowledged
+    BACK: Final = 4  # it was given back and is to be given out again
 
 
 class Places(NamedTuple):
@@ -36,6 +36,10 @@ class Places(NamedTuple):
     def size(self) -> int:
         """How many messages."""
         return len(self.offsets)
+
+    def take(self, rows: Rows | npt.NDArray[np.bool_]) -> Places:
+        """Some of them."""
+        return Places(*[column[rows] for column in self])
 
 
 class InFlight:
@@ -59,7 +63,7 @@ class InFlight:
         """Rows that are not GONE."""
         return self._rows - self._gone
 
-    def count(self, state: Is) -> int:
+    def count(self, state: int) -> int:
         """Rows of one state."""
         return int(np.count_nonzero(self._states[: self._rows] == state))
 
@@ -122,8 +126,11 @@ class InFlight:
 
     def take_one(self, receipt: int) -> tuple[int, int, int] | None:
         """Remove the row of one receipt: its queue id, offset and attempt. None if it is GONE, HELD or BACK."""
-        row = int(self._columns[0, : self._rows].searchsorted(receipt))
-        if row == self._rows or self._columns[0, row] != receipt or self._states[row] not in (Is.OUT, Is.LATE):
+        receipts, rows = self._columns[0].data, self._rows
+        row = receipt - receipts[0] if rows else 0  # as long as none is missing between
+        if not 0 <= row < rows or receipts[row] != receipt:
+            row = bisect_left(receipts, receipt, 0, rows)  # numpy's would let go of the interpreter lock
+        if row >= rows or receipts[row] != receipt or self._states[row] not in (Is.OUT, Is.LATE):
             return None
         self._states[row] = Is.GONE
         self._gone += 1
@@ -161,7 +168,7 @@ class InFlight:
         self._rows = kept + count
         self.next_ms = min(self.next_ms, deadline_ms)
 
-    def hold(self, rows: Rows, until_ms: int, state: Is = Is.HELD) -> None:
+    def hold(self, rows: Rows, until_ms: int, state: int = Is.HELD) -> None:
         """Rows are HELD, or OUT, until another time."""
         self._states[rows] = state
         self._columns[4, rows] = until_ms
@@ -182,6 +189,12 @@ class InFlight:
         rows = rows[deadlines[rows].argsort(kind="stable")]
         states[rows] += Is.LATE - Is.OUT
         return self.receipts(rows)
+
+    def late(self) -> Int64s:
+        """The receipts (n,) of all rows that are LATE or BACK; deadlines are looked at anew, whatever was done."""
+        self.next_ms = 0
+        states = self._states[: self._rows]
+        return self.receipts(np.flatnonzero((states == Is.LATE) | (states == Is.BACK)))
 
     def rows_of(self, queue_ids: Sequence[int]) -> Rows:
         """The rows of some queues that are not GONE."""

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from ..delayed.delays import Delays
 from ..device.clock import Clock
 from ..log.hidden_streams import HiddenStreams
@@ -24,6 +27,9 @@ class Reads(Protocol):
 
     def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
         """The messages from `offset` on, in columns. Raises OffsetOutOfRange, StoreCorrupt, StoreUnreadable."""
+
+    def read_at(self, topic: str, queue_id: int, offsets: npt.NDArray[np.int64]) -> MessageBatch:
+        """The messages with these offsets, which ascend, as far as they are there. Raises as `read_batch` does."""
 
     def topics(self) -> list[str]:
         """The topics that have a durable message."""

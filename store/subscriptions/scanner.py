@@ -271,7 +271,7 @@ class Scanner:
         except OffsetOutOfRange as error:
             if error.first <= at:
                 return None  # acknowledged by position alone, or lost with durability "os"
-            at = error.first
+            self._read_at[queue_id] = at = error.first
             self._delays.again = True  # what is delayed of the others may live on as a copy
             batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
         if not len(batch):

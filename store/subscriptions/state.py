@@ -26,6 +26,7 @@ from .waits import wake
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 SHOWN_RECEIPTS = 3
+AGAIN_RECEIPTS = 1024  # of a list of those that come again
 
 
 class State:
@@ -101,7 +102,8 @@ class State:
                 raise self._stale([receipt])
             acked = self.cursor.queue(place[0])
             acked.add(place[1])
-            return AckedOne(self.cursor.life, acked.era, receipt, *place)
+            one = AckedOne(self.cursor.life, acked.era, receipt, *place)
+        return one
 
     def _take_back_one(self, one: AckedOne) -> None:
         places = Places(*np.array([[one.queue_id], [one.offset], [one.attempt]]))
@@ -201,6 +203,10 @@ class State:
         with self.lock:
             self.table.hold(self._rows(receipts), self.now_ms() + ms, Is.OUT)
         self.signal += 1  # nothing comes earlier by that
+
+    def list_again(self, receipts: Int64s) -> None:
+        """These messages are to be given out again. Under the lock; one that is listed twice is given out once."""
+        self.again += [receipts[at : at + AGAIN_RECEIPTS] for at in range(0, len(receipts), AGAIN_RECEIPTS)]
 
     def forget_consumers(self) -> None:
         """Nobody has anything any more: all that is not acknowledged comes again."""

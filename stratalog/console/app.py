@@ -1,4 +1,4 @@
-"""The console command `stratalog`: bench, cat, inspect, spark, topics, verify."""
+"""The console command `stratalog`: bench, cat, inspect, spark, subscriptions, topics, verify."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from .ends import DAMAGED, EPILOG, console, told
 from .messages import messages_of, messages_to_come, names_of, reading, time_ms_of, topic_row
 from .printed import json_of, line_of
 from .spark import app as spark_app
+from .subscribed import subscription_line, subscription_row
 
 app = typer.Typer(
     help="stratalog: an embedded, durable message store.",
@@ -101,6 +102,26 @@ def topics_command(folder: Folder, json: Json = None) -> None:
                 held = f"{counted(row['queues'], 'queue')}, {counted(row['messages'], 'message')}"
                 typer.echo(f"{plain(row['topic'])}: {held}, {times}")
         report.write_json(json, {"topics": rows})
+
+
+@app.command("subscriptions", epilog=EPILOG)
+def subscriptions_command(
+    folder: Folder,
+    topic: Annotated[str | None, typer.Argument(help="only this topic")] = None,
+    json: Json = None,
+) -> None:
+    """List the subscriptions of a store, each with its backlog and settings. It changes nothing.
+
+    Beside a program that has the store open, all that is durable counts; what its consumers have at the moment counts
+    as ready.
+    """
+    with told():
+        with reading(folder) as store:
+            rows = [subscription_row(one) for one in store.subscriptions(topic)]
+        if str(json) != "-":
+            for row in rows:
+                typer.echo(subscription_line(row))
+        report.write_json(json, {"subscriptions": rows})
 
 
 @app.command("inspect", epilog=EPILOG)

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from stratalog.index import Purgatory, TimingWheel
+from stratalog.index import BulkTimingWheel, Purgatory, TimerThread, TimingWheel
 from stratalog.index import operation as operations
 from stratalog.index.turns import MOMENT_S, MOMENTS, let_pass
 
-from .operations import Counted, in_thread
+from .operations import Counted, Doing, in_thread
 
 PATIENCE_S = 60
 THREADS = 4
@@ -77,6 +77,22 @@ def test_operation_that_is_completed_as_its_time_comes_is_told_once(caplog: pyte
     assert operation.ends == (1, 0)
     assert (purgatory.pending, purgatory.watched, len(wheel)) == (0, 0, 0)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_purgatory_takes_no_bulk_wheel() -> None:
+    with (
+        TimerThread(BulkTimingWheel(), on_due=list) as timers,
+        pytest.raises(TypeError, match="operations wait with a TimingWheel"),
+    ):
+        Purgatory(timers)
+
+
+def test_operation_whose_time_out_is_sooner_than_all_others_wakes_the_thread() -> None:
+    with TimerThread(TimingWheel()) as timers:
+        purgatory, ended = Purgatory(timers), threading.Event()
+        purgatory.try_complete_else_watch(Counted(), ["a"])  # for an hour
+        purgatory.try_complete_else_watch(Doing(expire=ended.set, timeout_ms=1), ["a"])
+        assert ended.wait(PATIENCE_S)
 
 
 def test_thread_lets_others_pass_until_the_lock_is_free() -> None:

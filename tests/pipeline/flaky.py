@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class FlakySink(DataSource):
     """`fault`: "lose" (finished shards of a first attempt), "raise" or "kill", " before" or " after" the manifest.
 
-    A kill takes the whole process group of the driver, once: the file `once` says that it was done.
+    A kill takes the driver and the process that commits, once: the file `once` says that it was done.
     """
 
     @classmethod
@@ -59,6 +59,7 @@ class _Faults:
         if self.fault == f"kill {moment}" and not Path(self.once).exists():
             Path(self.once).touch()
             os.killpg(int(os.environ["DRIVER_GROUP"]), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)  # Spark's Python processes have a group of their own
 
 
 def _lose(fault: str) -> None:

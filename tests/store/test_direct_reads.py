@@ -8,13 +8,15 @@ import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt
 from stratalog.store.device.direct_reads import SLOT_BYTES, SLOT_REQUESTS, DirectReads, Range
 from stratalog.store.device.disk import OsFile
-from stratalog.store.segment.windows import REGION_BYTES
+from stratalog.store.read import straight as straight_module
+from stratalog.store.segment.windows import REGION_BYTES, WINDOW_BYTES, Windows
 from tests.store.helpers import KIB, flip_bit, segment_path, until
 
 from ..seeds import draw_seed
@@ -254,8 +256,10 @@ def test_what_the_page_cache_has_is_not_read_from_the_device(tmp_path: Path) -> 
         reads = direct(store)
         for path in tmp_path.rglob("*.seg"):
             path.read_bytes()
-        for queue in range(QUEUES):
-            assert store.get_range("t", queue, 0, 2) == dict(enumerate(rows[queue]))
+        for _ in range(2):
+            for queue in range(QUEUES):
+                assert store.get_range("t", queue, 0, 2) == dict(enumerate(rows[queue]))
+        assert store._lanes[0].view.sealed[0].kept  # so the second time nothing but the messages was wanted
         assert not reads._spare
 
 
@@ -314,6 +318,42 @@ def test_what_the_ring_loses_during_the_read_comes_from_the_device(tmp_path: Pat
             stream = store._streams.get("t", queue)
             assert stream is not None
             assert straight.get_range(stream, 0, 5) == dict(enumerate(rows[queue]))
+
+
+def test_what_the_ring_loses_during_a_copy_comes_from_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        rows[5].append(rng.randbytes(5000))
+        store.append("t", 5, rows[5][-1])
+        ring, right, straight = store._lanes[0].ring, straight_module._copied, store._fetcher.reader._straight
+
+        def overtaking(*given: Any) -> int:
+            size = right(*given)
+            ring.low = store._lanes[0].tail
+            return size
+
+        monkeypatch.setattr(straight_module, "_copied", overtaking)
+        stream = store._streams.get("t", 5)
+        assert stream is not None
+        assert straight is not None
+        assert straight.get_range(stream, 0, 5) == dict(enumerate(rows[5]))
+        reads = store.stats()["reads"]
+        assert (reads["recent_messages"], reads["device_messages"]) == (0, 3)
+
+
+def test_windows_have_messages_only_where_the_kernel_was_asked_for_all_of_them(file: OsFile) -> None:
+    windows, flat = Windows(), [0, 10, 0, WINDOW_BYTES - 5, 10, 0, 3 << 20, 10, 0]
+    assert not windows.has(flat, [0])
+    windows.prepare(file, [0], [10], written=True)  # a hint for this window alone
+    windows.prepare(file, [0], [10], written=True)
+    assert windows.asked() == {0}
+    assert windows.has(flat, [0])
+    assert not windows.has(flat, [1])
+    assert not windows.has(flat, [0, 2])
+    assert not windows.has([1 << 30, 10, 0], [0])
 
 
 def test_the_memory_is_given_back_with_the_store(tmp_path: Path) -> None:

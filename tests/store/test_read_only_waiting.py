@@ -128,6 +128,7 @@ def test_nobody_sleeps_through_a_mark_that_comes_meanwhile(folder: Path, monkeyp
 
         watcher.follow = follow
         for offset in range(20):
+            store.append("other", 0, b"x")  # wakes the watching thread, if it sleeps still: nobody waits now
             time.sleep(2 * publisher.RING_EVERY_S)
 
             def mark_alone() -> None:

@@ -66,8 +66,12 @@ def test_cancel_says_whether_the_message_was_still_pending(tmp_path: Path, hand:
 
 def test_message_that_is_due_cannot_be_cancelled_even_if_nobody_has_taken_it(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s") as store:
+        assert store._running.delays is not None
         topic_of(store)
+        store._running.delays.stop()  # nobody else looks
         store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        assert store.cancel_delayed("t", 0, 1)
         hand.now_ms += 10
         assert not store.cancel_delayed("t", 0, 0)
         assert not store.reschedule_delayed("t", 0, 0, START_MS + 99)

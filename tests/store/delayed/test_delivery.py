@@ -127,6 +127,17 @@ def test_waiting_consumer_is_told_when_something_is_due(tmp_path: Path) -> None:
         assert pointer.take().offsets.tolist() == [0]
 
 
+def test_message_is_pending_from_the_moment_at_which_it_can_be_read(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        assert store._running.delays is not None
+        topic = topic_of(store)
+        store._running.delays.stop()  # so that nobody else looks
+        for offset in range(3):
+            store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
+            waiting, cancelled = topic.waiting(0, np.array([offset]), np.array([START_MS + 5]))
+            assert (waiting.tolist(), cancelled.tolist()) == ([True], [False])
+
+
 def test_consumer_is_told_when_another_one_took_what_became_due(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s") as store:
         assert store._running.delays is not None

@@ -33,6 +33,7 @@ def hand() -> Hand:
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delays_module, "DROP_S", 0.0)
     monkeypatch.setattr("stratalog.store.delayed.keeping.LOOK_S", 0.0)
+    monkeypatch.setattr("stratalog.store.delayed.keeping.LOOK_TIMES", 0)
 
 
 def aging(**more: Any) -> StoreConfig:

@@ -52,6 +52,7 @@ def test_attached_messages_follow_the_log_and_the_log_goes_on_behind_them(tmp_pa
         wanted = queues_of(before, first, between, second, after)
         assert content(store) == wanted
         assert scanned(store) == wanted
+        assert store.stats()["bulk"] == {"commits": 1, "messages": 350}
     report = verify_folder(tmp_path)
     assert report.damages == []
     assert report.messages == sum(map(len, wanted.values()))
@@ -296,7 +297,8 @@ def test_a_manifest_is_durable_before_it_is_attached_also_if_its_committer_died(
     killed: list[SimulatedDisk] = []
 
     def kill(operation: Operation) -> None:
-        if (operation.kind, operation.path.name) == ("force_folder", "incoming") and not killed:
+        is_force = (operation.kind, operation.path.name) == ("force_folder", "incoming")
+        if is_force and not killed and any(path.suffix == ".manifest" for path in disk.files()):
             killed.append(disk.kill())
 
     disk.on_operation = kill

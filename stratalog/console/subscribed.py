@@ -1,0 +1,39 @@
+"""The output of `stratalog subscriptions`: a subscription as a line of text, or as a row of JSON."""
+
+from __future__ import annotations
+
+from ..perf.report.figures import Figures, counted
+from ..perf.report.tables import plain
+from ..store import SubscriptionInfo
+
+
+def subscription_row(info: SubscriptionInfo) -> Figures:
+    """A subscription, ready for JSON: names, counts of messages, settings."""
+    settings, backlog = info.settings, info.backlog
+    wanted = settings.filter
+    return {
+        "topic": info.topic,
+        "name": info.name,
+        "unacknowledged": backlog.total,
+        "delayed": backlog.delayed,
+        "mode": settings.mode,
+        "order_by": settings.order_by,
+        "filter": None if wanted is None else {name: list(values) for name, values in wanted.items()},
+        "max_attempts": settings.max_attempts,
+        "dead_letter_topic": settings.dead_letter_topic,
+        "precision_ms": settings.precision_ms,
+    }
+
+
+def subscription_line(row: Figures) -> str:
+    """The same as text: names, what is not acknowledged, and the settings that are not the usual ones."""
+    parts = [f"{row['topic']} {row['name']}: {counted(row['unacknowledged'], 'message')} not acknowledged"]
+    if row["delayed"]:
+        parts.append(f"{row['delayed']:,} of them delayed")
+    if row["mode"] == "ordered":
+        parts.append(f"ordered by {row['order_by']}")
+    if row["filter"] is not None:
+        parts += [f"{name} in {', '.join(values)}" for name, values in row["filter"].items()]
+    if row["max_attempts"] is not None:
+        parts.append(f"{counted(row['max_attempts'], 'attempt')}, then {row['dead_letter_topic']}")
+    return plain("; ".join(parts))

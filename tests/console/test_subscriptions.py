@@ -1,0 +1,47 @@
+"""`stratalog subscriptions`: what is listed, of a closed store and beside a writer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stratalog.console.app import app
+from stratalog.store import MessageStore
+
+
+def lines(*arguments: object) -> list[str]:
+    shown = CliRunner().invoke(app, ["subscriptions", *map(str, arguments)])
+    assert shown.exit_code == 0, shown.output
+    return shown.output.splitlines()
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["closed", "beside a writer"])
+def test_subscriptions_are_listed_with_what_they_have_left(tmp_path: Path, beside: bool) -> None:
+    store = MessageStore.open(tmp_path / "store")
+    store.append_batch([("orders", 0, b"x") for _ in range(4)])
+    sub = store.subscribe("orders", "billing")
+    sub.ack(sub.receive(max_messages=1)[0])
+    store.subscribe(
+        "orders", "odd\u200b", mode="ordered", order_by="key", filter={"tag": {"a", "b"}}, max_attempts=3,
+        dead_letter_topic="dead",
+    )  # fmt: skip
+    store.subscribe("other", "billing")
+    if not beside:
+        store.close()
+    assert lines(store.path) == [
+        "orders billing: 3 messages not acknowledged",
+        "orders odd\\u200b: 4 messages not acknowledged; ordered by key; tag in a, b; 3 attempts, then dead",
+        "other billing: 0 messages not acknowledged",
+    ]
+    assert lines(store.path, "other") == ["other billing: 0 messages not acknowledged"]
+    (row,) = json.loads("".join(lines(store.path, "other", "--json", "-")))["subscriptions"]
+    assert (row["topic"], row["name"], row["unacknowledged"]) == ("other", "billing", 0)
+    store.close()
+
+
+def test_a_store_without_any_has_nothing_to_list(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path / "store").close()
+    assert lines(tmp_path / "store") == []

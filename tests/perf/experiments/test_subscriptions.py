@@ -1,0 +1,17 @@
+"""The measurement of subscriptions runs in its short form, and notices what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.perf.short import figures_of
+
+
+def test_subscriptions_have_a_row_a_way_and_one_of_many(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "subscriptions")
+    ways = {row["way"]: row for row in figures["rows"]}
+    assert len(ways) == 6
+    assert min(row["per_s"] for row in ways.values()) > 0
+    assert ways["receive_batch, ack_batch"]["messages"] == ways["ack_batch, random order"]["messages"] == 6_000
+    assert figures["many"]["subscriptions"] == 20
+    assert figures["checked_messages"] > 12_000

@@ -1,0 +1,66 @@
+"""Bugs of delayed delivery in the store."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+CRASHES = ("tests/store/delayed/test_crashes.py",)
+CHANGES = ("tests/store/delayed/test_changes.py",)
+DELIVERY = ("tests/store/delayed/test_delivery.py",)
+OPENING = ("tests/store/delayed/test_opening.py",)
+RETENTION = ("tests/store/delayed/test_retention.py",)
+
+DELAYED: dict[str, Bug] = {
+    "delayed: a subscription that asks is not told of what is durable": Bug(
+        "store/delayed/topic.py",
+        "        self._catch_up()\n        with self.lock:\n            self.decisions.settle()\n",
+        "        with self.lock:\n            self.decisions.settle()\n", DELIVERY,
+    ),
+    "delayed: what a topic behind has not read is taken for delivered": Bug(
+        "store/delayed/topic.py",
+        "                pending |= unread & (self.changes.times_of(places, times_ms) > now_ms)\n", "", OPENING,
+    ),
+    "delayed: a scan goes by a message's own time, not by its new one": Bug(
+        "store/delayed/topic.py", "            times = self.changes.times_of(places, times_ms)\n",
+        "            times = times_ms\n", CHANGES,
+    ),
+    "delayed: changes behind the mark are not repeated": Bug(
+        "store/delayed/opening.py", "            if message.offset >= mark.changes:\n", "            if False:\n",
+        CHANGES,
+    ),
+    "delayed: a record of changes is applied before it is durable": Bug(
+        "store/delayed/decisions.py", "            decision.requests[0].result()\n", "", CHANGES,
+    ),
+    "delayed: a change that failed leaves the message out": Bug(
+        "store/delayed/decisions.py",
+        "            if not decision.requests:\n                self._give_back(place)\n", "",
+        ("tests/store/delayed/test_changes.py::test_cancel_that_cannot_be_written_leaves_the_message_pending",),
+        hangs=True,
+    ),
+    "delayed: a cancellation of what is due says yes": Bug(
+        "store/delayed/decisions.py", "            topic.advance()\n", "", CHANGES,
+    ),
+    "delayed: an index that is ahead of its log is believed": Bug(
+        "store/delayed/opening.py", "is_ahead = any(place > end for", "is_ahead = any(place < place for", OPENING,
+    ),
+    "delayed: trimmed messages are delivered": Bug(
+        "store/delayed/topic.py", "gone[mine] = offsets[mine] < (0 if stream is None else stream.low)",
+        "gone[mine] = False", ("tests/store/delayed/test_delivery.py",),
+    ),
+    "delayed: others are not told of what one has taken out": Bug(
+        "store/delayed/topic.py", "        for other in others:\n            other.on_due()\n", "", DELIVERY,
+    ),
+    "delayed: retention removes what is wanted": Bug(
+        "store/delayed/keeping.py", "        self._copy(wanted[0])\n", "", RETENTION,
+    ),
+    "delayed: segments of pending messages are copied all the same": Bug(
+        "store/delayed/keeping.py", "        if wanted_bytes and all_bytes <= MOST_WASTE * wanted_bytes:\n",
+        "        if False:\n", RETENTION,
+    ),
+    "delayed: a copy goes before all subscriptions have it": Bug(
+        "store/delayed/delays.py", "            kept[rows] = self.wanted(topic, queue_id, offsets)\n", "", RETENTION,
+    ),
+    "delayed: retention removes records of changes with their segment": Bug(
+        "store/delayed/keeping.py", "        self._move_records(lane, oldest)\n", "", RETENTION,
+    ),
+}  # fmt: skip

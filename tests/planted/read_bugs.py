@@ -1,0 +1,99 @@
+"""Bugs of reading."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+READING: dict[str, Bug] = {
+    "reading: a mapped message is believed without its checksum": Bug(
+        "store/device/leased.py", "if checksum64(data) & LOW_32 != flat[place + 2]:", "if False:",
+        ("tests/store/test_leased.py::test_copying_ends_before_a_message_with_wrong_bytes",),
+    ),
+    "reading: pages are touched that are not in memory": Bug(
+        "store/device/leased.py", "                if not self._is_resident(window):", "                if False:",
+        ("tests/store/test_leased.py::test_pages_that_are_not_in_memory_are_not_touched",),
+    ),
+    "reading: nobody looks whether somebody waits for the lease": Bug(
+        "store/device/leased.py", "F_GETLEASE) == fcntl.F_RDLCK", "F_GETLEASE) >= 0",
+        ("tests/store/test_leased.py::test_file_is_cut_only_when_nothing_is_copied_any_more",),
+    ),
+    "reading: a forked child shares its parent's lease": Bug(
+        "store/api/running.py", "                sealed.after_fork()", "                pass",
+        ("tests/store/test_leased.py::test_forked_child_holds_no_lease_of_its_parent",),
+    ),
+    "reading: a batch in columns is believed without its checksums": Bug(
+        "store/read/bulk.py", "            if (np.array(sums", "            if False and (np.array(sums",
+        ("tests/store/test_bulk.py::test_damaged_message_is_never_returned",),
+    ),
+    "reading: a batch in columns is believed although the ring went on": Bug(
+        "store/read/bulk.py", "    return base + begins[0] >= ring.low  #", "    return True  #",
+        ("tests/store/test_bulk.py::test_message_that_is_overtaken_while_it_is_read_comes_from_the_file",),
+    ),
+    "reading: heads become a table without a look at their streams": Bug(
+        "store/segment/kept.py", "if (rows[entries, 0] != numbers).any() or (rows", "if (rows",
+        ("tests/store/test_straight.py::test_heads_that_do_not_agree_with_the_footer_become_no_table",),
+    ),
+    "reader: a message is given without a look at its checksum": Bug(
+        "store/read/sources.py", "raise self._damage(stream, run, found)", "return found",
+        ("tests/store/test_recovery.py::test_damage_found_while_reading_is_reported", "tests/store/test_reader.py"),
+    ),
+    "reader: max_bytes gives nothing where one message is larger": Bug(
+        "store/read/reader.py", "whole.cut(left, has_some=some)", "whole.cut(left, has_some=True)",
+        ("tests/store/test_reader.py::test_max_bytes_cuts_between_messages_of_all_segments",),
+    ),
+    "reader: a message's own time is another frame's": Bug(
+        "store/segment/open_table.py", "side=\"right\") - 1", "side=\"left\") - 1", ("tests/store/test_table.py",),
+    ),
+    "scan: messages that are not durable are given": Bug(
+        "store/read/scan.py", "[(one, one.table.visible) for", "[(one, one.table.entries) for",
+        ("tests/store/test_not_durable.py",),
+    ),
+    "scan: lost messages shift the offsets of the others": Bug(
+        "store/read/scan.py", "offsets[footer.entries[kept]] = values[kept]",
+        "offsets[footer.entries[kept]] = values[: int(kept.sum())]", ("tests/store/test_repair.py",),
+    ),
+    "waiting: a read that is watched takes no last look": Bug(
+        "store/read/waiting.py", "purgatory.try_complete_else_watch(read, (read.name,))",
+        "purgatory._watch(read, (read.name,)) or not purgatory",
+        ("tests/store/test_waiting.py::test_message_that_comes_between_the_look_and_the_sleep_is_not_missed",),
+        hangs=True,
+    ),
+    "waiting: bytes that came are counted twice": Bug(
+        "store/read/waiting.py",
+        "size_bytes=missing.size_bytes - came,",
+        "size_bytes=missing.size_bytes - 2 * came,",
+        ("tests/store/test_waiting.py::test_read_waits_until_there_are_enough_bytes",), hangs=True,
+    ),
+    "waiting: one queue of a batch is told, the others are not": Bug(
+        "store/read/waiting.py", "    for name in names:\n", "    for name in names[:1]:\n",
+        ("tests/store/test_waiting.py::test_readers_of_all_queues_of_a_batch_are_woken",), hangs=True,
+    ),
+    "reading: a read past the page cache that came short is believed": Bug(
+        "store/device/direct_reads.py",
+        "is_whole = is_whole and size == requests[index][3]",
+        "is_whole = is_whole and size > 0",
+        ("tests/store/test_direct_reads.py::test_nothing_is_given_of_what_lies_behind_the_end_of_a_file",),
+    ),
+    "reading: a message past the page cache is believed without its checksum": Bug(
+        "store/read/straight.py",
+        "    if [whole & LOW_32 for whole in map(checksum64, datas)] !=",
+        "    if False and datas !=",
+        ("tests/store/test_direct_reads.py::test_damage_that_is_read_past_the_page_cache_is_told",),
+    ),
+    "reading: messages that the ring has lost are given twice": Bug(
+        "store/read/straight.py",
+        "                del found[index]\n            return False",
+        "                pass\n            return False",
+        ("tests/store/test_direct_reads.py::test_what_the_ring_loses_during_a_copy_comes_from_the_device",),
+    ),
+    "reading: windows that have one message of a call count for all": Bug(
+        "store/segment/windows.py",
+        "                    return False\n        except IndexError",
+        "                    pass\n        except IndexError",
+        ("tests/store/test_direct_reads.py::test_windows_have_messages_only_where_the_kernel_was_asked_for_all_of_them",),
+    ),
+    "reading: a frame without messages keeps heads from becoming a table": Bug(
+        "store/segment/kept.py", "(begins[1:] > begins[:-1]).sum()", "(begins[1:] >= begins[:-1]).sum()",
+        ("tests/store/test_straight.py::test_heads_become_a_table_although_some_frames_have_no_messages",),
+    ),
+}  # fmt: skip

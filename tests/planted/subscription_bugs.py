@@ -1,0 +1,68 @@
+"""Bugs of subscriptions: of cursors, receipts, order and compaction."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+FOLDER = "tests/store/subscriptions"
+MODEL = (f"{FOLDER}/test_model.py",)
+SUBSCRIPTION = f"{FOLDER}/test_subscription.py"
+
+SUBSCRIPTIONS: dict[str, Bug] = {
+    "subscriptions: an acknowledgement is not awaited": Bug(
+        "store/subscriptions/journal.py", "        request.lock.acquire()  # until the answer\n", "",
+        (f"{FOLDER}/test_crashes.py",),
+    ),
+    "subscriptions: a snapshot trims itself": Bug(
+        "store/subscriptions/journal.py", "covered = self._parts.reads.reader.bounds(stream)[1]\n",
+        "covered = self._parts.reads.reader.bounds(stream)[1] + 1\n", MODEL,
+    ),
+    "subscriptions: records are trimmed before the snapshot is durable": Bug(
+        "store/subscriptions/journal.py", "        self._parts.hidden.append(stream, records)\n        with",
+        "        self._parts.trim(stream, covered)\n        self._parts.hidden.append(stream, records)\n        with",
+        (f"{FOLDER}/test_crashes.py",),
+    ),
+    "subscriptions: a record of an earlier era counts": Bug(
+        "store/subscriptions/cursor.py", "            if era == acked.era:\n", "            if era <= acked.era:\n",
+        (f"{FOLDER}/test_acked.py",),
+    ),
+    "subscriptions: a deleted one's records count for the next one": Bug(
+        "store/subscriptions/cursor.py", "        if record.life < self.life:\n            return\n", "",
+        (f"{FOLDER}/test_acked.py",),
+    ),
+    "subscriptions: half a state counts": Bug(
+        "store/subscriptions/cursor.py", "            if len(self._parts) == record.parts:\n",
+        "            if len(self._parts) >= record.parts // 2:\n", (f"{FOLDER}/test_acked.py",),
+    ),
+    "subscriptions: a receipt is good after its message went to another": Bug(
+        "store/subscriptions/dispatcher.py", "                state.table.remove(rows[rows >= 0])\n", "",
+        (f"{SUBSCRIPTION}::test_a_late_receipt_is_good_until_the_message_is_given_to_another",),
+    ),
+    "subscriptions: the mark passes a message that nobody acknowledged": Bug(
+        "store/subscriptions/acked.py", "        return bad\n", "        return bad + 1\n",
+        (f"{FOLDER}/test_acked.py",),
+    ),
+    "subscriptions: a seek leaves the receipts of its queues good": Bug(
+        "store/subscriptions/state.py", "            self.table.remove(self.table.rows_of(list(offsets)))\n", "",
+        (f"{SUBSCRIPTION}::test_seeking_makes_receipts_stale_and_brings_back_what_was_acknowledged",),
+    ),
+    "subscriptions: a line goes on before the acknowledgement": Bug(
+        "store/subscriptions/ordering.py", "        self._parked += 1\n        return False\n",
+        "        self._parked += 1\n        return True\n",
+        (f"{FOLDER}/test_modes.py::test_of_a_key_the_next_message_waits_for_the_one_before",),
+    ),
+    "subscriptions: retention takes a cursor's records": Bug(
+        "store/subscriptions/registry.py", "                self._shared(*names).move_records()\n"
+        "                if begin + count > stream.low:\n                    return False\n", "                pass\n",
+        (f"{FOLDER}/test_retention.py",),
+    ),
+    "subscriptions: what an interrupt left half done is not listed anew": Bug(
+        "store/subscriptions/dispatcher.py", "            self.state.list_again(self.state.table.late())\n",
+        "            pass\n", (f"{FOLDER}/test_interrupts.py",),
+    ),
+    "subscriptions: a filter takes a message without the property": Bug(
+        "store/subscriptions/filters.py", "        if properties is None:\n            return False\n",
+        "        if properties is None:\n            return True\n",
+        (f"{FOLDER}/test_modes.py::test_odd_properties_are_matched_as_json_says",),
+    ),
+}  # fmt: skip
