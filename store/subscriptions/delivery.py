@@ -115,3 +115,8 @@ def joined(batches: Sequence[MessageBatch]) -> MessageBatch:
 
 def _concatenated(columns: Sequence[Int64s]) -> Int64s:
     return np.concatenate([*columns, np.empty(0, np.int64)])
+
+
+def singles(batches: Sequence[MessageBatch]) -> list[MessageBatch]:
+    """Each message by itself."""
+    return [part_of(batch, at, at + 1) for batch in batches for at in range(len(batch))]

@@ -12,7 +12,7 @@ from ..delayed.due_list import Due
 from ..errors import StoreError
 from ..read.message import MessageBatch
 from .delays import SubscriptionDelays
-from .delivery import Delivery, DeliveryBatch, joined, part_of, taken
+from .delivery import Delivery, DeliveryBatch, joined, singles, taken
 from .fetching import fetch
 from .filters import PropertyFilter
 from .in_flight import Is, Places
@@ -333,7 +333,7 @@ class Dispatcher:
             if len(offsets):
                 batches = self._fetched(Places(queues, offsets, np.zeros(len(offsets), np.int64)))
                 if self.state.order is not None:
-                    batches = [one for one in _singles(batches) if self._admit(one)]
+                    batches = [one for one in singles(batches) if self._admit(one)]
                 found += batches
                 most -= sum(map(len, batches))
             if not len(due.offsets):
@@ -389,9 +389,6 @@ class Dispatcher:
             order = order[wanted[order]]
         return [whole if wanted.all() and (order[1:] > order[:-1]).all() else taken(whole, order)]
 
-
-def _singles(batches: Sequence[MessageBatch]) -> list[MessageBatch]:
-    return [part_of(batch, at, at + 1) for batch in batches for at in range(len(batch))]
 
 
 def _queue_ids(batch: MessageBatch) -> Int64s:
