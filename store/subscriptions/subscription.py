@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidMessage, SubscriptionClosed, shown
+from ..errors import InvalidMessage, StoreClosed, SubscriptionClosed, shown
 from ..log.ticket import Ticket
 from .backlog import Backlog, backlog_of
 from .delivery import Delivery, DeliveryBatch
@@ -94,6 +95,7 @@ class Subscription:
         """
         plain = type(max_messages) is type(wait_ms) is type(visibility_timeout_ms) is int
         if plain and 0 < max_messages <= FEW and wait_ms >= 0 < visibility_timeout_ms <= LONGEST_MS:
+            self._state.parts.check_open()  # before the lock, which a lost thread may hold in a forked child
             with self._dispatcher.receiving:
                 self._settings()
                 few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
@@ -169,7 +171,8 @@ class Subscription:
     def _take(self, wanted: _Wanted) -> DeliveryBatch | None:
         with self._dispatcher.receiving:
             self._settings()
-            return self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
+            batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
+        return batch
 
     def _take_into(self, taken: list[DeliveryBatch], wanted: _Wanted) -> None:
         batch = self._take(wanted)
@@ -308,7 +311,9 @@ class Subscription:
         """
         if not self._closed:
             self._closed = True
-            self._shared.closed_one(self._life)
+            with suppress(StoreClosed):  # with the store all has ended; in a forked child, a lost thread may hold locks
+                self._state.parts.check_open()
+                self._shared.closed_one(self._life)
 
     def __enter__(self) -> Subscription:
         return self
