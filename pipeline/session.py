@@ -22,6 +22,7 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default is a form that others call obsolete
+    "spark.python.authenticate.socketTimeout": "120s",  # a busy machine takes longer than the default, 15 s
     "spark.ui.showConsoleProgress": "false",
 }
 LOCAL_SETTINGS = {

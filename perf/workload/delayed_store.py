@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...store import MessageStore, StoreConfig
-from ..report.figures import Figures
 from .checker import WrongResult
 
 TOPIC = "delayed"
@@ -38,7 +37,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def deliver(folder: Path, load: StoreLoad, seed: int) -> Figures:
+def deliver(folder: Path, load: StoreLoad, seed: int) -> dict[str, Any]:
     """Append, receive and acknowledge all of it. Raises WrongResult if a message is early, or lost, or comes twice."""
     with MessageStore.open(folder, StoreConfig()) as store, store.subscribe(TOPIC, "all") as sub:
         producer = _Producer(store, load, np.random.default_rng(seed))

@@ -30,7 +30,8 @@ from ..format.records import Trimmed
 from ..log.write import OpenSegment
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
 from ..segment.scanner import ChunkReader, FrameScanner
-from ..segment.sealed import SealedSegment, write_footer
+from ..segment.sealed import SealedSegment
+from ..segment.sealing import write_footer
 from ..segment.segment import Segment
 from .lane_files import LaneFiles, UsedFile
 from .lane_streams import FooterNames, LaneStreams, footer_of

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ..device.disk import Disk
 from ..device.open_files import note_opened
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
-from ..format.footer import Footer, FooterData
+from ..format.footer import Footer
 from ..format.frame import Frame, decode_head
-from ..format.layout import LOST_ENTRY, SEALED, SealRecord, align_up, read_frame_header
+from ..format.layout import LOST_ENTRY, SealRecord, read_frame_header
 from .head import ROW, ROW_BYTES, ROW_COLUMNS, Head
 from .held import HeldMemory
 from .index import Index, RemadeIndex, index_of
@@ -26,10 +26,7 @@ from .run import Run
 from .segment import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..log.lane import Lane
-
 
 _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
@@ -208,9 +205,8 @@ class SealedSegment:
             if (entries == LOST_ENTRY).any():
                 self._check_lost(index)
                 entries, picked = entries[entries != LOST_ENTRY], picked[entries != LOST_ENTRY]
-            offsets, numbers = picked.tolist(), entries.tolist()
-            places, heads = self._places(index, ring, number, offsets, numbers)
-            return Run(self.segment, self, offsets, numbers, places, heads)
+            lists = picked.tolist(), entries.tolist()
+            return Run(self.segment, self, *lists, *self._places(index, ring, number, *lists))
         except _WrongFooter as error:
             if index.is_remade:
                 raise self.damaged() from error
@@ -381,23 +377,3 @@ class SealedSegment:
 
 
 _WRONG_MESSAGE = "the footer points to a wrong message"
-
-
-def write_footer(
-    disk: Disk, segment: Segment, data: FooterData, data_end: int, chain: int, entries: int
-) -> SealedSegment:
-    """Footer to disk and forced, then the record that points to it."""
-    parts = data.parts(segment.sequence)
-    size = sum(map(len, parts))
-    position = align_up(data_end)
-    file = disk.open(segment.path)
-    try:
-        file.write(parts, position)
-        file.truncate(position + size)  # one sealed early gives back what it did not use
-        file.force()
-    finally:
-        file.close()
-    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size, len(data.first))
-    segment.write_seal(record)
-    segment.stop_writing()
-    return SealedSegment(segment, record)

@@ -19,11 +19,13 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..format.footer import Footer, FooterData, by_stream, pack_names
+from ..format.layout import SEALED, SealRecord, align_up
 from ..format.records import NOTHING_TRIMMED, Trimmed
 from .kept import sealed_places
 from .open_table import OpenTable
 from .postings import Row
-from .sealed import SealedSegment, write_footer
+from .sealed import SealedSegment
+from .segment import Segment
 
 if TYPE_CHECKING:
     from ..log.streams import Stream
@@ -148,3 +150,23 @@ def let_go(parts: list[list[Row]]) -> None:
 def _pause() -> None:
     """Let the producers have the interpreter lock."""
     time.sleep(PAUSE_S)
+
+
+def write_footer(
+    disk: Disk, segment: Segment, data: FooterData, data_end: int, chain: int, entries: int
+) -> SealedSegment:
+    """Footer to disk and forced, then the record that points to it."""
+    parts = data.parts(segment.sequence)
+    size = sum(map(len, parts))
+    position = align_up(data_end)
+    file = disk.open(segment.path)
+    try:
+        file.write(parts, position)
+        file.truncate(position + size)  # one sealed early gives back what it did not use
+        file.force()
+    finally:
+        file.close()
+    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size, len(data.first))
+    segment.write_seal(record)
+    segment.stop_writing()
+    return SealedSegment(segment, record)

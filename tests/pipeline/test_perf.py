@@ -11,7 +11,7 @@ from tests.perf.short import figures_of
 
 @pytest.mark.usefixtures("spark")  # it borrows the session
 def test_spark_measures_each_way_over_the_same_rows(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "spark", "--size", "1MiB", "--message", "500", "--partition", "200KiB")
+    figures = figures_of(tmp_path, "spark", "--size", "1MiB", "--message", "500", "--partition", "204800")
     assert figures["messages"] == (1 << 20) // 500 == figures["checked_messages"]
     assert figures["ways"].keys() == {
         "stratalog", "bare Arrow", "stratalog, touched", "Parquet, touched", "stratalog without data"

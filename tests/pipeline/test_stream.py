@@ -187,8 +187,7 @@ def run(stream: DataFrame, checkpoint: Path, to: Path) -> list[dict[str, Any]]:
         stream.writeStream.format("parquet").option("checkpointLocation", str(checkpoint)).option("path", str(to))
         .trigger(availableNow=True).start()
     )  # fmt: skip
-    query.awaitTermination(120)
-    assert not query.isActive
+    query.awaitTermination()
     return [dict(one) for one in query.recentProgress if one["numInputRows"]]
 
 
@@ -218,7 +217,7 @@ def test_query_beside_a_writer_gives_each_message_once(spark: SparkSession, tmp_
         for _ in range(8):
             fill(store, chance, 200)
         expected = scanned_rows(store)
-        until(lambda: query.exception() is not None or spark.table("live").count() >= len(expected))
+        until(lambda: query.exception() is not None or spark.table("live").count() >= len(expected), 200)
         query.stop()
     assert rows_of(spark.table("live").toArrow()) == expected
 

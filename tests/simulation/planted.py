@@ -27,7 +27,8 @@ from stratalog.store.log.write import View, Write
 from stratalog.store.recovery.lane_streams import LaneStreams
 from stratalog.store.recovery.repair import Repair as RepairNotes
 from stratalog.store.segment.scanner import FrameScanner, Scanned
-from stratalog.store.segment.sealed import SealedSegment, write_footer
+from stratalog.store.segment.sealed import SealedSegment
+from stratalog.store.segment.sealing import write_footer
 from stratalog.store.segment.segment import Segment
 from stratalog.store.testing import Fault, SimulatedDisk
 

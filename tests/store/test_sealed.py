@@ -258,7 +258,7 @@ def forged(tmp_path: Path) -> Forge:
     """A store whose first segment's footer is changed as a test wants it."""
 
     def forge(change: Callable[[FooterData], FooterData]) -> MessageStore:
-        with MessageStore.open(tmp_path, tiny()) as store:
+        with MessageStore.open(tmp_path, tiny(segment_bytes=128 * KIB)) as store:
             store.append_batch([("t", 0, data_of(at)) for at in range(3 * FRAME)])
             store.submit("t", 0, data_of(3 * FRAME), key=b"key", properties={"a": "b"}).result(60)
             store.append_batch([("t", 1, bytes(60 * KIB))] * 3)
@@ -271,7 +271,7 @@ def forged(tmp_path: Path) -> Forge:
         content = data.pack(1)
         overwrite(path, record.footer_position, content)
         overwrite(path, BLOCK_BYTES, record._replace(footer_bytes=len(content)).pack())
-        return MessageStore.open(tmp_path, tiny())
+        return MessageStore.open(tmp_path, tiny(segment_bytes=128 * KIB))
 
     return forge
 
