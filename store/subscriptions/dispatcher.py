@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..delayed.due_list import Due
 from ..errors import StoreError
 from ..read.message import MessageBatch
+from .dead_letters import RETRY_MS, are_dead, bury
 from .delays import SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, taken
 from .fetching import fetch
@@ -22,7 +23,6 @@ from .state import State
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 NOTHING = np.empty(0, np.int64)
-RETRY_MS = 1000  # a message that cannot be fetched, or not be moved to the dead letters, comes again so much later
 
 
 class Dispatcher:
@@ -213,26 +213,15 @@ class Dispatcher:
 
     def _bury(self, receipts: Int64s, places: Places) -> tuple[Int64s, Places]:
         """Move the messages that were given out too often to the dead letters: what is left."""
-        state, settings = self.state, self.state.cursor.settings
-        if settings is None or settings.max_attempts is None or settings.dead_letter_topic is None:
-            return receipts, places
-        dead = places.attempts >= settings.max_attempts
+        settings = self.state.cursor.settings
+        dead = are_dead(settings, places)
         if not dead.any():
             return receipts, places
+        assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
         try:
-            some = places.take(np.flatnonzero(dead))
-            found = fetch(state.parts.reads, state.topic, some.queues, some.offsets, self.delays.copied)
-            for batch in found.batches:
-                for message in batch.messages():
-                    state.parts.append(
-                        settings.dead_letter_topic, message.queue_id, message.data, None, message.key,
-                        message.properties, None,
-                    )  # fmt: skip
-            with state.lock:
-                state.table.hold(state.table.find(receipts[dead]), state.now_ms() + RETRY_MS, Is.OUT)
-            state.ack(receipts[dead])
+            bury(self.state, settings.dead_letter_topic, receipts[dead], self.delays.copied)
         except StoreError:
-            self._hold(receipts)
+            self._hold(receipts[~dead])
             raise
         return receipts[~dead], places.take(np.flatnonzero(~dead))
 
