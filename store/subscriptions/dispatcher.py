@@ -17,12 +17,14 @@ from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, ta
 from .fetching import fetch
 from .filters import PropertyFilter
 from .in_flight import Is, Places
+from .place_list import PlaceList
 from .scanner import Scanner
 from .state import State
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 NOTHING = np.empty(0, np.int64)
+DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 
 
 class Dispatcher:
@@ -37,6 +39,7 @@ class Dispatcher:
         self.receiving = threading.Lock()
         self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
         self._has_missed = False  # of what became due: all has to be scanned again
+        self._due = PlaceList()  # those the scanner has passed
         self._scanner = self._new_scanner()
 
     def _new_scanner(self) -> Scanner:
@@ -62,16 +65,18 @@ class Dispatcher:
     def restart(self) -> None:
         """Read on from what is acknowledged; nobody has anything. `receiving` is held."""
         self.state.forget_consumers()
+        self._due.drop()
         self._scanner = self._new_scanner()
 
     def rewind(self, queue_ids: Sequence[int]) -> None:
         """The same of some queues. `receiving` is held."""
+        self._due.drop(queue_ids)
         self._scanner.rewind(queue_ids)
 
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        return self._scanner.is_unfinished or self._has_missed or self.delays.has_copies
+        return self._scanner.is_unfinished or self._has_missed or self.delays.has_copies or len(self._due) > 0
 
     def durable(self) -> object:
         """Something that changes when there may be new messages."""
@@ -124,6 +129,7 @@ class Dispatcher:
         if self.state.order is not None:
             self.restart()
             return
+        self._due.drop()
         self._scanner.rewind()
         with self.state.lock:
             self.state.list_again(self.state.table.late())
@@ -309,28 +315,35 @@ class Dispatcher:
         if not self.delays.is_used:
             self.delays.open()  # the index may be there by now
         while self.delays.is_used and most > 0:
-            due = self.delays.take(most)
-            if due.missed:
-                self._has_missed = True  # this call may have found some already that are not in the table yet
-                break
-            queues, offsets = self._left_out(due)
-            if self.delays.again:
-                copies = self.delays.due_copies()
-                queues, offsets = np.concatenate([copies[0], queues]), np.concatenate([copies[1], offsets])
-                mine = self._mine(queues, offsets)
-                queues, offsets = queues[mine], offsets[mine]
-            if len(offsets):
-                batches = self._fetched(Places(queues, offsets, np.zeros(len(offsets), np.int64)))
-                if self.state.order is not None:
-                    batches = [one for one in singles(batches) if self._admit(one)]
-                found += batches
-                most -= sum(map(len, batches))
-            if not len(due.offsets):
-                break
+            if not len(self._due) and (found or not self._list_due(most)):
+                break  # what was found is not in the table yet, and must not be listed once more
+            batches = self._fetched(self._next_due(most))
+            if self.state.order is not None:
+                batches = [one for one in singles(batches) if self._admit(one)]
+            found += batches
+            most -= sum(map(len, batches))
         return found
 
+    def _list_due(self, most: int) -> bool:
+        """List what became due, and all due copies if they are to be looked at; False if there is nothing."""
+        due = self.delays.take(most)
+        if due.missed:
+            self._has_missed = True  # this call may have found some already that are not in the table yet
+            return False
+        queues, offsets = self.delays.due_copies()
+        self._due.add(queues, offsets)
+        self._due.add(*self._left_out(due))
+        return len(offsets) + len(due.offsets) > 0
+
+    def _next_due(self, most: int) -> Places:
+        """The next places of the list whose messages nobody has; they are on it no more."""
+        queues, offsets = self._due.first(max(most, DUE_PLACES))
+        rows = np.flatnonzero(self._mine(queues, offsets))[:most]
+        self._due.remove_first(int(rows[-1]) + 1 if len(rows) == most else len(offsets))
+        return Places(queues[rows], offsets[rows], np.zeros(len(rows), np.int64))
+
     def _left_out(self, due: Due) -> tuple[Int64s, Int64s]:
-        """(queue ids, offsets) of what is to be given out of what became due. What was cancelled is acknowledged."""
+        """(queue ids, offsets) of what became due and the scanner has passed. What was cancelled is acknowledged."""
         rows = np.zeros(len(due.offsets), np.bool_)
         for queue_id in np.unique(due.queue_ids).tolist():
             mine = np.flatnonzero(due.queue_ids == queue_id)
@@ -340,9 +353,7 @@ class Dispatcher:
             with self.state.lock:
                 self.state.cursor.queue(queue_id).add_all(np.sort(offsets[passed & due.cancelled[mine]]))
             rows[mine] = passed & ~due.cancelled[mine]
-        queues, offsets = due.queue_ids[rows], due.offsets[rows]
-        kept = self._mine(queues, offsets)
-        return queues[kept], offsets[kept]
+        return due.queue_ids[rows], due.offsets[rows]
 
     def _mine(self, queues: Int64s, offsets: Int64s) -> Mask:
         """(n,) which messages are neither acknowledged nor given out nor in a line, each once."""
