@@ -17,6 +17,7 @@ from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, ta
 from .fetching import fetch
 from .filters import PropertyFilter
 from .in_flight import Is, Places
+from .ordering import Order
 from .place_list import PlaceList
 from .scanner import Scanner
 from .state import State
@@ -257,13 +258,16 @@ class Dispatcher:
 
     def _take_freed(self, most: int) -> list[MessageBatch]:
         """Messages whose turn has come: the ones before them are acknowledged."""
-        state, order = self.state, self.state.order
-        if order is None:
-            return []
+        order = self.state.order
+        found: list[MessageBatch] = []
+        while order is not None and order.freed and not found:  # one that is gone frees the next
+            found = self._fetch_freed(order, most)
+        return found
+
+    def _fetch_freed(self, order: Order, most: int) -> list[MessageBatch]:
+        state = self.state
         with state.lock:
             freed = [order.freed.popleft() for _ in range(min(most, len(order.freed)))]
-        if not freed:
-            return []
         places = Places(*np.array([(*place, 0) for place in freed], np.int64).T)
         try:
             found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
