@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,12 @@ from ..read.message import MessageBatch
 from .dead_letters import RETRY_MS, are_dead, bury
 from .delays import SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, taken
-from .fetching import fetch
+from .fetching import Fetched, fetch_into
 from .filters import PropertyFilter
 from .in_flight import Is, Places
 from .ordering import Order
 from .place_list import PlaceList
+from .room import Room
 from .scanner import Scanner
 from .state import State
 
@@ -139,19 +141,14 @@ class Dispatcher:
         if self._has_missed:
             self._recover()
             self._has_missed, self.delays.again = False, True
-        batches: list[MessageBatch] = []
-        attempts: list[Int64s] = []
-        used = self._take_again(most, batches, attempts)
-        room = most - sum(map(len, batches))
-        if room > 0:
-            first = [*self._take_freed(room), *self._take_due(room)]
-            room -= sum(map(len, first))
-            for batch in [*first, *(self._take_new(room, max_bytes) if room > 0 else ())]:
-                batches.append(batch)
-                attempts.append(np.ones(len(batch), np.int64))
+        room = Room(most, max_bytes)
+        batches, attempts, used = self._take_again(room)
+        for take in (self._take_freed, self._take_due, self._take_new):
+            batches += take(room)
         if not batches:
             return None
-        batch, counts = joined(batches), np.concatenate(attempts)
+        batch = joined(batches)
+        counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
         return self._give_out(batch, counts, used, visibility_ms)
 
     def _give_out(
@@ -174,27 +171,28 @@ class Dispatcher:
 
     # -- what comes again -----------------------------------------------------------------------------
 
-    def _take_again(self, most: int, batches: list[MessageBatch], attempts: list[Int64s]) -> Int64s:
-        """Add the messages that were given back or timed out; their receipts (n,)."""
+    def _take_again(self, room: Room) -> tuple[list[MessageBatch], Int64s, Int64s]:
+        """The messages that were given back or timed out; for each its attempt, and its receipt (n,)."""
         state = self.state
         if not state.again and state.now_ms() < state.table.next_ms:
-            return NOTHING
+            return [], NOTHING, NOTHING
         with state.lock:
             state.list_again(state.table.expire(state.now_ms()))
-            receipts, places = self._next_again(most)
+            receipts, places = self._next_again(room.messages)
         if not len(receipts):
-            return NOTHING
+            return [], NOTHING, NOTHING
         receipts, places = self._bury(receipts, places)
         try:
-            found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
+            found = self._fetch_into(room, places)
         except StoreError:
             self._hold(receipts)
             raise
         self._drop(receipts[found.gone], places.take(found.gone))
-        batches += found.batches
-        if len(found.rows):
-            attempts.append(places.attempts[found.rows] + 1)
-        return receipts[found.rows]
+        return found.batches, places.attempts[found.rows] + 1, receipts[found.rows]
+
+    def _fetch_into(self, room: Room, places: Places) -> Fetched:
+        parts, topic = self.state.parts, self.state.topic
+        return fetch_into(room, parts.reads, topic, places.queues, places.offsets, self.delays.copied)
 
     def _next_again(self, most: int) -> tuple[Int64s, Places]:
         """The next receipts that are to be given out again. They stay listed until their rows are GONE."""
@@ -256,25 +254,27 @@ class Dispatcher:
 
     # -- what was not given out yet -------------------------------------------------------------------
 
-    def _take_freed(self, most: int) -> list[MessageBatch]:
+    def _take_freed(self, room: Room) -> list[MessageBatch]:
         """Messages whose turn has come: the ones before them are acknowledged."""
         order = self.state.order
         found: list[MessageBatch] = []
-        while order is not None and order.freed and not found:  # one that is gone frees the next
-            found = self._fetch_freed(order, most)
+        while order is not None and order.freed and room.is_open and not found:  # one that is gone frees the next
+            found = self._fetch_freed(order, room)
         return found
 
-    def _fetch_freed(self, order: Order, most: int) -> list[MessageBatch]:
+    def _fetch_freed(self, order: Order, room: Room) -> list[MessageBatch]:
         state = self.state
         with state.lock:
-            freed = [order.freed.popleft() for _ in range(min(most, len(order.freed)))]
+            freed = [order.freed.popleft() for _ in range(min(room.messages, len(order.freed)))]
         places = Places(*np.array([(*place, 0) for place in freed], np.int64).T)
         try:
-            found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
+            found = self._fetch_into(room, places)
         except BaseException:
             with state.lock:
                 order.freed.extendleft(reversed(freed))
             raise
+        with state.lock:
+            order.freed.extendleft(reversed(freed[found.looked :]))
         gone = places.take(found.gone)
         if gone.size:
             with state.lock:
@@ -282,18 +282,17 @@ class Dispatcher:
             state.release(list(zip(gone.queues.tolist(), gone.offsets.tolist(), strict=True)))
         return found.batches
 
-    def _take_new(self, most: int, max_bytes: int) -> list[MessageBatch]:
+    def _take_new(self, room: Room) -> list[MessageBatch]:
         order, scanner = self.state.order, self._scanner
-        if order is None:
-            return scanner.take(most, max_bytes)
+        is_blocked = None if order is None else self._is_blocked
         found: list[MessageBatch] = []
-        while most > 0:
-            batches = scanner.take(most, max_bytes, self._is_blocked)
-            if not batches:
-                break
-            admitted = [batch for batch in batches if self._admit(batch)]
-            most -= len(admitted)
+        while room.is_open:
+            batches = scanner.take(room.messages, room.size_bytes, is_blocked, is_first=room.is_empty)
+            admitted = batches if order is None else [batch for batch in batches if self._admit(batch)]
+            room.take(admitted)
             found += admitted
+            if not batches or order is None:
+                break
         return found
 
     def _is_blocked(self, queue_id: int) -> bool:
@@ -313,19 +312,15 @@ class Dispatcher:
 
     # -- what became due ------------------------------------------------------------------------------
 
-    def _take_due(self, most: int) -> list[MessageBatch]:
+    def _take_due(self, room: Room) -> list[MessageBatch]:
         """Messages that were left out before, and whose time has come. More are due than are taken at times."""
         found: list[MessageBatch] = []
         if not self.delays.is_used:
             self.delays.open()  # the index may be there by now
-        while self.delays.is_used and most > 0:
-            if not len(self._due) and (found or not self._list_due(most)):
+        while self.delays.is_used and room.is_open:
+            if not len(self._due) and (found or not self._list_due(room.messages)):
                 break  # what was found is not in the table yet, and must not be listed once more
-            batches = self._fetched(self._next_due(most))
-            if self.state.order is not None:
-                batches = [one for one in singles(batches) if self._admit(one)]
-            found += batches
-            most -= sum(map(len, batches))
+            found += self._next_due(room)
         return found
 
     def _list_due(self, most: int) -> bool:
@@ -334,29 +329,43 @@ class Dispatcher:
         if due.missed:
             self._has_missed = True  # this call may have found some already that are not in the table yet
             return False
-        queues, offsets = self.delays.due_copies()
-        self._due.add(queues, offsets)
+        copies = self.delays.due_copies()
+        passed = self._are_passed(*copies)
+        self._due.add(copies[0][passed], copies[1][passed])
         self._due.add(*self._left_out(due))
-        return len(offsets) + len(due.offsets) > 0
+        return len(copies[0]) + len(due.offsets) > 0
 
-    def _next_due(self, most: int) -> Places:
-        """The next places of the list whose messages nobody has; they are on it no more."""
-        queues, offsets = self._due.first(max(most, DUE_PLACES))
-        rows = np.flatnonzero(self._mine(queues, offsets))[:most]
-        self._due.remove_first(int(rows[-1]) + 1 if len(rows) == most else len(offsets))
-        return Places(queues[rows], offsets[rows], np.zeros(len(rows), np.int64))
+    def _are_passed(self, queues: Int64s, offsets: Int64s) -> Mask:
+        """(n,) which messages the scanner will not give out."""
+        passed = np.ones(len(offsets), np.bool_)
+        for queue_id in np.unique(queues).tolist():
+            mine = queues == queue_id
+            passed[mine] = ~self._scanner.has_ahead(queue_id, offsets[mine])
+        return passed
+
+    def _next_due(self, room: Room) -> list[MessageBatch]:
+        """The next messages of the list that nobody has; they are on it no more."""
+        queues, offsets = self._due.first(max(room.messages, DUE_PLACES))
+        rows = np.flatnonzero(self._mine(queues, offsets))[: room.messages]
+        ends = np.append(rows, len(offsets) if len(rows) < room.messages else rows[-1] + 1)
+        places = Places(queues[rows], offsets[rows], np.zeros(len(rows), np.int64))
+        found = self._fetch_into(copy(room), places)  # not all that is fetched goes out
+        batches = self._wanted(found, places)
+        if self.state.order is not None:
+            batches = [one for one in singles(batches) if self._admit(one)]
+        self._due.remove_first(int(ends[found.looked]))
+        room.take(batches)
+        if len(rows) and not found.looked:
+            room.close()
+        return batches
 
     def _left_out(self, due: Due) -> tuple[Int64s, Int64s]:
         """(queue ids, offsets) of what became due and the scanner has passed. What was cancelled is acknowledged."""
-        rows = np.zeros(len(due.offsets), np.bool_)
-        for queue_id in np.unique(due.queue_ids).tolist():
-            mine = np.flatnonzero(due.queue_ids == queue_id)
-            offsets = due.offsets[mine]
-            first, _ = self.state.parts.reads.queue_bounds(self.state.topic, queue_id)
-            passed = ~self._scanner.has_ahead(queue_id, offsets) | (offsets < first)  # those live on as copies alone
-            with self.state.lock:
-                self.state.cursor.queue(queue_id).add_all(np.sort(offsets[passed & due.cancelled[mine]]))
-            rows[mine] = passed & ~due.cancelled[mine]
+        passed = self._are_passed(due.queue_ids, due.offsets)
+        over = np.flatnonzero(passed & due.cancelled)
+        with self.state.lock:
+            self._pass(Places(due.queue_ids, due.offsets, due.offsets).take(over))
+        rows = passed & ~due.cancelled
         return due.queue_ids[rows], due.offsets[rows]
 
     def _mine(self, queues: Int64s, offsets: Int64s) -> Mask:
@@ -373,22 +382,16 @@ class Dispatcher:
                 kept[mine[first[good]]] = True
         return kept
 
-    def _fetched(self, places: Places) -> list[MessageBatch]:
-        """The messages, in the order of the places. Those that are gone count as acknowledged."""
-        state = self.state
-        found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
-        gone = places.take(found.gone)
-        if gone.size:
-            with state.lock:
-                self._pass(gone)
-        if not found.batches:
-            return []
+    def _wanted(self, found: Fetched, places: Places) -> list[MessageBatch]:
+        """What the filter lets pass, in the order of the places. What is gone or left out counts as acknowledged."""
         whole = joined(found.batches)
         order = np.argsort(found.rows, kind="stable")
         wanted = self._scanner.are_wanted(whole)
-        if not wanted.all():
-            passed = places.take(found.rows[~wanted])
-            with state.lock:
+        passed = places.take(np.concatenate([found.gone, found.rows[~wanted]]))
+        if passed.size:
+            with self.state.lock:
                 self._pass(passed)
-            order = order[wanted[order]]
+        order = order[wanted[order]]
+        if not len(order):
+            return []
         return [whole if wanted.all() and (order[1:] > order[:-1]).all() else taken(whole, order)]

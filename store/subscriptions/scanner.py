@@ -28,6 +28,7 @@ LOOKS_BETWEEN = 8  # quick ones
 FEW_MESSAGES = 64  # so small calls are worth reading ahead in all queues
 FEW_QUEUES = 64
 MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it lets others have a turn then
+NO_BYTES = -1  # no message has to fit
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ class Scanner:
         self._looks = 0
         self._held_bytes = 0
         self._chunks_left = 0  # that the call may still read
-        self._max_bytes = 0  # of the call
+        self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
         self._empty_at: object = None  # what was durable when there was nothing new
         self.is_unfinished = False
         self.passed = 0
@@ -108,7 +109,8 @@ class Scanner:
 
     def has_ahead(self, queue_id: int, offsets: Int64s) -> Mask:
         """(n,) for which offsets the scanner will come, or has read them and not given them out."""
-        ahead: Mask = offsets >= self.position(queue_id)
+        first, _ = self._parts.reads.queue_bounds(self._topic, queue_id)  # what is before lives on as copies alone
+        ahead: Mask = offsets >= max(first, self.position(queue_id))
         chunk = self._chunks.get(queue_id)
         if chunk is not None:
             ahead |= np.isin(offsets, chunk.batch.offsets[chunk.begin :])
@@ -152,20 +154,21 @@ class Scanner:
         return (chunk, begin) if left >= 0 else None
 
     def take(
-        self, most: int, max_bytes: int, is_blocked: Callable[[int], bool] | None = None
+        self, most: int, max_bytes: int, is_blocked: Callable[[int], bool] | None = None, *, is_first: bool = True
     ) -> list[MessageBatch]:
         """Up to `most` new messages, a batch a queue, from the queue on whose turn it is.
 
-        `is_blocked` says which queues have to wait; of the others one message each is taken then.
+        `is_blocked` says which queues have to wait; of the others one message each is taken then. With `is_first`, the
+        first message may be larger than `max_bytes`.
         """
-        self._max_bytes, wanted = max_bytes, most
+        self._max_bytes, wanted = max_bytes if is_first else NO_BYTES, most
         durable = self.durable()
         self.is_unfinished = False
         if not self._chunks and durable == self._empty_at:
             return []
         queues = self._parts.queues(self._topic)
         found: list[MessageBatch] = []
-        self._chunks_left, is_all = MOST_CHUNKS, True
+        self._chunks_left, is_all = MOST_CHUNKS, is_first
         self._turn += 1
         for step in range(len(queues)):
             queue_id = queues[(self._turn + step) % len(queues)]

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -140,11 +141,9 @@ def test_a_long_way_to_the_next_wanted_message_is_gone_in_steps(
     for at in range(20):
         store.append(TOPIC, 0, b"-", properties={"tag": "b" if at == 19 else "a"})
     sub = store.subscribe(TOPIC, "a", filter={"tag": {"b"}})
-    takes = []
-    real = sub._dispatcher.take
-    monkeypatch.setattr(sub._dispatcher, "take", lambda *given: (takes.append(given), real(*given))[1])
-    assert places(sub.receive(1)) == [(0, 19)]
-    assert len(takes) == 7, "others may have a turn between"
+    with patch.object(sub._dispatcher, "take", wraps=sub._dispatcher.take) as take:
+        assert places(sub.receive(1)) == [(0, 19)]
+    assert take.call_count == 7, "others may have a turn between"
     assert sub.receive(1) == []
 
 
