@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from ..errors import StoreUnusable
 from ..format.cursors import DELETE, STATE, Group, Mark, Record, State, pack_state, unpack_acks, unpack_state
 from .acked import Acked
@@ -31,6 +33,10 @@ class Cursor:
         if acked is None:
             acked = self.queues[queue_id] = Acked()
         return acked
+
+    def has(self, queue_id: int, offset: int) -> bool:
+        """Whether a message is acknowledged."""
+        return bool(self.queue(queue_id).are_in(np.array([offset], np.int64))[0])
 
     def begin(self, life: int, settings: Settings | None) -> None:
         """Begin another life: nothing of what was before counts any more."""

@@ -43,10 +43,15 @@ def bury(state: State, topic: str, receipts: Int64s, copied: Callable[[int, int]
                 )  # fmt: skip
         state.ack(receipts)
     except StoreError:
-        with state.lock:
-            rows = state.table.find(receipts)
-            state.table.hold(rows[rows >= 0], state.now_ms() + RETRY_MS)
+        hold_back(state, receipts)
         raise
+
+
+def hold_back(state: State, receipts: Int64s) -> None:
+    """These could not be fetched or moved: others go first."""
+    with state.lock:
+        rows = state.table.find(receipts)
+        state.table.hold(rows[rows >= 0], state.now_ms() + RETRY_MS)
 
 
 def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..delayed.due_list import Due
 from ..errors import StoreError
 from ..read.message import MessageBatch
-from .dead_letters import RETRY_MS, are_dead, bury
+from .dead_letters import are_dead, bury, hold_back
 from .delays import SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, taken
 from .fetching import Fetched, fetch_into
@@ -129,13 +129,17 @@ class Dispatcher:
             raise
 
     def _recover(self) -> None:
-        if self.state.order is not None:
-            self.restart()
-            return
+        """What was on its way comes again, and its lines are read anew; consumers keep what they have."""
+        state, table = self.state, self.state.table
         self._due.drop()
         self._scanner.rewind()
-        with self.state.lock:
+        with state.lock:
+            if state.order is not None:
+                queues, offsets, _ = table.places(table.live())
+                given = set(zip(queues.tolist(), offsets.tolist(), strict=True))
+                state.order.keep(lambda *place: place in given or state.cursor.has(*place))  # or is being acknowledged
             self.state.list_again(self.state.table.late())
+        state.ring()  # others that wait have not seen it
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         if self._has_missed:
@@ -185,7 +189,7 @@ class Dispatcher:
         try:
             found = self._fetch_into(room, places)
         except StoreError:
-            self._hold(receipts)
+            hold_back(self.state, receipts)
             raise
         self._drop(receipts[found.gone], places.take(found.gone))
         return found.batches, places.attempts[found.rows] + 1, receipts[found.rows]
@@ -226,27 +230,25 @@ class Dispatcher:
         try:
             bury(self.state, settings.dead_letter_topic, receipts[dead], self.delays.copied)
         except StoreError:
-            self._hold(receipts[~dead])
+            hold_back(self.state, receipts[~dead])
             raise
         return receipts[~dead], places.take(np.flatnonzero(~dead))
-
-    def _hold(self, receipts: Int64s) -> None:
-        """These could not be fetched: others go first."""
-        state = self.state
-        with state.lock:
-            rows = state.table.find(receipts)
-            state.table.hold(rows[rows >= 0], state.now_ms() + RETRY_MS)
 
     def _drop(self, receipts: Int64s, places: Places) -> None:
         """The messages are there no more: they count as acknowledged."""
         state = self.state
         if not len(receipts):
             return
+        self._end(places)
         with state.lock:
             rows = state.table.find(receipts)
             state.table.remove(rows[rows >= 0])
+
+    def _end(self, places: Places) -> None:
+        """Messages count as acknowledged. Their lines go on first: what is acknowledged is taken to go on by itself."""
+        self.state.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)))
+        with self.state.lock:
             self._pass(places)
-        state.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)))
 
     def _pass(self, places: Places) -> None:
         for queue_id in np.unique(places.queues).tolist():
@@ -275,11 +277,7 @@ class Dispatcher:
             raise
         with state.lock:
             order.freed.extendleft(reversed(freed[found.looked :]))
-        gone = places.take(found.gone)
-        if gone.size:
-            with state.lock:
-                self._pass(gone)
-            state.release(list(zip(gone.queues.tolist(), gone.offsets.tolist(), strict=True)))
+        self._end(places.take(found.gone))
         return found.batches
 
     def _take_new(self, room: Room) -> list[MessageBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import TypeAlias
 
 MOST_PARKED = 10_000  # messages that wait for another one of their key; more are not read ahead
@@ -64,6 +64,13 @@ class Order:
         """The messages of a queue that are out, or in a line behind one that is."""
         out = [offset for queue, offset in self._out if queue == queue_id]
         return out + [offset for line, behind in self._lines.items() if line[0] == queue_id for offset in behind]
+
+    def keep(self, is_out: Callable[[int, int], bool]) -> None:
+        """Only what is out, by its queue id and offset, stays at the head of its line; all others are admitted anew."""
+        self.freed.clear()
+        self._out = {place: line for place, line in self._out.items() if is_out(*place)}
+        self._lines = {line: deque() for line in self._out.values()}
+        self._parked = 0
 
     def drop(self, queue_ids: Container[int]) -> None:
         """Nothing of some queues is out any more."""

@@ -1,0 +1,86 @@
+"""A read that fails takes nothing from the consumers of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from stratalog.store import MessageStore, StoreUnreadable, Subscription
+
+from ...clocks import SteppedClock
+from ..helpers import tiny
+from .helpers import TOPIC, fill, places
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
+        yield opened
+
+
+def fail(sub: Subscription) -> None:
+    """A receive whose reading fails."""
+    refused = patch.object(sub._dispatcher._scanner, "take", side_effect=StoreUnreadable("refused"))
+    with refused, pytest.raises(StoreUnreadable):
+        sub.receive(8)
+
+
+@pytest.mark.parametrize("mode", ["shared", "ordered"])
+def test_consumers_keep_their_messages_and_attempts(store: MessageStore, clock: SteppedClock, mode: str) -> None:
+    fill(store, 2, 2)
+    sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[arg-type]  # one of the two
+    first, second = sub.receive(1) + sub.receive(1)
+    sub.nack(first)
+    (first,) = sub.receive(1)
+    assert first.attempt == 2
+    fail(sub)
+    sub.ack(second)
+    clock.now += 31
+    (first,) = sub.receive(1)
+    assert first.attempt == 3
+
+
+def test_a_line_gives_nothing_out_beside_the_message_that_a_consumer_has(store: MessageStore) -> None:
+    for at in range(12):
+        store.append(TOPIC, 0, b"-", key=b"%d" % (at % 2))
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by="key")
+    got = sub.receive()
+    assert places(got) == [(0, 0), (0, 1)]
+    seen = []
+    while got:
+        fail(sub)
+        assert sub.receive() == []
+        one = got.pop()
+        seen.append(one.message.offset)
+        sub.ack(one)
+        fail(sub)
+        got += sub.receive()
+        assert len({one.message.key for one in got}) == len(got)
+    assert [at for at in seen if at % 2] == [1, 3, 5, 7, 9, 11]
+    assert [at for at in seen if not at % 2] == [0, 2, 4, 6, 8, 10]
+
+
+def test_a_line_waits_for_an_acknowledgement_that_is_on_its_way(store: MessageStore) -> None:
+    fill(store, 2)
+    sub = store.subscribe(TOPIC, "a", mode="ordered")
+    (first,) = sub.receive()
+    journal = sub._state.journal
+    real, beside = journal.append, []
+
+    def append(records: list[bytes]) -> None:
+        fail(sub)
+        beside.extend(sub.receive())
+        real(records)
+
+    with patch.object(journal, "append", append):
+        sub.ack_batch([first])
+    assert beside == []
+    assert places(sub.receive()) == [(0, 1)]
