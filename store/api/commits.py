@@ -14,7 +14,7 @@ from ..device.clock import Clock
 from ..device.descriptor import open_descriptor
 from ..device.disk import Disk, OsDisk
 from ..device.folder import check_store_folder, fixed_path, read_header
-from ..errors import InvalidMessage, StoreLocked, StoreUnusable, shown
+from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, shown
 from ..format.applied import MAX_NAME_BYTES, NO_BATCH, batches_in
 from ..format.shard import Manifest, Shard
 from ..shards.attacher import is_replay
@@ -41,7 +41,7 @@ class Commit(NamedTuple):
     Attributes:
         is_new: False if it had been committed before: then nothing has changed, and its shards were removed.
         is_attached: True if its messages have offsets and can be read. Else the process that has the store open
-            attaches it soon, or the next opening does.
+            attaches it soon, or the next opening does; `stats()["last_background_error"]` of that says what hinders it.
         rows: messages of the commit.
     """
 
@@ -58,7 +58,8 @@ def commit_shards(
 
     The commit is durable when this returns, and if it raises, nothing was committed, but for an OSError of the last
     step: then commit again, under the same name. If no process has the store open, it is opened, and the messages have
-    offsets when this returns; else the process that has it open attaches them within about half a second.
+    offsets when this returns, unless something hinders it: a full device, or an earlier commit whose shards are
+    damaged. Else the process that has it open attaches them within about half a second.
 
     Args:
         path: the store's folder.
@@ -163,15 +164,23 @@ def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:
 
 
 def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Clock | None) -> bool:
-    """Have it attached by whoever has the store open, or do it; False if nobody did so far."""
+    """Have it attached by whoever has the store open, or do it; False if it waits.
+
+    It is durable, whatever hinders it; so no StoreError comes out. `stats` and the next opening tell of it.
+    """
     deadline = time.monotonic() + wait_ms / 1000
-    while _is_pending(pending_in(disk, store), manifest):
-        try:
-            MessageStore.open(store, disk=disk, clock=clock).close()  # an opening attaches what waits
-        except StoreLocked:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(LOOK_S)  # the process that has it open looks twice a second, and has no way to tell us
+    try:
+        while _is_pending(pending_in(disk, store), manifest):
+            try:
+                MessageStore.open(store, disk=disk, clock=clock).close()  # an opening attaches what waits
+            except StoreLocked:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(LOOK_S)  # the process that has it open looks twice a second, and has no way to tell us
+            else:
+                return not _is_pending(pending_in(disk, store), manifest)
+    except (StoreError, OSError):
+        return False
     return True
 
 
