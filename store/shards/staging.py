@@ -70,6 +70,13 @@ def pending_in(disk: Disk, store: Path) -> list[Pending]:
     return found
 
 
+def damaged_manifests(disk: Disk, store: Path) -> list[str]:
+    """The names of manifests that cannot be read. Raises OSError."""
+    folder = incoming_of(store)
+    names = [name for name in disk.list(folder) if name.endswith(MANIFEST_SUFFIX)]
+    return [name for name in names if Manifest.unpack(read_all(disk, folder / name)) is None]
+
+
 def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
     """Make a commit durable: its name in the folder. One committer at a time.
 
@@ -86,11 +93,13 @@ def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
     return name
 
 
-def refuse_manifest(disk: Disk, store: Path, name: str) -> None:
-    """Set a manifest aside that cannot be attached."""
+def refuse_manifest(disk: Disk, store: Path, name: str) -> Path:
+    """Set a manifest aside that cannot be attached; where it is now."""
     folder = incoming_of(store)
-    disk.rename(folder / name, (folder / name).with_suffix(REFUSED_SUFFIX))
+    aside = (folder / name).with_suffix(REFUSED_SUFFIX)
+    disk.rename(folder / name, aside)
     disk.force_folder(folder)
+    return aside
 
 
 def load_shard(disk: Disk, store: Path, shard: Shard) -> Staged:
@@ -136,7 +145,9 @@ def sweep(disk: Disk, store: Path, older_than_s: float) -> list[str]:
     if age_s is None:
         return []
     old = [name for name in disk.list(incoming) if _is_leftover(name) and age_s(incoming / name) > older_than_s]
-    kept = named_folders(pending_in(disk, store)) if old else set()  # behind the list: what is committed meanwhile
+    if not old:
+        return []
+    kept = named_folders(pending_in(disk, store)) | _refused_folders(disk, store)  # behind the list: new commits' too
     swept = [name for name in old if name not in kept]
     for name in swept:
         if name.endswith(FRESH):
@@ -145,6 +156,14 @@ def sweep(disk: Disk, store: Path, older_than_s: float) -> list[str]:
         else:
             remove_staged(disk, store, [name])
     return swept
+
+
+def _refused_folders(disk: Disk, store: Path) -> set[str]:
+    """The staging folders of manifests that were set aside: somebody may want what is whole of them."""
+    folder = incoming_of(store)
+    names = [name for name in disk.list(folder) if name.endswith(REFUSED_SUFFIX)]
+    found = [Manifest.unpack(read_all(disk, folder / name)) for name in names]
+    return {shard.folder for manifest in found if manifest is not None for shard in manifest.shards}
 
 
 def _is_leftover(name: str) -> bool:
