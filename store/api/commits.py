@@ -77,7 +77,7 @@ def commit_shards(
             changed.
         StoreCorrupt: a shard, a manifest or the store is damaged.
         StoreUnusable: the folder is no store, or the shards are another store's.
-        InvalidMessage: an argument is wrong.
+        InvalidMessage: an argument is wrong, or another commit that waits has some of the shards.
     """
     disk = disk or OsDisk()
     store = fixed_path(path)
@@ -156,7 +156,13 @@ def _known_batches(disk: Disk, store: Path, manifest: Manifest, clock: Clock | N
 
 
 def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:
-    """Raises StoreCorrupt or StoreUnusable if a shard cannot be attached."""
+    """Raises StoreCorrupt, StoreUnusable or InvalidMessage if a shard cannot be attached."""
+    mine = {shard.folder for shard in manifest.shards}
+    for one in pending_in(disk, store):
+        if mine & named_folders([one]):  # attaching it removes them
+            raise InvalidMessage(
+                f"shards of {manifest.shown} are those of {one.manifest.shown}, which is committed; write others for it"
+            )
     for shard in manifest.shards:
         staged = load_shard(disk, store, shard)
         if staged.index.store_id != manifest.store_id:

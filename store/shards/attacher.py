@@ -105,8 +105,8 @@ class Attacher:
     def give_up_damaged(self, given_up: list[GivenUp]) -> None:
         """Attach what waits, and set aside each commit of which a part is damaged or missing.
 
-        `given_up` gets what was set aside. Of a commit that the log has begun with, the shards that are there stay. Raises StoreError, OSError; call it
-        again then.
+        `given_up` gets what was set aside. Of a commit that the log has begun with, the shards that are there stay.
+        Raises StoreError, OSError; call it again then.
         """
         with self._attaching:
             for name in damaged_manifests(self._disk, self._folder):
