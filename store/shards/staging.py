@@ -60,20 +60,29 @@ def pending_in(disk: Disk, store: Path) -> list[Pending]:
     """The commits that wait, in the order in which they came. Raises StoreCorrupt for a damaged manifest."""
     folder = incoming_of(store)
     found = []
-    for name in disk.list(folder):
-        if name.endswith(MANIFEST_SUFFIX):
-            with suppress(FileNotFoundError):  # it was attached meanwhile
-                manifest = Manifest.unpack(read_all(disk, folder / name))
-                if manifest is None:
-                    raise StoreCorrupt(DAMAGED_MANIFEST, folder / name, 0)
-                found.append(Pending(name, manifest))
+    for name in sorted(_manifests(disk, folder, MANIFEST_SUFFIX), key=_number):
+        with suppress(FileNotFoundError):  # it was attached meanwhile
+            manifest = Manifest.unpack(read_all(disk, folder / name))
+            if manifest is None:
+                raise StoreCorrupt(DAMAGED_MANIFEST, folder / name, 0)
+            found.append(Pending(name, manifest))
     return found
+
+
+def _manifests(disk: Disk, folder: Path, *suffixes: str) -> list[str]:
+    return [name for name in disk.list(folder) if name.endswith(suffixes)]
+
+
+def _number(manifest: str) -> int:
+    """Which commit a manifest's name says it is; 0 where the name is of no committer."""
+    digits = manifest.partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
 
 
 def damaged_manifests(disk: Disk, store: Path) -> list[str]:
     """The names of manifests that cannot be read. Raises OSError."""
     folder = incoming_of(store)
-    names = [name for name in disk.list(folder) if name.endswith(MANIFEST_SUFFIX)]
+    names = _manifests(disk, folder, MANIFEST_SUFFIX)
     return [name for name in names if Manifest.unpack(read_all(disk, folder / name)) is None]
 
 
@@ -83,7 +92,7 @@ def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
     Raises OSError. Once the rename was begun the commit may be durable, whatever is raised.
     """
     folder = incoming_of(store)
-    numbers = [int(name[:12]) for name in disk.list(folder) if name[:12].isdecimal()]
+    numbers = map(_number, _manifests(disk, folder, MANIFEST_SUFFIX, REFUSED_SUFFIX))
     key = zlib.crc32(f"{manifest.name}\n{manifest.batch}".encode())
     name = f"{max(numbers, default=0) + 1:012d}-{key:08x}{MANIFEST_SUFFIX}"
     fresh = folder / (name + FRESH)
@@ -161,7 +170,7 @@ def sweep(disk: Disk, store: Path, older_than_s: float) -> list[str]:
 def _refused_folders(disk: Disk, store: Path) -> set[str]:
     """The staging folders of manifests that were set aside: somebody may want what is whole of them."""
     folder = incoming_of(store)
-    names = [name for name in disk.list(folder) if name.endswith(REFUSED_SUFFIX)]
+    names = _manifests(disk, folder, REFUSED_SUFFIX)
     found = [Manifest.unpack(read_all(disk, folder / name)) for name in names]
     return {shard.folder for manifest in found if manifest is not None for shard in manifest.shards}
 
