@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..device.clock import Clock
-from ..device.descriptor import open_descriptor
 from ..device.disk import Disk, OsDisk
 from ..device.folder import check_store_folder, fixed_path, read_header
 from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, shown
 from ..format.applied import MAX_NAME_BYTES, NO_BATCH, batches_in
 from ..format.shard import Manifest, Shard
 from ..shards.attacher import is_replay
+from ..shards.committing import committing
 from ..shards.lane_attach import key_of
 from ..shards.staging import (
     Pending,
@@ -31,7 +28,6 @@ from ..shards.staging import (
 )
 from .store import MessageStore
 
-LOCK = "LOCK"
 LOOK_S = 0.02
 
 
@@ -82,14 +78,13 @@ def commit_shards(
     disk = disk or OsDisk()
     store = fixed_path(path)
     manifest = _manifest(disk, store, shards, name, batch, keep=keep)
-    with _committing(disk, store):
+    with committing(disk, store):
         is_new = not is_replay(manifest, _known_batches(disk, store, manifest, clock), store)
         if is_new:
             _check_shards(disk, store, manifest)
             write_manifest(disk, store, manifest)
-    if not is_new:
-        mine = {shard.folder for shard in shards}
-        remove_staged(disk, store, mine - named_folders(pending_in(disk, store)))
+        else:
+            _remove(disk, store, shards)
     attached = _attach(disk, store, manifest, wait_ms, clock)
     return Commit(is_new, attached, sum(shard.rows for shard in shards))
 
@@ -98,9 +93,10 @@ def abort_shards(path: str | Path, shards: Sequence[Shard], *, disk: Disk | None
     """Remove shards that are not to be committed; what a manifest names stays. How many folders were removed."""
     disk = disk or OsDisk()
     store = fixed_path(path)
-    folders = {shard.folder for shard in shards} - named_folders(pending_in(disk, store))
-    remove_staged(disk, store, folders)
-    return len(folders)
+    if not disk.list(incoming_of(store)):
+        return 0
+    with committing(disk, store):
+        return _remove(disk, store, shards)
 
 
 def sweep_shards(path: str | Path, *, older_than_s: float = 24 * 3600.0) -> list[str]:
@@ -133,19 +129,6 @@ def _manifest(
     return Manifest(header.store_id, name, NO_BATCH if batch is None else batch, keep, tuple(shards))
 
 
-@contextmanager
-def _committing(disk: Disk, store: Path) -> Iterator[None]:
-    """One committer at a time; the system lets go of the lock of one that dies."""
-    disk.make_folder(incoming_of(store))
-    owner = open_descriptor(incoming_of(store) / LOCK, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(owner.fileno(), fcntl.LOCK_EX)
-        disk.force_folder(incoming_of(store))  # a committer may have died before it did this
-        yield
-    finally:
-        owner.close()
-
-
 def _known_batches(disk: Disk, store: Path, manifest: Manifest, clock: Clock | None) -> dict[int, int]:
     """The digests of the commits of this name, those that wait among them, by batch."""
     pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
@@ -153,6 +136,13 @@ def _known_batches(disk: Disk, store: Path, manifest: Manifest, clock: Clock | N
         found = batches_in(reader._applied_sections(), manifest.name, manifest.batch)
     mine = [one.manifest for one in pending if key_of(one.manifest) == key_of(manifest)]
     return {**found, **{one.batch: one.digest for one in mine}}
+
+
+def _remove(disk: Disk, store: Path, shards: Sequence[Shard]) -> int:
+    """Remove the folders of these shards that no manifest names; how many. `committing` is held."""
+    folders = {shard.folder for shard in shards} - named_folders(pending_in(disk, store))
+    remove_staged(disk, store, folders)
+    return len(folders)
 
 
 def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:

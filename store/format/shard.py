@@ -1,6 +1,6 @@
 """Shards and manifests: bulk data on its way into a store, in the folder `incoming` beside the lanes.
 
-    incoming/LOCK                           held by whoever commits or attaches
+    incoming/LOCK                           held by whoever commits, or removes shards
     incoming/<staging>/00-000001.shard      what one task has written: lane, number
     incoming/<staging>/00-000001.index      what the shard is; its checksum is the shard's
     incoming/000000000001-<hash>.manifest   a commit that is durable and not yet attached

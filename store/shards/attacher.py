@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,7 +76,8 @@ class Attacher:
             self.attach_pending()
         elif names and self._clock.monotonic_s() >= self._sweep_at:
             self._sweep_at = self._clock.monotonic_s() + SWEEP_EVERY_S
-            sweep(self._disk, self._folder, SWEEP_OLDER_S)
+            with suppress(BlockingIOError):  # somebody commits
+                sweep(self._disk, self._folder, SWEEP_OLDER_S, waits=False)
 
     def attach_pending(self) -> int:
         """Attach the commits that wait; how many. Raises StoreError, OSError.

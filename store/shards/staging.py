@@ -23,6 +23,7 @@ from ..format.shard import (
     Shard,
     ShardIndex,
 )
+from .committing import LOCK, committing
 from .writer import write_forced
 
 FRESH = ".new"  # a manifest that is being written
@@ -144,10 +145,10 @@ def named_folders(pending: Sequence[Pending]) -> set[str]:
     return {shard.folder for one in pending for shard in one.manifest.shards}
 
 
-def sweep(disk: Disk, store: Path, older_than_s: float) -> list[str]:
+def sweep(disk: Disk, store: Path, older_than_s: float, *, waits: bool = True) -> list[str]:
     """Remove what no manifest names and nobody has touched for so long; the names of what was removed.
 
-    Of a disk that tells no ages nothing is removed.
+    Of a disk that tells no ages nothing is removed. Raises BlockingIOError if somebody commits and `waits` is False.
     """
     incoming = incoming_of(store)
     age_s = getattr(disk, "age_s", None)
@@ -156,14 +157,15 @@ def sweep(disk: Disk, store: Path, older_than_s: float) -> list[str]:
     old = [name for name in disk.list(incoming) if _is_leftover(name) and age_s(incoming / name) > older_than_s]
     if not old:
         return []
-    kept = named_folders(pending_in(disk, store)) | _refused_folders(disk, store)  # behind the list: new commits' too
-    swept = [name for name in old if name not in kept]
-    for name in swept:
-        if name.endswith(FRESH):
-            with suppress(OSError):
-                disk.remove(incoming / name)
-        else:
-            remove_staged(disk, store, [name])
+    with committing(disk, store, waits=waits):  # a committer looks at its shards before its manifest names them
+        kept = named_folders(pending_in(disk, store)) | _refused_folders(disk, store)
+        swept = [name for name in old if name not in kept]
+        for name in swept:
+            if name.endswith(FRESH):
+                with suppress(OSError):
+                    disk.remove(incoming / name)
+            else:
+                remove_staged(disk, store, [name])
     return swept
 
 
@@ -176,7 +178,7 @@ def _refused_folders(disk: Disk, store: Path) -> set[str]:
 
 
 def _is_leftover(name: str) -> bool:
-    return name != "LOCK" and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
+    return name != LOCK and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
 
 
 def read_all(disk: Disk, path: Path) -> bytes:
