@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
-from .backlog import Backlog, backlog_of
+from .backlog import Backlog, backlog_of, bounds_of
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
@@ -191,23 +192,23 @@ class Subscriptions:
     def _info(self, topic: str, name: str) -> SubscriptionInfo | None:
         with self._lock:
             shared = self._known.get((topic, name))
-        if shared is not None:
-            state = shared.state
-            with state.lock:
-                return _info(self._parts, topic, name, state.cursor, state)
+        state = None if shared is None else shared.state
+        cursor = self._cursor_of(topic, name) if state is None else state.cursor
+        bounds = bounds_of(self._parts, topic, 0)
+        with nullcontext() if state is None else state.lock:
+            if cursor.settings is None:
+                return None
+            backlog = backlog_of(bounds, cursor, None if state is None else state.table)
+            return SubscriptionInfo(topic, name, cursor.settings, backlog)
+
+    def _cursor_of(self, topic: str, name: str) -> Cursor:
+        """What the log says of a subscription that is not used."""
         cursor = Cursor()
         try:
             Journal(self._parts, topic, name).load(cursor)
         except OSError as error:
             raise _unreadable(error) from error
-        return _info(self._parts, topic, name, cursor, None)
-
-
-def _info(parts: Parts, topic: str, name: str, cursor: Cursor, state: State | None) -> SubscriptionInfo | None:
-    if cursor.settings is None:
-        return None
-    backlog = backlog_of(parts, topic, cursor, None if state is None else state.table, 0)
-    return SubscriptionInfo(topic, name, cursor.settings, backlog)
+        return cursor
 
 
 def _unreadable(error: OSError) -> StoreUnreadable:

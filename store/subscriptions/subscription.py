@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import InvalidMessage, SubscriptionClosed, shown
 from ..log.ticket import Ticket
-from .backlog import Backlog, backlog_of
+from .backlog import Backlog, backlog_of, bounds_of
 from .delivery import Delivery, DeliveryBatch
 from .settings import Settings, Start, check_number, check_start
 from .starting import offsets_of
@@ -294,10 +294,9 @@ class Subscription:
         """
         self._settings()
         state = self._state
+        bounds = bounds_of(state.parts, self.topic, self._dispatcher.delays.pending)
         with state.lock:
-            return backlog_of(
-                state.parts, self.topic, state.cursor, state.table, self._dispatcher.delays.pending
-            )
+            return backlog_of(bounds, state.cursor, state.table)
 
     # -- the end --------------------------------------------------------------------------------------
 
