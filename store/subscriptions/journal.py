@@ -78,11 +78,19 @@ class Journal:
         """Whether the records since the last snapshot are larger than it, and more than a few."""
         return self._bytes > max(LEAST_BYTES, self._snapshot_bytes)
 
-    def compact(self, snapshot: Callable[[], Sequence[bytes]]) -> None:
-        """Say all again, then remove what was said before. `snapshot` gives the records of now.
+    @property
+    def next_offset(self) -> int:
+        """No record that is handed over from now on gets an offset before this one."""
+        stream = self.stream
+        return 0 if stream is None or stream.number < 0 else stream.lane.offsets[stream.number]
+
+    def compact(self, snapshot: Callable[[], tuple[Sequence[bytes], int]]) -> None:
+        """Say all again, then remove what was said before. `snapshot` gives the records of now, and an offset: it
+        leaves out what records from there on may say.
 
         The order matters. Each record that is durable before `snapshot` is called was taken into the state before it
-        was appended: so the snapshot says what these records say, and no other one is trimmed.
+        was appended: so the snapshot says what these records say, but for those from its offset on; no other is
+        trimmed.
         """
         stream = self.stream
         if stream is None:
@@ -90,12 +98,12 @@ class Journal:
         covered = self._parts.reads.reader.bounds(stream)[1]
         with self._counting:
             before = self._bytes
-        records = snapshot()
+        records, left_out = snapshot()
         self._parts.hidden.append(stream, records)
         with self._counting:
             self._bytes -= before
             self._snapshot_bytes = sum(map(len, records)) + RECORD_COST_BYTES * len(records)
-        self._parts.trim(stream, covered)
+        self._parts.trim(stream, min(covered, left_out))
 
     def forget(self) -> None:
         """Remove all records: the last of them says that the subscription is deleted."""
