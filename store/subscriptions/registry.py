@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import StoreUnreadable
+from ..errors import InvalidMessage, StoreUnreadable, shown
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
@@ -63,6 +63,7 @@ class Shared:
                     self.dispatcher.restart()
             else:
                 known.check_same(settings, state.name)
+                settings = settings.with_dead_letters_of(known)
                 if known != settings:
                     state.change(settings)
             if not self._open:
@@ -127,6 +128,11 @@ class Subscriptions:
         self._parts.check_writes()
         plain, who = check_name(topic, 0)[0], check_subscription(name)
         settings = check_settings(mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms)
+        if settings.dead_letter_topic == plain:
+            raise InvalidMessage(
+                f"dead_letter_topic is {shown(plain)}, the subscription's own topic, which would give them "
+                f"out again without end; name another topic"
+            )
         return self._shared(plain, who).open(settings, check_start(start))
 
     def _shared(self, topic: str, name: str) -> Shared:

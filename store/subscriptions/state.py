@@ -169,7 +169,9 @@ class State:
         """The offsets of each queue that no seek has met since they were acknowledged. Under the lock."""
         if self.cursor.life != acked.life:
             return []
-        return [(queue_id, offsets) for queue_id, era, offsets in acked.groups if self.cursor.queue(queue_id).era == era]
+        return [
+            (queue_id, offsets) for queue_id, era, offsets in acked.groups if self.cursor.queue(queue_id).era == era
+        ]
 
     def _compact_in_time(self) -> None:
         if self.journal.wants_compaction and self.changing.acquire(blocking=False):
@@ -212,6 +214,12 @@ class State:
         """Give messages back: they come again after a while."""
         with self.lock:
             self.table.hold(self._rows(receipts), self.now_ms() + delay_ms)
+        self.ring()
+
+    def take_back(self, receipts: Int64s) -> None:
+        """Messages that were taken for a consumer who has gone meanwhile come again at once. Again is fine."""
+        with self.lock:
+            self.table.take_back(receipts, self.now_ms())
         self.ring()
 
     def extend(self, receipts: Int64s, ms: int) -> None:
@@ -336,4 +344,3 @@ def _by_queue(places: Places) -> list[tuple[int, Int64s]]:
     if len(queues) and bool((queues == queues[0]).all()):
         return [(int(queues[0]), np.sort(offsets))]
     return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +17,7 @@ from .backlog import Backlog, backlog_of, bounds_of
 from .delivery import Delivery, DeliveryBatch
 from .settings import Settings, Start, check_number, check_start
 from .starting import offsets_of
+from .state import State
 from .waits import wait, wait_async
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Subscription:
         """
         plain = type(max_messages) is type(wait_ms) is type(visibility_timeout_ms) is int
         if plain and 0 < max_messages <= FEW and wait_ms >= 0 < visibility_timeout_ms <= LONGEST_MS:
+            self._settings()  # a lock that was held while the process forked is never free in the child
             with self._dispatcher.receiving:
                 self._settings()
                 few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
@@ -146,11 +148,15 @@ class Subscription:
         deadline = clock.monotonic_s() + wanted.wait_s
         while True:
             seen = self._seen()
-            taken: list[DeliveryBatch] = []
-            await reads.run(partial(self._take_into, taken, wanted))
+            taking = _Taking(self._state)
+            try:
+                await reads.run(partial(taking.take, partial(self._take, wanted)))
+            except BaseException:  # above all the cancellation of its task, while a thread may still be taking
+                taking.give_up()
+                raise
             left_s = deadline - clock.monotonic_s()
-            if taken or left_s <= 0:
-                return taken[0] if taken else self._shared.empty()
+            if taking.batch is not None or left_s <= 0:
+                return self._shared.empty() if taking.batch is None else taking.batch
             left_s = self._sleep_s(left_s)
             if left_s > 0:
                 await wait_async(self._state.parts.waiting, self.topic, partial(self._is_news, seen), left_s)
@@ -167,17 +173,13 @@ class Subscription:
         return wanted._replace(messages=min(wanted.messages, MOST_MESSAGES))
 
     def _take(self, wanted: _Wanted) -> DeliveryBatch | None:
+        self._settings()
         with self._dispatcher.receiving:
             self._settings()
             return self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
 
-    def _take_into(self, taken: list[DeliveryBatch], wanted: _Wanted) -> None:
-        batch = self._take(wanted)
-        if batch is not None:
-            taken.append(batch)
-
     def _is_news(self, seen: tuple[int, object]) -> bool:
-        return self._seen() != seen
+        return self.closed or self._seen() != seen
 
     def _seen(self) -> tuple[int, object]:
         """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
@@ -275,6 +277,7 @@ class Subscription:
         """
         start = check_start(position)
         state = self._state
+        self._settings()
         with state.changing, self._dispatcher.receiving:
             self._settings()
             offsets = offsets_of(state.parts, self.topic, start)
@@ -305,9 +308,11 @@ class Subscription:
 
         The subscription itself stays, durably, until `MessageStore.delete_subscription`. A second call does nothing.
         """
-        if not self._closed:
-            self._closed = True
+        with self._state.lock:
+            was_closed, self._closed = self._closed, True
+        if not was_closed:
             self._shared.closed_one(self._life)
+            self._state.ring()  # who waits in it is to find out
 
     def __enter__(self) -> Subscription:
         return self
@@ -329,6 +334,28 @@ class _Wanted(NamedTuple):
     size_bytes: int
     visibility_ms: int
     wait_s: float
+
+
+class _Taking:
+    """What a thread takes for a coroutine, which may be gone before it has it: then the messages come again."""
+
+    def __init__(self, state: State) -> None:
+        self.batch: DeliveryBatch | None = None
+        self._state = state
+        self._is_over = False
+
+    def take(self, take: Callable[[], DeliveryBatch | None]) -> None:
+        """In the thread."""
+        if not self._is_over:
+            self.batch = take()
+            if self._is_over:
+                self.give_up()
+
+    def give_up(self) -> None:
+        """The coroutine ends. Each side looks after it has said so: one of them finds the batch, or both do."""
+        self._is_over = True
+        if self.batch is not None:
+            self._state.take_back(self.batch.receipts)
 
 
 def _receipt(delivery: object) -> int:
