@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from ..errors import OffsetOutOfRange, again
+from ..errors import OffsetOutOfRange, StoreCorrupt, again
 from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.request import BlockingRequest, pass_on
 from ..log.streams import Stream
@@ -38,8 +38,11 @@ class Journal:
         """The hidden stream; None if nothing was ever written."""
         return self._parts.hidden.find(self._topic)
 
-    def load(self, cursor: Cursor) -> None:
-        """Read all records into a new cursor. Raises StoreCorrupt, OSError, StoreUnusable."""
+    def load(self, cursor: Cursor, *, pass_damage: bool = False) -> None:
+        """Read all records into a new cursor. Raises StoreCorrupt, OSError, StoreUnusable.
+
+        With `pass_damage` damaged records are passed over: what they acknowledged comes again.
+        """
         stream, reader = self.stream, self._parts.reads.reader
         if stream is None:
             return
@@ -49,6 +52,11 @@ class Journal:
                 batch = reader.read_batch(stream, at, READ_MESSAGES, READ_BYTES)
             except OffsetOutOfRange as error:  # compacted meanwhile: what is behind it says the same again
                 at = max(at + 1, error.first)
+                continue
+            except StoreCorrupt:
+                if not pass_damage:
+                    raise
+                at += 1
                 continue
             if not len(batch):
                 break

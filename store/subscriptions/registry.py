@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidMessage, StoreUnreadable, shown
+from ..errors import InvalidMessage, StoreCorrupt, StoreUnreadable, shown
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
@@ -46,9 +46,9 @@ class SubscriptionInfo(NamedTuple):
 class Shared:
     """What all open objects of one subscription share."""
 
-    def __init__(self, parts: Parts, topic: str, name: str) -> None:
+    def __init__(self, parts: Parts, topic: str, name: str, *, pass_damage: bool = False) -> None:
         self.state = State(parts, topic, name)
-        self.state.load()
+        self.state.load(pass_damage=pass_damage)
         self.dispatcher = Dispatcher(self.state)
         self._open = 0
 
@@ -135,16 +135,26 @@ class Subscriptions:
             )
         return self._shared(plain, who).open(settings, check_start(start))
 
-    def _shared(self, topic: str, name: str) -> Shared:
+    def _shared(self, topic: str, name: str, *, for_retention: bool = False) -> Shared:
+        """The one of a name. For retention one with damage is said again without it: the damaged segment goes."""
         with self._lock:
             shared = self._known.get((topic, name))
             if shared is None:
                 try:
-                    shared = Shared(self._parts, topic, name)
+                    shared = self._loaded(topic, name, for_retention)
                 except OSError as error:
                     raise _unreadable(error) from error
                 self._known[topic, name] = shared
         return shared
+
+    def _loaded(self, topic: str, name: str, for_retention: bool) -> Shared:
+        try:
+            return Shared(self._parts, topic, name)
+        except StoreCorrupt:
+            shared = Shared(self._parts, topic, name, pass_damage=True) if for_retention else None
+            if shared is None or shared.state.cursor.settings is None:  # what it was made with is lost
+                raise
+            return shared
 
     def delete(self, topic: object, name: object) -> bool:
         """Remove a subscription; False if there is none."""
@@ -175,7 +185,7 @@ class Subscriptions:
                 continue
             begin, count = oldest.first_of(stream.number)
             if count and begin + count > stream.low:
-                self._shared(*names).move_records()
+                self._shared(*names, for_retention=True).move_records()
                 if begin + count > stream.low:
                     return False
         return True
@@ -189,7 +199,11 @@ class Subscriptions:
         found = np.zeros(len(offsets), np.bool_)
         for of_topic, name in subscribed(self._parts):
             if of_topic == topic and not found.all():
-                state = self._shared(topic, name).state
+                try:
+                    state = self._shared(topic, name).state
+                except StoreCorrupt:  # what it has acknowledged is not known: all may be wanted
+                    found[:] = True
+                    break
                 with state.lock:
                     if state.cursor.settings is not None:
                         found |= ~state.cursor.queue(queue_id).are_in(offsets)

@@ -242,9 +242,9 @@ class State:
 
     # -- another life ---------------------------------------------------------------------------------
 
-    def load(self) -> None:
+    def load(self, *, pass_damage: bool = False) -> None:
         """Take on what the log says."""
-        self.journal.load(self.cursor)
+        self.journal.load(self.cursor, pass_damage=pass_damage)
         if self.cursor.settings is not None:
             self._adopt(self.cursor.settings)
 
