@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,10 +26,7 @@ from .run import Run
 from .segment import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..log.lane import Lane
-
 
 _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
@@ -207,9 +205,8 @@ class SealedSegment:
             if (entries == LOST_ENTRY).any():
                 self._check_lost(index)
                 entries, picked = entries[entries != LOST_ENTRY], picked[entries != LOST_ENTRY]
-            offsets, numbers = picked.tolist(), entries.tolist()
-            places, heads = self._places(index, ring, number, offsets, numbers)
-            return Run(self.segment, self, offsets, numbers, places, heads)
+            lists = picked.tolist(), entries.tolist()
+            return Run(self.segment, self, *lists, *self._places(index, ring, number, *lists))
         except _WrongFooter as error:
             if index.is_remade:
                 raise self.damaged() from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidMessage, SubscriptionClosed, shown
+from ..errors import InvalidMessage, StoreClosed, SubscriptionClosed, shown
 from ..log.ticket import Ticket
 from .backlog import Backlog, backlog_of, bounds_of
 from .delivery import Delivery, DeliveryBatch
 from .settings import Settings, Start, check_number, check_start
 from .starting import offsets_of
-from .state import State
+from .taking import Taking
 from .waits import wait, wait_async
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Subscription:
 
         Args:
             max_messages: at most so many, and at least one if there is one.
-            wait_ms: how long to wait for the first one; 0 does not wait.
+            wait_ms: how long to wait for the first one; 0 does not wait. It looks through all that there is first,
+                however long that takes: a filter may leave much out.
             visibility_timeout_ms: how long nobody else gets them.
 
         Raises:
@@ -95,7 +97,7 @@ class Subscription:
         """
         plain = type(max_messages) is type(wait_ms) is type(visibility_timeout_ms) is int
         if plain and 0 < max_messages <= FEW and wait_ms >= 0 < visibility_timeout_ms <= LONGEST_MS:
-            self._settings()  # a lock that was held while the process forked is never free in the child
+            self._settings()  # before the lock, which a lost thread may hold in a forked child
             with self._dispatcher.receiving:
                 self._settings()
                 few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
@@ -122,7 +124,7 @@ class Subscription:
             seen = self._seen()
             batch = self._take(wanted)
             left_s = deadline - clock.monotonic_s()
-            if batch is not None or left_s <= 0:
+            if batch is not None or self._is_over(left_s):
                 return self._shared.empty() if batch is None else batch
             left_s = self._sleep_s(left_s)
             if left_s > 0:
@@ -148,14 +150,14 @@ class Subscription:
         deadline = clock.monotonic_s() + wanted.wait_s
         while True:
             seen = self._seen()
-            taking = _Taking(self._state)
+            taking = Taking(self._state)
             try:
                 await reads.run(partial(taking.take, partial(self._take, wanted)))
             except BaseException:  # above all the cancellation of its task, while a thread may still be taking
                 taking.give_up()
                 raise
             left_s = deadline - clock.monotonic_s()
-            if taking.batch is not None or left_s <= 0:
+            if taking.batch is not None or self._is_over(left_s):
                 return self._shared.empty() if taking.batch is None else taking.batch
             left_s = self._sleep_s(left_s)
             if left_s > 0:
@@ -176,7 +178,8 @@ class Subscription:
         self._settings()
         with self._dispatcher.receiving:
             self._settings()
-            return self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
+            batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
+        return batch
 
     def _is_news(self, seen: tuple[int, object]) -> bool:
         return self.closed or self._seen() != seen
@@ -184,6 +187,10 @@ class Subscription:
     def _seen(self) -> tuple[int, object]:
         """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
         return self._state.signal, self._dispatcher.durable()
+
+    def _is_over(self, left_s: float) -> bool:
+        """Whether one that found nothing gives up: its time is over, and it has looked through all that there is."""
+        return left_s <= 0 and not self._dispatcher.is_unfinished
 
     def _sleep_s(self, left_s: float) -> float:
         """How long there is nothing to do, if nothing new comes; 0 if there is something now."""
@@ -308,11 +315,14 @@ class Subscription:
 
         The subscription itself stays, durably, until `MessageStore.delete_subscription`. A second call does nothing.
         """
-        with self._state.lock:
-            was_closed, self._closed = self._closed, True
-        if not was_closed:
-            self._shared.closed_one(self._life)
-            self._state.ring()  # who waits in it is to find out
+        with suppress(StoreClosed):  # with the store all has ended; in a forked child, a lost thread may hold locks
+            self._state.parts.check_open()
+            with self._state.lock:
+                was_closed, self._closed = self._closed, True
+            if not was_closed:
+                self._shared.closed_one(self._life)
+                self._state.ring()  # who waits in it is to find out
+        self._closed = True
 
     def __enter__(self) -> Subscription:
         return self
@@ -334,28 +344,6 @@ class _Wanted(NamedTuple):
     size_bytes: int
     visibility_ms: int
     wait_s: float
-
-
-class _Taking:
-    """What a thread takes for a coroutine, which may be gone before it has it: then the messages come again."""
-
-    def __init__(self, state: State) -> None:
-        self.batch: DeliveryBatch | None = None
-        self._state = state
-        self._is_over = False
-
-    def take(self, take: Callable[[], DeliveryBatch | None]) -> None:
-        """In the thread."""
-        if not self._is_over:
-            self.batch = take()
-            if self._is_over:
-                self.give_up()
-
-    def give_up(self) -> None:
-        """The coroutine ends. Each side looks after it has said so: one of them finds the batch, or both do."""
-        self._is_over = True
-        if self.batch is not None:
-            self._state.take_back(self.batch.receipts)
 
 
 def _receipt(delivery: object) -> int:

@@ -58,7 +58,8 @@ DELAYED: dict[str, Bug] = {
         "        if False:\n", RETENTION,
     ),
     "delayed: a copy goes before all subscriptions have it": Bug(
-        "store/delayed/delays.py", "            kept[rows] = self.wanted(topic, queue_id, offsets)\n", "", RETENTION,
+        "store/delayed/delays.py", "            kept[rows] = self.wanted(topic, queue_id, offsets)\n",
+        "            pass\n", RETENTION,
     ),
     "delayed: retention removes records of changes with their segment": Bug(
         "store/delayed/keeping.py", "        self._move_records(lane, oldest)\n", "", RETENTION,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -329,6 +330,27 @@ def test_the_last_one_that_closes_gives_everything_back(store: MessageStore) -> 
     for call in (one.receive, one.backlog, one.skip_all, lambda: one.ack(got)):
         with pytest.raises(SubscriptionClosed):
             call()
+
+
+def test_a_subscription_ends_with_its_store_and_in_a_forked_child(store: MessageStore) -> None:
+    fill(store, 2)
+    sub = store.subscribe(TOPIC, "a")
+    sub.receive(1)
+    child = os.fork()
+    if not child:
+        try:
+            with sub._state.lock, sub._state.changing, sub._dispatcher.receiving:  # as a lost thread would
+                sub.close()
+                sub.receive()
+        except StoreClosed:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert places(sub.receive()) == [(0, 1)]
+    store.close()
+    sub.close()
+    with pytest.raises(StoreClosed):
+        sub.receive()
 
 
 def test_a_deleted_one_is_gone_and_a_new_one_begins_anew(store: MessageStore, tmp_path: Path) -> None:
