@@ -13,8 +13,7 @@ from stratalog.store.format.cursors import pack_one
 from stratalog.store.format.delays import CANCELLED, CHANGES, Changes
 
 from ..helpers import tiny
-from .helpers import TOPIC, fill, places
-from .test_delayed import BothClocks
+from .helpers import TOPIC, BothClocks, fill, places
 
 SIZE = 3_000
 HOUR_MS = 3_600_000
