@@ -54,7 +54,8 @@ class SubscriptionCalls:
             filter: for each property named the values that are wanted, as {"tag": {"a", "b"}}. Other messages count as
                 acknowledged.
             max_attempts, dead_letter_topic: a message that was given out so often, and neither acknowledged nor in
-                flight, is appended to this topic, in a queue of the same id, and acknowledged.
+                flight, is appended to this topic, another than `topic`, in a queue of the same id, and acknowledged.
+                Without them, those of an existing subscription stay.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or the subscription has another mode, order or
@@ -100,5 +101,5 @@ class SubscriptionCalls:
         return Parts(
             shared.streams, shared.hidden, shared.clock, fetcher, self._appender.append, fetcher.waiting,
             fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
-            shared.config.max_frame_bytes, ReceiptNumbers(shared.clock.wall_ms()), self._running.delays,
+            shared.config.max_frame_bytes, ReceiptNumbers(), self._running.delays,
         )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import StoreCorrupt
 from ..format.copies import CopyHead
 from ..format.delays import COPIES
 from ..format.extras import Extras
@@ -35,6 +36,7 @@ class Copies:
         at: (n,) the offset of the newest copy of each in the stream.
         times_ms: (n,) their own times of delivery.
         sizes: (n,) bytes on disk, about.
+        damaged: copies that could not be read at the opening, and are passed over.
         next_at: no copy at this offset of the stream or behind it is taken in.
     """
 
@@ -43,6 +45,7 @@ class Copies:
         self._parts = parts
         self.places = self.at = self.times_ms = self.sizes = _NONE
         self.next_at = 0
+        self.damaged = 0
         self._left = self._left_at = _NONE  # places that were forgotten, and their copies' offsets in the stream
         self._load()
 
@@ -65,7 +68,12 @@ class Copies:
             return
         at, end = reader.finder.bounds(stream)
         while at < end:
-            messages = reader.read(stream, at, READ_MESSAGES, READ_BYTES)
+            try:
+                messages = reader.read(stream, at, READ_MESSAGES, READ_BYTES)
+            except StoreCorrupt:  # one damaged copy: as with any message, the others are there still
+                self.damaged += 1
+                at += 1
+                continue
             self.add(messages)
             at = messages[-1].offset + 1 if messages else end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,6 +41,8 @@ class Decisions:
     the record could not be written, taken back. So of a change and a delivery exactly one is first, and there is no
     record of a change that was too late.
 
+    Nobody waits for the log with the topic's lock: the threads that write the log may wait for those who hold it.
+
     Invariants, under the topic's lock:
         * a message has at most one open decision;
         * the tracker's files are not checkpointed while one is open, as they would forget the message before the log
@@ -56,6 +59,7 @@ class Decisions:
         self.next_offset = next_offset
         self._topic = topic
         self._pausing = 0
+        self._compacting = threading.Lock()  # the records of two compactions would be mixed
         self._bytes = 0  # of records since the last compaction
 
     def cancel(self, queue_id: int, offset: int) -> bool:
@@ -164,13 +168,21 @@ class Decisions:
         Raises StoreError; then the older records are there still.
         """
         topic = self._topic
-        with topic.quiet():
-            topic.forget_gone()
-            rows = topic.changes.rows(lambda queue_id: topic.parts.next_offset(topic.name, queue_id))
-            offsets = topic.parts.hidden.append(self.stream, whole(*rows))
-            self.next_offset = int(offsets[-1]) + 1
-            self._bytes = 0
-        topic.parts.hidden.trim(self.stream, int(offsets[0]))
+        with self._compacting:
+            with topic.quiet():
+                topic.forget_gone()
+                rows = topic.changes.rows(lambda queue_id: topic.parts.next_offset(topic.name, queue_id))
+                self._pausing += 1  # until the records are durable: so they say all that there is
+            try:
+                offsets = topic.parts.hidden.append(self.stream, whole(*rows))
+                with topic.lock:
+                    self.next_offset = int(offsets[-1]) + 1
+                    self._bytes = 0
+            finally:
+                with topic.lock:
+                    self._pausing -= 1
+                    topic.settled.notify_all()
+            topic.parts.hidden.trim(self.stream, int(offsets[0]))
 
     @property
     def wants_compaction(self) -> bool:

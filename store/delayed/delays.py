@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.background import Background, Bell
-from ..errors import StoreError
+from ..errors import StoreCorrupt, StoreError
 from ..format.delays import DELAYS, Place
 from ..format.hidden import hidden_parts
 from ..format.layout import NO_TIME
@@ -57,6 +57,8 @@ class Delays:
 
     Attributes:
         is_open: all indexes are; until then nothing may be removed from the log, as they are to read it.
+        damaged: the topics whose changes cannot be read, and why. Nobody knows what of them is wanted, so retention
+            removes nothing until the store is opened with `repair=True`.
         subscribers: set by the subscriptions; without it, what is pending counts as not acknowledged.
 
     Invariant: what is durable before `catch_up` is called is in the trackers when it returns, or in a part of the log
@@ -65,6 +67,7 @@ class Delays:
 
     def __init__(self, parts: StoreParts, poisoned: Callable[[], bool]) -> None:
         self.topics: dict[str, DelayedTopic] = {}
+        self.damaged: dict[str, str] = {}
         self.last_error: str | None = None
         self.is_open = False
         self.subscribers: Subscribers | None = None
@@ -82,11 +85,18 @@ class Delays:
     # -- topics ---------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the indexes that there are; called once, when the store can append. Raises OSError, StoreCorrupt."""
+        """Open the indexes that there are; called once, when the store can append. Raises OSError.
+
+        A topic with a damaged record of changes has no index: its calls raise StoreCorrupt, all others work.
+        """
         for stream in self.parts.hidden.of_kind(DELAYS):
             found = hidden_parts(stream.topic)
             if found is not None and found.names:
-                self.topic(found.names[0])
+                try:
+                    self.topic(found.names[0])
+                except StoreCorrupt as error:
+                    self.damaged[found.names[0]] = str(error)
+                    self.last_error = str(error)
         self.is_open = True
 
     def find(self, name: str) -> DelayedTopic | None:

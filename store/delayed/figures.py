@@ -27,5 +27,6 @@ def figures_of(topic: DelayedTopic) -> dict[str, Any]:
             "disk_bytes": tracker["disk_bytes"],
             "buckets": tracker["buckets"],
             "copies": len(topic.copies),
+            "copies_damaged": topic.copies.damaged,
             "copies_bytes": topic.copies.size_bytes,
         }

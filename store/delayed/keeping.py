@@ -76,7 +76,7 @@ class Keeping:
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
         """Whether a lane's oldest segment may be removed now. Raises StoreError, OSError: then it may not."""
         delays = self._delays
-        if not delays.is_open:
+        if not delays.is_open or delays.damaged:
             return False
         now_s = delays.parts.clock.monotonic_s()
         expired = self._expired(lane, oldest)

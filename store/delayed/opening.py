@@ -53,8 +53,21 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
         end = int(parts.hidden.append(stream, [Changes(CHANGES, 0, nothing, nothing, nothing).pack()])[-1]) + 1
     files = DiskFiles(parts.disk, parts.folder_of(topic))
     tracker, mark, rebuilt = _tracker_of(topic, parts, files, end)
+    try:
+        changed = _read_changes(parts, stream, (first, end), reader, mark)
+    except BaseException:
+        tracker.close()
+        raise
+    _repeat(tracker, reader.state, changed, parts.clock.wall_ms())
+    return OpenedIndex(tracker, stream, reader.state, end, list(mark.places), rebuilt)
+
+
+def _read_changes(
+    parts: StoreParts, stream: Stream, bounds: tuple[int, int], reader: ChangesReader, mark: Mark
+) -> list[Int64s]:
+    """Give all records to the reader: the places that those behind the mark may have changed."""
     changed: list[Int64s] = []
-    at = first
+    at, end = bounds
     while at < end:
         messages = parts.reader.read(stream, at, READ_MESSAGES, READ_BYTES)
         for message in messages:
@@ -62,8 +75,7 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
             if message.offset >= mark.changes:
                 changed.append(places)
         at = messages[-1].offset + 1 if messages else end
-    _repeat(tracker, reader.state, changed, parts.clock.wall_ms())
-    return OpenedIndex(tracker, stream, reader.state, end, list(mark.places), rebuilt)
+    return changed
 
 
 def new_tracker(files: DiskFiles) -> BucketTracker:

@@ -30,20 +30,37 @@ class Backlog(NamedTuple):
         return self.ready + self.in_flight + self.delayed
 
 
-def backlog_of(parts: Parts, topic: str, cursor: Cursor, table: InFlight | None, delayed: int) -> Backlog:
-    """The backlog by what is acknowledged; `delayed` messages wait for their time. Under the subscription's lock."""
+class Bounds(NamedTuple):
+    """What a topic has, read before the subscription's lock is taken: nobody waits for other locks while he holds it.
+
+    Attributes:
+        queues: (first, next) offset by queue id.
+        delayed: messages that wait for their time.
+    """
+
+    queues: dict[int, tuple[int, int]]
+    delayed: int
+
+
+def bounds_of(parts: Parts, topic: str, delayed: int) -> Bounds:
+    """The bounds of a topic. Raises StoreUnreadable."""
+    return Bounds({queue_id: parts.reads.queue_bounds(topic, queue_id) for queue_id in parts.queues(topic)}, delayed)
+
+
+def backlog_of(bounds: Bounds, cursor: Cursor, table: InFlight | None) -> Backlog:
+    """The backlog by what is acknowledged. Under the subscription's lock."""
     total = out = held = 0
     rows = np.empty(0, np.intp) if table is None else table.live()
-    for queue_id in parts.queues(topic):
-        first, next_offset = parts.reads.queue_bounds(topic, queue_id)
+    for queue_id, (first, next_offset) in bounds.queues.items():
         acked = cursor.queues.get(queue_id)
         total += next_offset - first
         if acked is not None and next_offset > first:
             total -= acked.count_from(first, next_offset)
         if table is not None:
             places = table.places(rows)
-            states = table.states(rows[(places.queues == queue_id) & (places.offsets >= first)])
+            mine = (places.queues == queue_id) & (places.offsets >= first) & (places.offsets < next_offset)
+            states = table.states(rows[mine])
             out += int(np.count_nonzero(states == Is.OUT))
             held += int(np.count_nonzero(states == Is.HELD))
-    held += max(0, min(delayed, total - out - held))  # some may be skipped here, and wait for other subscriptions
+    held += max(0, min(bounds.delayed, total - out - held))  # some may be skipped here, and wait for others
     return Backlog(max(0, total - out - held), out, held)

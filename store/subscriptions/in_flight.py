@@ -174,6 +174,13 @@ class InFlight:
         self._columns[4, rows] = until_ms
         self.next_ms = min(self.next_ms, until_ms)
 
+    def take_back(self, receipts: Int64s, now_ms: int) -> None:
+        """Messages that their consumer never had are to be given out again, and this time does not count."""
+        rows = self.find(receipts)
+        rows = rows[(rows >= 0) & (self._states[rows] == Is.OUT)]
+        self._columns[3, rows] -= 1
+        self.hold(rows, now_ms)
+
     def expire(self, now_ms: int) -> Int64s:
         """The receipts (n,) of the rows whose deadline has come, by time and receipt; they are LATE or BACK now."""
         if now_ms < self.next_ms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from ..errors import OffsetOutOfRange, again
+from ..errors import OffsetOutOfRange, StoreCorrupt, again
 from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.request import BlockingRequest, pass_on
 from ..log.streams import Stream
@@ -38,8 +38,11 @@ class Journal:
         """The hidden stream; None if nothing was ever written."""
         return self._parts.hidden.find(self._topic)
 
-    def load(self, cursor: Cursor) -> None:
-        """Read all records into a new cursor. Raises StoreCorrupt, OSError, StoreUnusable."""
+    def load(self, cursor: Cursor, *, pass_damage: bool = False) -> None:
+        """Read all records into a new cursor. Raises StoreCorrupt, OSError, StoreUnusable.
+
+        With `pass_damage` damaged records are passed over: what they acknowledged comes again.
+        """
         stream, reader = self.stream, self._parts.reads.reader
         if stream is None:
             return
@@ -49,6 +52,11 @@ class Journal:
                 batch = reader.read_batch(stream, at, READ_MESSAGES, READ_BYTES)
             except OffsetOutOfRange as error:  # compacted meanwhile: what is behind it says the same again
                 at = max(at + 1, error.first)
+                continue
+            except StoreCorrupt:
+                if not pass_damage:
+                    raise
+                at += 1
                 continue
             if not len(batch):
                 break
@@ -78,11 +86,19 @@ class Journal:
         """Whether the records since the last snapshot are larger than it, and more than a few."""
         return self._bytes > max(LEAST_BYTES, self._snapshot_bytes)
 
-    def compact(self, snapshot: Callable[[], Sequence[bytes]]) -> None:
-        """Say all again, then remove what was said before. `snapshot` gives the records of now.
+    @property
+    def next_offset(self) -> int:
+        """No record that is handed over from now on gets an offset before this one."""
+        stream = self.stream
+        return 0 if stream is None or stream.number < 0 else stream.lane.offsets[stream.number]
+
+    def compact(self, snapshot: Callable[[], tuple[Sequence[bytes], int]]) -> None:
+        """Say all again, then remove what was said before. `snapshot` gives the records of now, and an offset: it
+        leaves out what records from there on may say.
 
         The order matters. Each record that is durable before `snapshot` is called was taken into the state before it
-        was appended: so the snapshot says what these records say, and no other one is trimmed.
+        was appended: so the snapshot says what these records say, but for those from its offset on; no other is
+        trimmed.
         """
         stream = self.stream
         if stream is None:
@@ -90,12 +106,12 @@ class Journal:
         covered = self._parts.reads.reader.bounds(stream)[1]
         with self._counting:
             before = self._bytes
-        records = snapshot()
+        records, left_out = snapshot()
         self._parts.hidden.append(stream, records)
         with self._counting:
             self._bytes -= before
             self._snapshot_bytes = sum(map(len, records)) + RECORD_COST_BYTES * len(records)
-        self._parts.trim(stream, covered)
+        self._parts.trim(stream, min(covered, left_out))
 
     def forget(self) -> None:
         """Remove all records: the last of them says that the subscription is deleted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -85,10 +86,10 @@ class Parts:
 
 
 class ReceiptNumbers:
-    """Numbers that are given once. They begin with the time: those of an earlier opening are not given again."""
+    """Numbers that are given once. They begin by chance, whatever a clock says: no two openings give the same."""
 
-    def __init__(self, wall_ms: int) -> None:
-        self._next = (wall_ms & ((1 << 42) - 1)) << 20
+    def __init__(self) -> None:
+        self._next = secrets.randbits(62)
         self._lock = threading.Lock()
 
     def take(self, count: int) -> int:

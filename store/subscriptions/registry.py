@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import StoreUnreadable
+from ..errors import InvalidMessage, StoreCorrupt, StoreUnreadable, shown
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
-from .backlog import Backlog, backlog_of
+from .backlog import Backlog, backlog_of, bounds_of
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
@@ -45,9 +46,9 @@ class SubscriptionInfo(NamedTuple):
 class Shared:
     """What all open objects of one subscription share."""
 
-    def __init__(self, parts: Parts, topic: str, name: str) -> None:
+    def __init__(self, parts: Parts, topic: str, name: str, *, pass_damage: bool = False) -> None:
         self.state = State(parts, topic, name)
-        self.state.load()
+        self.state.load(pass_damage=pass_damage)
         self.dispatcher = Dispatcher(self.state)
         self._open = 0
 
@@ -62,6 +63,7 @@ class Shared:
                     self.dispatcher.restart()
             else:
                 known.check_same(settings, state.name)
+                settings = settings.with_dead_letters_of(known)
                 if known != settings:
                     state.change(settings)
             if not self._open:
@@ -126,18 +128,33 @@ class Subscriptions:
         self._parts.check_writes()
         plain, who = check_name(topic, 0)[0], check_subscription(name)
         settings = check_settings(mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms)
+        if settings.dead_letter_topic == plain:
+            raise InvalidMessage(
+                f"dead_letter_topic is {shown(plain)}, the subscription's own topic, which would give them "
+                f"out again without end; name another topic"
+            )
         return self._shared(plain, who).open(settings, check_start(start))
 
-    def _shared(self, topic: str, name: str) -> Shared:
+    def _shared(self, topic: str, name: str, *, for_retention: bool = False) -> Shared:
+        """The one of a name. For retention one with damage is said again without it: the damaged segment goes."""
         with self._lock:
             shared = self._known.get((topic, name))
             if shared is None:
                 try:
-                    shared = Shared(self._parts, topic, name)
+                    shared = self._loaded(topic, name, for_retention)
                 except OSError as error:
                     raise _unreadable(error) from error
                 self._known[topic, name] = shared
         return shared
+
+    def _loaded(self, topic: str, name: str, for_retention: bool) -> Shared:
+        try:
+            return Shared(self._parts, topic, name)
+        except StoreCorrupt:
+            shared = Shared(self._parts, topic, name, pass_damage=True) if for_retention else None
+            if shared is None or shared.state.cursor.settings is None:  # what it was made with is lost
+                raise
+            return shared
 
     def delete(self, topic: object, name: object) -> bool:
         """Remove a subscription; False if there is none."""
@@ -168,7 +185,7 @@ class Subscriptions:
                 continue
             begin, count = oldest.first_of(stream.number)
             if count and begin + count > stream.low:
-                self._shared(*names).move_records()
+                self._shared(*names, for_retention=True).move_records()
                 if begin + count > stream.low:
                     return False
         return True
@@ -182,7 +199,11 @@ class Subscriptions:
         found = np.zeros(len(offsets), np.bool_)
         for of_topic, name in subscribed(self._parts):
             if of_topic == topic and not found.all():
-                state = self._shared(topic, name).state
+                try:
+                    state = self._shared(topic, name).state
+                except StoreCorrupt:  # what it has acknowledged is not known: all may be wanted
+                    found[:] = True
+                    break
                 with state.lock:
                     if state.cursor.settings is not None:
                         found |= ~state.cursor.queue(queue_id).are_in(offsets)
@@ -191,23 +212,23 @@ class Subscriptions:
     def _info(self, topic: str, name: str) -> SubscriptionInfo | None:
         with self._lock:
             shared = self._known.get((topic, name))
-        if shared is not None:
-            state = shared.state
-            with state.lock:
-                return _info(self._parts, topic, name, state.cursor, state)
+        state = None if shared is None else shared.state
+        cursor = self._cursor_of(topic, name) if state is None else state.cursor
+        bounds = bounds_of(self._parts, topic, 0)
+        with nullcontext() if state is None else state.lock:
+            if cursor.settings is None:
+                return None
+            backlog = backlog_of(bounds, cursor, None if state is None else state.table)
+            return SubscriptionInfo(topic, name, cursor.settings, backlog)
+
+    def _cursor_of(self, topic: str, name: str) -> Cursor:
+        """What the log says of a subscription that is not used."""
         cursor = Cursor()
         try:
             Journal(self._parts, topic, name).load(cursor)
         except OSError as error:
             raise _unreadable(error) from error
-        return _info(self._parts, topic, name, cursor, None)
-
-
-def _info(parts: Parts, topic: str, name: str, cursor: Cursor, state: State | None) -> SubscriptionInfo | None:
-    if cursor.settings is None:
-        return None
-    backlog = backlog_of(parts, topic, cursor, None if state is None else state.table, 0)
-    return SubscriptionInfo(topic, name, cursor.settings, backlog)
+        return cursor
 
 
 def _unreadable(error: OSError) -> StoreUnreadable:

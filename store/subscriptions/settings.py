@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -52,6 +52,12 @@ class Settings:
         wanted = known.get("filter")
         known["filter"] = None if wanted is None else {name: tuple(values) for name, values in wanted.items()}
         return cls(**known)
+
+    def with_dead_letters_of(self, other: Settings) -> Settings:
+        """These settings; where they name no dead letters, those of the other ones stay."""
+        if self.max_attempts is not None:
+            return self
+        return replace(self, max_attempts=other.max_attempts, dead_letter_topic=other.dead_letter_topic)
 
     def check_same(self, other: Settings, name: str) -> None:
         """Raise InvalidMessage if the other ones, of another `subscribe`, would give out other messages."""

@@ -16,7 +16,7 @@ from ..format.cursors import State as CursorState
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest, Ticket
 from .cursor import Cursor
-from .in_flight import InFlight, Is, Places
+from .in_flight import NEVER, InFlight, Is, Places
 from .journal import Journal
 from .ordering import Order
 from .parts import Parts
@@ -36,6 +36,7 @@ class State:
         * `lock` guards the cursor, the table and the order. Nobody waits for the log or the device while he holds it;
         * what the cursor has acknowledged is in the log, or on its way there, or its record has failed and it is taken
           back; what a filter has left out is found out again;
+        * what is on its way is in `on_way`, and in no snapshot: its record may fail;
         * `changing` is held to change settings, to seek, to delete and to compact: so a snapshot has the newest of it.
     """
 
@@ -47,6 +48,7 @@ class State:
         self.changing = threading.Lock()
         self.cursor = Cursor()
         self.table = InFlight(parts.receipts.take)
+        self.on_way: dict[int, AckedOne | AckedMany] = {}  # by the first receipt
         self.again: deque[Int64s] = deque()  # receipts of the messages that are to be given out again
         self.order: Order | None = None
         self.journal = Journal(parts, topic, name)
@@ -69,9 +71,10 @@ class State:
         one = self._take_one(receipt)
         try:
             self.journal.append([pack_one(one.life, one.queue_id, one.era, one.offset)])
-        except StoreError:
-            self._take_back_one(one)
+        except BaseException:  # also an interrupt: it may be acknowledged again, whatever became of the record
+            self._take_back(one.as_many())
             raise
+        del self.on_way[receipt]
         self.release([(one.queue_id, one.offset)])
         self._compact_in_time()
 
@@ -83,7 +86,7 @@ class State:
         try:
             request.stream.queue.put(request)
         except StoreError:
-            self._take_back_one(one)
+            self._take_back(one.as_many())
             raise
         self.journal.count([request.data])
         return request
@@ -91,9 +94,10 @@ class State:
     def answered(self, one: AckedOne, error: StoreError | None) -> None:
         """What became of a submitted acknowledgement; in the thread that made it durable."""
         if error is None:
+            del self.on_way[one.receipt]
             self.release([(one.queue_id, one.offset)])
         else:
-            self._take_back_one(one)
+            self._take_back(one.as_many())
 
     def _take_one(self, receipt: int) -> AckedOne:
         with self.lock:
@@ -102,12 +106,9 @@ class State:
                 raise self._stale([receipt])
             acked = self.cursor.queue(place[0])
             acked.add(place[1])
-            one = AckedOne(self.cursor.life, acked.era, receipt, *place)
+            one = AckedOne(self.cursor.life, acked.era, self.journal.next_offset, receipt, *place)
+            self.on_way[receipt] = one
         return one
-
-    def _take_back_one(self, one: AckedOne) -> None:
-        places = Places(*np.array([[one.queue_id], [one.offset], [one.attempt]]))
-        self._take_back(one.life, [(one.queue_id, one.era, places.offsets)], np.array([one.receipt]), places)
 
     def ack(self, receipts: Int64s) -> None:
         """Acknowledge messages, of which there is one at least; durable when it returns."""
@@ -116,12 +117,14 @@ class State:
             receipts, places = self.table.receipts(rows), self.table.places(rows)
             self.table.remove(rows)
             groups = [(queue_id, self._add(queue_id, offsets), offsets) for queue_id, offsets in _by_queue(places)]
-            life = self.cursor.life
+            acked = AckedMany(self.cursor.life, self.journal.next_offset, groups, receipts, places)
+            self.on_way[int(receipts[0])] = acked
         try:
-            self.journal.append(pack_acks(life, groups, self.limit_bytes))
-        except StoreError:
-            self._take_back(life, groups, receipts, places)
+            self.journal.append(pack_acks(acked.life, groups, self.limit_bytes))
+        except BaseException:  # also an interrupt: they may be acknowledged again, whatever became of the record
+            self._take_back(acked)
             raise
+        del self.on_way[int(receipts[0])]
         ordered = zip(places.queues.tolist(), places.offsets.tolist(), strict=True) if self.order is not None else ()
         self.release(list(ordered))
         self._compact_in_time()
@@ -151,18 +154,24 @@ class State:
             tuple(receipts),
         )
 
-    def _take_back(
-        self, life: int, groups: Sequence[tuple[int, int, Int64s]], receipts: Int64s, places: Places
-    ) -> None:
+    def _take_back(self, acked: AckedMany) -> None:
         """The record was not stored: the messages are out as before, but for those that a seek has met."""
+        receipts, places = acked.receipts, acked.places
         with self.lock:
+            self.on_way.pop(int(receipts[0]), None)
             kept = np.zeros(places.size, np.bool_)
-            for queue_id, era, offsets in groups:
-                acked = self.cursor.queue(queue_id)
-                if acked.era == era and self.cursor.life == life:
-                    acked.remove_all(offsets)
-                    kept |= places.queues == queue_id
+            for queue_id, offsets in self._still(acked):
+                self.cursor.queue(queue_id).remove_all(offsets)
+                kept |= places.queues == queue_id
             self.table.restore(receipts[kept], Places(*[column[kept] for column in places]), self.now_ms())
+
+    def _still(self, acked: AckedMany) -> list[tuple[int, Int64s]]:
+        """The offsets of each queue that no seek has met since they were acknowledged. Under the lock."""
+        if self.cursor.life != acked.life:
+            return []
+        return [
+            (queue_id, offsets) for queue_id, era, offsets in acked.groups if self.cursor.queue(queue_id).era == era
+        ]
 
     def _compact_in_time(self) -> None:
         if self.journal.wants_compaction and self.changing.acquire(blocking=False):
@@ -186,9 +195,18 @@ class State:
         if self.cursor.settings is not None:
             self.journal.compact(self._snapshot)
 
-    def _snapshot(self) -> list[bytes]:
+    def _snapshot(self) -> tuple[list[bytes], int]:
+        """Records that say all but what is on its way, and the offset from which on the records of that may lie."""
         with self.lock:
-            return self.cursor.snapshot(self.limit_bytes)
+            on_way = [one.as_many() for one in list(self.on_way.values())]
+            left_out = [part for acked in on_way for part in self._still(acked)]
+            try:
+                for queue_id, offsets in left_out:
+                    self.cursor.queue(queue_id).remove_all(offsets)
+                return self.cursor.snapshot(self.limit_bytes), min((one.start for one in on_way), default=NEVER)
+            finally:
+                for queue_id, offsets in left_out:
+                    self.cursor.queue(queue_id).add_all(offsets)
 
     # -- giving back ----------------------------------------------------------------------------------
 
@@ -196,6 +214,12 @@ class State:
         """Give messages back: they come again after a while."""
         with self.lock:
             self.table.hold(self._rows(receipts), self.now_ms() + delay_ms)
+        self.ring()
+
+    def take_back(self, receipts: Int64s) -> None:
+        """Messages that were taken for a consumer who has gone meanwhile come again at once. Again is fine."""
+        with self.lock:
+            self.table.take_back(receipts, self.now_ms())
         self.ring()
 
     def extend(self, receipts: Int64s, ms: int) -> None:
@@ -218,9 +242,9 @@ class State:
 
     # -- another life ---------------------------------------------------------------------------------
 
-    def load(self) -> None:
+    def load(self, *, pass_damage: bool = False) -> None:
         """Take on what the log says."""
-        self.journal.load(self.cursor)
+        self.journal.load(self.cursor, pass_damage=pass_damage)
         if self.cursor.settings is not None:
             self._adopt(self.cursor.settings)
 
@@ -266,14 +290,35 @@ class State:
 
 
 class AckedOne(NamedTuple):
-    """A message that is being acknowledged."""
+    """A message that is being acknowledged. `start`: its record has this offset or a later one."""
 
     life: int
     era: int
+    start: int
     receipt: int
     queue_id: int
     offset: int
     attempt: int
+
+    def as_many(self) -> AckedMany:
+        """The same in columns."""
+        places = Places(*np.array([[self.queue_id], [self.offset], [self.attempt]]))
+        groups = [(self.queue_id, self.era, places.offsets)]
+        return AckedMany(self.life, self.start, groups, np.array([self.receipt]), places)
+
+
+class AckedMany(NamedTuple):
+    """Messages that are being acknowledged; `groups`: the queue id, era and offsets of each queue."""
+
+    life: int
+    start: int
+    groups: Sequence[tuple[int, int, Int64s]]
+    receipts: Int64s
+    places: Places
+
+    def as_many(self) -> AckedMany:
+        """Itself."""
+        return self
 
 
 class _AckRequest(SubmitRequest):
@@ -299,4 +344,3 @@ def _by_queue(places: Places) -> list[tuple[int, Int64s]]:
     if len(queues) and bool((queues == queues[0]).all()):
         return [(int(queues[0]), np.sort(offsets))]
     return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]
-

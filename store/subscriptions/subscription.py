@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from ..errors import InvalidMessage, StoreClosed, SubscriptionClosed, shown
 from ..log.ticket import Ticket
-from .backlog import Backlog, backlog_of
+from .backlog import Backlog, backlog_of, bounds_of
 from .delivery import Delivery, DeliveryBatch
 from .settings import Settings, Start, check_number, check_start
 from .starting import offsets_of
+from .taking import Taking
 from .waits import wait, wait_async
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Subscription:
         """
         plain = type(max_messages) is type(wait_ms) is type(visibility_timeout_ms) is int
         if plain and 0 < max_messages <= FEW and wait_ms >= 0 < visibility_timeout_ms <= LONGEST_MS:
-            self._state.parts.check_open()  # before the lock, which a lost thread may hold in a forked child
+            self._settings()  # before the lock, which a lost thread may hold in a forked child
             with self._dispatcher.receiving:
                 self._settings()
                 few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
@@ -149,11 +150,15 @@ class Subscription:
         deadline = clock.monotonic_s() + wanted.wait_s
         while True:
             seen = self._seen()
-            taken: list[DeliveryBatch] = []
-            await reads.run(partial(self._take_into, taken, wanted))
+            taking = Taking(self._state)
+            try:
+                await reads.run(partial(taking.take, partial(self._take, wanted)))
+            except BaseException:  # above all the cancellation of its task, while a thread may still be taking
+                taking.give_up()
+                raise
             left_s = deadline - clock.monotonic_s()
-            if taken or self._is_over(left_s):
-                return taken[0] if taken else self._shared.empty()
+            if taking.batch is not None or self._is_over(left_s):
+                return self._shared.empty() if taking.batch is None else taking.batch
             left_s = self._sleep_s(left_s)
             if left_s > 0:
                 await wait_async(self._state.parts.waiting, self.topic, partial(self._is_news, seen), left_s)
@@ -170,18 +175,14 @@ class Subscription:
         return wanted._replace(messages=min(wanted.messages, MOST_MESSAGES))
 
     def _take(self, wanted: _Wanted) -> DeliveryBatch | None:
+        self._settings()
         with self._dispatcher.receiving:
             self._settings()
             batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
         return batch
 
-    def _take_into(self, taken: list[DeliveryBatch], wanted: _Wanted) -> None:
-        batch = self._take(wanted)
-        if batch is not None:
-            taken.append(batch)
-
     def _is_news(self, seen: tuple[int, object]) -> bool:
-        return self._seen() != seen
+        return self.closed or self._seen() != seen
 
     def _seen(self) -> tuple[int, object]:
         """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
@@ -283,6 +284,7 @@ class Subscription:
         """
         start = check_start(position)
         state = self._state
+        self._settings()
         with state.changing, self._dispatcher.receiving:
             self._settings()
             offsets = offsets_of(state.parts, self.topic, start)
@@ -302,10 +304,9 @@ class Subscription:
         """
         self._settings()
         state = self._state
+        bounds = bounds_of(state.parts, self.topic, self._dispatcher.delays.pending)
         with state.lock:
-            return backlog_of(
-                state.parts, self.topic, state.cursor, state.table, self._dispatcher.delays.pending
-            )
+            return backlog_of(bounds, state.cursor, state.table)
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -314,11 +315,14 @@ class Subscription:
 
         The subscription itself stays, durably, until `MessageStore.delete_subscription`. A second call does nothing.
         """
-        if not self._closed:
-            self._closed = True
-            with suppress(StoreClosed):  # with the store all has ended; in a forked child, a lost thread may hold locks
-                self._state.parts.check_open()
+        with suppress(StoreClosed):  # with the store all has ended; in a forked child, a lost thread may hold locks
+            self._state.parts.check_open()
+            with self._state.lock:
+                was_closed, self._closed = self._closed, True
+            if not was_closed:
                 self._shared.closed_one(self._life)
+                self._state.ring()  # who waits in it is to find out
+        self._closed = True
 
     def __enter__(self) -> Subscription:
         return self

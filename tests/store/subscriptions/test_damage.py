@@ -1,0 +1,103 @@
+"""Damage to what subscriptions and delays remember: it costs the messages that it meets, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stratalog.store import MessageStore, StoreCorrupt
+from stratalog.store.format.cursors import pack_one
+from stratalog.store.format.delays import CANCELLED, CHANGES, Changes
+
+from ..helpers import tiny
+from .helpers import TOPIC, BothClocks, fill, places
+
+SIZE = 3_000
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def clock() -> BothClocks:
+    return BothClocks()
+
+
+def flip(path: Path, wanted: bytes) -> None:
+    """Change a bit of the first segment that has these bytes."""
+    for file in sorted(path.glob("lane*/*.seg")):
+        data = bytearray(file.read_bytes())
+        at = data.find(wanted)
+        if at >= 0:
+            data[at] ^= 1
+            file.write_bytes(data)
+            return
+    raise AssertionError("no segment has it")
+
+
+def churn(store: MessageStore, clock: BothClocks, is_enough: Callable[[], bool], rounds: int = 2_000) -> None:
+    """Append to another topic, and have retention look, until it is enough."""
+    for _ in range(rounds):
+        clock.go(100)
+        store.append("other", 0, bytes(SIZE))
+        store._upkeep.look()
+        if is_enough():
+            return
+    raise AssertionError(f"retention has removed {store._upkeep.removed_segments}: {store._upkeep.last_error}")
+
+
+def test_a_damaged_copy_is_passed_over_and_all_others_come(tmp_path: Path, clock: BothClocks) -> None:
+    path, config = tmp_path / "store", tiny(retention_ms=1_000)
+    with MessageStore.open(path, config, clock=clock) as store:
+        store.subscribe(TOPIC, "a")
+        for number in range(100):
+            at_ms = clock.wall_ms() + HOUR_MS if number % 10 == 0 else None
+            store.append(TOPIC, 0, b"MARKER%04d" % number + bytes(SIZE), deliver_at_ms=at_ms)
+        clock.go(60_000)
+        churn(store, clock, lambda: store._upkeep.removed_segments >= 6)
+        for _ in range(50):
+            store.append("other", 0, bytes(SIZE))
+    flip(path, b"MARKER0000")
+    with MessageStore.open(path, config, clock=clock) as store:
+        assert store.stats()["delayed"][TOPIC]["copies_damaged"] == 1
+        clock.go(2 * HOUR_MS)
+        assert [at for _, at in places(store.subscribe(TOPIC, "a").receive(1000)) if at % 10 == 0] == list(
+            range(10, 100, 10)
+        )
+
+
+def test_a_damaged_record_of_changes_refuses_the_calls_of_its_topic_alone(tmp_path: Path, clock: BothClocks) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path, tiny(), clock=clock) as store:
+        store.append(TOPIC, 0, b"later", deliver_at_ms=clock.wall_ms() + HOUR_MS)
+        store.cancel_delayed(TOPIC, 0, 0)
+        for _ in range(50):
+            store.append("other", 0, bytes(SIZE))
+    row = [np.array([value], np.int64) for value in (0, 0, CANCELLED)]
+    flip(path, Changes(CHANGES, 0, *row).pack())
+    with MessageStore.open(path, tiny(), clock=clock) as store:
+        assert len(store.subscribe("other", "a").receive(50)) == 50
+        with pytest.raises(StoreCorrupt):
+            store.subscribe(TOPIC, "a").receive()
+    MessageStore.open(path, tiny(), clock=clock, repair=True).close()
+
+
+def test_retention_goes_on_beside_a_damaged_record_of_a_subscription(tmp_path: Path, clock: BothClocks) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path, tiny(), clock=clock) as store:
+        sub = store.subscribe(TOPIC, "a")
+        fill(store, 20)
+        for one in sub.receive()[:5]:
+            sub.ack(one)
+        for _ in range(100):
+            store.append("other", 0, bytes(SIZE))
+    flip(path, pack_one(1, 0, 0, 2))
+    with MessageStore.open(path, tiny(), clock=clock) as store, pytest.raises(StoreCorrupt):
+        store.subscribe(TOPIC, "a")
+    with MessageStore.open(path, tiny(retention_ms=1_000), clock=clock) as store:
+        clock.go(60_000)
+        churn(store, clock, lambda: store._upkeep.removed_segments > 0)
+        sub = store.subscribe(TOPIC, "a", start="latest")
+        fill(store, 1)
+        assert places(sub.receive()) == [(0, 20)]
