@@ -141,7 +141,8 @@ class ReadCalls:
         """Return the offset of the queue's first message with this time or a later one.
 
         If there is none, it is the queue's next offset; 0 for a queue that was never used. The time of a message is its
-        `timestamp_ms`: when it was put into the log. If the clock was set back, "first" means the lowest offset.
+        `timestamp_ms`: when it was put into the log, or for a bulk commit, when its task wrote it. Where times go back,
+        by such a commit or as the clock was set back, "first" means the lowest offset.
 
         Args:
             timestamp_ms: ms since the epoch.

@@ -24,7 +24,7 @@ class Message:
         topic, queue_id: its queue.
         offset: its offset in the queue.
         data: its bytes.
-        timestamp_ms: when it was put into the log, ms since the epoch.
+        timestamp_ms: when it was put into the log, ms since the epoch; of a bulk commit, when its task wrote it.
         deliver_at_ms: its delivery time as appended, ms since the epoch, or None. Subscriptions go by it,
             reads do not.
         key, properties: as appended, or None.

@@ -163,11 +163,14 @@ class Attacher:
         return known is not None and known.batch >= one.manifest.batch and not lane.remaining(one.manifest)
 
     def _clear(self, one: Pending) -> None:
-        """All is in the log: the manifest goes, and then what it names."""
+        """All is in the log: what the manifest names goes, and then the manifest.
+
+        A manifest without its shards does no harm here. Shards without it could be committed under another name.
+        """
         incoming = incoming_of(self._folder)
+        remove_staged(self._disk, self._folder, [shard.folder for shard in one.manifest.shards])
         self._disk.remove(incoming / one.name)
         self._disk.force_folder(incoming)
-        remove_staged(self._disk, self._folder, [shard.folder for shard in one.manifest.shards])
 
     def begun(self) -> bool:
         """Is there a commit that a lane's log has begun with, and not finished?"""

@@ -17,6 +17,8 @@ from stratalog.store import (
 )
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.shards.committing import committing
+from stratalog.store.testing import SimulatedDisk
+from stratalog.store.testing.disk import Operation
 
 from ..helpers import tiny
 from .helpers import content, queues_of, rows_of, staged
@@ -86,3 +88,21 @@ def test_the_folder_of_a_task_without_rows_goes_when_it_is_finished(tmp_path: Pa
         assert writer.finish() == ()
     assert commit_shards(tmp_path, (), name="a").is_attached
     assert [one.name for one in (tmp_path / "incoming").iterdir()] == ["LOCK"]
+
+
+def test_shards_go_before_their_manifest(tmp_path: Path) -> None:
+    """Else another commit could name them in between, and would be durable without them."""
+    disk = SimulatedDisk()
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+        shards = staged(tmp_path, rows_of("x", 9), disk=disk)
+        left: list[list[Path]] = []
+
+        def look(operation: Operation) -> None:
+            if operation.kind == "remove" and operation.path.suffix == ".manifest":
+                left.append([file for file in disk.files() if file.parent.name == shards[0].folder])
+
+        disk.on_operation = look
+        commit_shards(tmp_path, shards, name="a", wait_ms=0, disk=disk)
+        store.attach_pending()
+        disk.on_operation = None
+        assert left == [[]]
