@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..delayed.reckoning import Pending
 from ..errors import StoreUnreadable
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
-from .backlog import Backlog, backlog_of
+from .backlog import Backlog, backlog_of, delayed_of
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
@@ -148,16 +149,18 @@ class Subscriptions:
             return False
         return self._shared(plain, who).delete()
 
-    def all(self, topic: object) -> list[SubscriptionInfo]:
-        """What there is, of one topic or of all, sorted."""
+    def all(self, topic: object, pending: Pending | None = None) -> list[SubscriptionInfo]:
+        """What there is, of one topic or of all, sorted; `pending` if it was counted already."""
         self._parts.reads.topics()  # a reader of another process's store follows the log by that
         wanted = None if topic is None else check_name(topic, 0)[0]
+        names = [one for one in subscribed(self._parts) if wanted in (None, one[0])]
+        if names and pending is None:
+            pending = self._parts.pending()
         found = []
-        for of_topic, name in subscribed(self._parts):
-            if wanted in (None, of_topic):
-                info = self._info(of_topic, name)
-                if info is not None:
-                    found.append(info)
+        for of_topic, name in names:
+            info = self._info(of_topic, name, pending)
+            if info is not None:
+                found.append(info)
         return found
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
@@ -188,25 +191,28 @@ class Subscriptions:
                         found |= ~state.cursor.queue(queue_id).are_in(offsets)
         return found
 
-    def _info(self, topic: str, name: str) -> SubscriptionInfo | None:
+    def _info(self, topic: str, name: str, pending: Pending | None) -> SubscriptionInfo | None:
         with self._lock:
             shared = self._known.get((topic, name))
         if shared is not None:
             state = shared.state
             with state.lock:
-                return _info(self._parts, topic, name, state.cursor, state)
+                return _info(self._parts, topic, name, state.cursor, state, pending)
         cursor = Cursor()
         try:
             Journal(self._parts, topic, name).load(cursor)
         except OSError as error:
             raise _unreadable(error) from error
-        return _info(self._parts, topic, name, cursor, None)
+        return _info(self._parts, topic, name, cursor, None, pending)
 
 
-def _info(parts: Parts, topic: str, name: str, cursor: Cursor, state: State | None) -> SubscriptionInfo | None:
+def _info(
+    parts: Parts, topic: str, name: str, cursor: Cursor, state: State | None, pending: Pending | None
+) -> SubscriptionInfo | None:
     if cursor.settings is None:
         return None
-    backlog = backlog_of(parts, topic, cursor, None if state is None else state.table, 0)
+    delayed = delayed_of(parts, topic, cursor, pending)
+    backlog = backlog_of(parts, topic, cursor, None if state is None else state.table, delayed)
     return SubscriptionInfo(topic, name, cursor.settings, backlog)
 
 
