@@ -99,7 +99,10 @@ def store_folders(paths: list[str]) -> list[Path]:
 
 
 def listed(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
-    """One value, several with commas between, or a JSON list of strings; None if it is not given."""
+    """One value, several with commas between, or a JSON list of strings; None if it is not given, or blank.
+
+    Raises BadOption.
+    """
     text = options.get(name)
     if text is None or not text.strip():
         return None
@@ -111,7 +114,10 @@ def listed(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
         if not isinstance(values, list) or not values or not all(isinstance(value, str | int) for value in values):
             raise BadOption(f"the option {name} is a JSON list of strings, not {text!r}")
         return tuple(str(value) for value in values)
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:
+        raise BadOption(f"the option {name} has commas alone: {text!r}; give a value, or leave it out")
+    return parts
 
 
 def integer(options: Mapping[str, str], name: str) -> int | None:

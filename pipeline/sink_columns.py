@@ -112,11 +112,22 @@ def _json(properties: Any) -> tuple[Int64s, bytes]:
 def _times(column: Any) -> Int64s | None:
     if column is None or column.null_count == len(column):
         return None
-    if pa.types.is_timestamp(column.type):
+    is_timestamp = pa.types.is_timestamp(column.type)
+    if is_timestamp:
         column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
-        column = pc.divide(column, 1000)  # toward zero, which is down: delivery times are not before 1970
+    _check_times(column)
+    if is_timestamp:
+        column = pc.divide(column, 1000)  # toward zero, which is down
     times: Int64s = pc.fill_null(column, NONE).to_numpy(zero_copy_only=False).astype(np.int64)
     return times
+
+
+def _check_times(column: Any) -> None:
+    """Raises InvalidMessage for a time before 1970, which the store would take for none or refuse without a row."""
+    least = pc.min(column).as_py()
+    if least is not None and least < 0:
+        row = pc.index(pc.less(column, 0), True).as_py()
+        raise InvalidMessage(f"row {row} of a batch has a deliver_at before 1970; leave it null to deliver at once")
 
 
 def by_store(streams: Sequence[tuple[str, int]], index: Int64s, stores: int) -> list[tuple[int, Any]]:

@@ -40,8 +40,8 @@ class AppendCalls:
             queue_id: 0 to 2**31 - 1. If it is None, the store chooses the queue: by the key, or one queue after the
                 other if there is no key. The queue of a key is queues[xxh3_64(key) % len(queues)].
             data: bytes, bytearray or memoryview; with key and properties at most `max_message_bytes`.
-            deliver_at_ms: the delivery time, ms since the epoch. It is stored and returned by reads. Delayed delivery
-                does not exist yet: the message can be read as soon as it is durable.
+            deliver_at_ms: the delivery time, ms since the epoch. Subscriptions get the message then. Reads find it as
+                soon as it is durable.
             key: bytes, as an order's number. The store does not search by key.
             properties: a mapping of str to str.
             queues: the set to choose from, if queue_id is None: a number n (queues 0 to n - 1), or a sequence of

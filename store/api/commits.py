@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..device.clock import Clock
-from ..device.descriptor import open_descriptor
 from ..device.disk import Disk, OsDisk
 from ..device.folder import check_store_folder, fixed_path, read_header
-from ..errors import InvalidMessage, StoreLocked, StoreUnusable, shown
+from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, shown
 from ..format.applied import MAX_NAME_BYTES, NO_BATCH, batches_in
 from ..format.shard import Manifest, Shard
 from ..shards.attacher import is_replay
+from ..shards.committing import committing
 from ..shards.lane_attach import key_of
 from ..shards.staging import (
     Pending,
@@ -31,7 +28,6 @@ from ..shards.staging import (
 )
 from .store import MessageStore
 
-LOCK = "LOCK"
 LOOK_S = 0.02
 
 
@@ -41,7 +37,7 @@ class Commit(NamedTuple):
     Attributes:
         is_new: False if it had been committed before: then nothing has changed, and its shards were removed.
         is_attached: True if its messages have offsets and can be read. Else the process that has the store open
-            attaches it soon, or the next opening does.
+            attaches it soon, or the next opening does; `stats()["last_background_error"]` of that says what hinders it.
         rows: messages of the commit.
     """
 
@@ -58,7 +54,8 @@ def commit_shards(
 
     The commit is durable when this returns, and if it raises, nothing was committed, but for an OSError of the last
     step: then commit again, under the same name. If no process has the store open, it is opened, and the messages have
-    offsets when this returns; else the process that has it open attaches them within about half a second.
+    offsets when this returns, unless something hinders it: a full device, or an earlier commit whose shards are
+    damaged. Else the process that has it open attaches them within about half a second.
 
     Args:
         path: the store's folder.
@@ -76,19 +73,18 @@ def commit_shards(
             changed.
         StoreCorrupt: a shard, a manifest or the store is damaged.
         StoreUnusable: the folder is no store, or the shards are another store's.
-        InvalidMessage: an argument is wrong.
+        InvalidMessage: an argument is wrong, or another commit that waits has some of the shards.
     """
     disk = disk or OsDisk()
     store = fixed_path(path)
     manifest = _manifest(disk, store, shards, name, batch, keep=keep)
-    with _committing(disk, store):
+    with committing(disk, store):
         is_new = not is_replay(manifest, _known_batches(disk, store, manifest, clock), store)
         if is_new:
             _check_shards(disk, store, manifest)
             write_manifest(disk, store, manifest)
-    if not is_new:
-        mine = {shard.folder for shard in shards}
-        remove_staged(disk, store, mine - named_folders(pending_in(disk, store)))
+        else:
+            _remove(disk, store, shards)
     attached = _attach(disk, store, manifest, wait_ms, clock)
     return Commit(is_new, attached, sum(shard.rows for shard in shards))
 
@@ -97,9 +93,10 @@ def abort_shards(path: str | Path, shards: Sequence[Shard], *, disk: Disk | None
     """Remove shards that are not to be committed; what a manifest names stays. How many folders were removed."""
     disk = disk or OsDisk()
     store = fixed_path(path)
-    folders = {shard.folder for shard in shards} - named_folders(pending_in(disk, store))
-    remove_staged(disk, store, folders)
-    return len(folders)
+    if not disk.list(incoming_of(store)):
+        return 0
+    with committing(disk, store):
+        return _remove(disk, store, shards)
 
 
 def sweep_shards(path: str | Path, *, older_than_s: float = 24 * 3600.0) -> list[str]:
@@ -132,19 +129,6 @@ def _manifest(
     return Manifest(header.store_id, name, NO_BATCH if batch is None else batch, keep, tuple(shards))
 
 
-@contextmanager
-def _committing(disk: Disk, store: Path) -> Iterator[None]:
-    """One committer at a time; the system lets go of the lock of one that dies."""
-    disk.make_folder(incoming_of(store))
-    owner = open_descriptor(incoming_of(store) / LOCK, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(owner.fileno(), fcntl.LOCK_EX)
-        disk.force_folder(incoming_of(store))  # a committer may have died before it did this
-        yield
-    finally:
-        owner.close()
-
-
 def _known_batches(disk: Disk, store: Path, manifest: Manifest, clock: Clock | None) -> dict[int, int]:
     """The digests of the commits of this name, those that wait among them, by batch."""
     pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
@@ -154,8 +138,21 @@ def _known_batches(disk: Disk, store: Path, manifest: Manifest, clock: Clock | N
     return {**found, **{one.batch: one.digest for one in mine}}
 
 
+def _remove(disk: Disk, store: Path, shards: Sequence[Shard]) -> int:
+    """Remove the folders of these shards that no manifest names; how many. `committing` is held."""
+    folders = {shard.folder for shard in shards} - named_folders(pending_in(disk, store))
+    remove_staged(disk, store, folders)
+    return len(folders)
+
+
 def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:
-    """Raises StoreCorrupt or StoreUnusable if a shard cannot be attached."""
+    """Raises StoreCorrupt, StoreUnusable or InvalidMessage if a shard cannot be attached."""
+    mine = {shard.folder for shard in manifest.shards}
+    for one in pending_in(disk, store):
+        if mine & named_folders([one]):  # attaching it removes them
+            raise InvalidMessage(
+                f"shards of {manifest.shown} are those of {one.manifest.shown}, which is committed; write others for it"
+            )
     for shard in manifest.shards:
         staged = load_shard(disk, store, shard)
         if staged.index.store_id != manifest.store_id:
@@ -163,15 +160,23 @@ def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:
 
 
 def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Clock | None) -> bool:
-    """Have it attached by whoever has the store open, or do it; False if nobody did so far."""
+    """Have it attached by whoever has the store open, or do it; False if it waits.
+
+    It is durable, whatever hinders it; so no StoreError comes out. `stats` and the next opening tell of it.
+    """
     deadline = time.monotonic() + wait_ms / 1000
-    while _is_pending(pending_in(disk, store), manifest):
-        try:
-            MessageStore.open(store, disk=disk, clock=clock).close()  # an opening attaches what waits
-        except StoreLocked:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(LOOK_S)  # the process that has it open looks twice a second, and has no way to tell us
+    try:
+        while _is_pending(pending_in(disk, store), manifest):
+            try:
+                MessageStore.open(store, disk=disk, clock=clock).close()  # an opening attaches what waits
+            except StoreLocked:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(LOOK_S)  # the process that has it open looks twice a second, and has no way to tell us
+            else:
+                return not _is_pending(pending_in(disk, store), manifest)
+    except (StoreError, OSError):
+        return False
     return True
 
 

@@ -23,7 +23,7 @@ class _LookedAt(MessageStore):
     def _enter(self) -> None:
         enter_folder(self._disk, self.path, self._running.lock, create=False)
 
-    def _start(self) -> None:
+    def _start(self, *, repair: bool) -> None:
         refused = StoreUnusable(f"the store {self.path} is only looked at; open it with MessageStore.open to append")
         self._delaying = RefusingDelaying(self._shared, self._disk, refused)
         for queue in self._queues:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..device.disk import Disk
 from ..errors import StoreError, StoreReadOnly, StoreUnreadable
 from ..log.lane import Lane
-from ..shards.attacher import Attacher
+from ..recovery.repair import Loss
+from ..shards.attacher import Attacher, GivenUp
 from .appender import Appender
 from .running import Running
 from .shared import Shared
@@ -27,7 +28,8 @@ class ShardCalls:
 
         Raises:
             ReplayDiffers: one of them differs from what it replays. It was set aside; all others are attached.
-            StoreCorrupt: a shard or a manifest is damaged. It stays where it is, and so do the commits behind it.
+            StoreCorrupt: a shard or a manifest is damaged. It stays where it is, and so do the commits behind it, until
+                its files are back, or an opening with `repair=True` gives it up.
             StoreFull: there is no space for it; free some, and call again.
             StorePoisoned, StoreClosed, StoreReadOnly, StoreUnreadable
         """
@@ -58,8 +60,10 @@ class ShardCalls:
         return found
 
 
-def begin_attaching(running: Running, shared: Shared, disk: Disk, store_id: bytes, appender: Appender) -> None:
-    """Attach what waits, and from here on what comes.
+def begin_attaching(
+    running: Running, shared: Shared, disk: Disk, store_id: bytes, appender: Appender, *, repair: bool
+) -> list[Loss]:
+    """Attach what waits, and from here on what comes; with `repair`, what was given up for it.
 
     A commit that the log has begun with must be finished now: behind it offsets would be given again. Any other may
     wait, for space or for somebody who looks after its shards.
@@ -72,10 +76,14 @@ def begin_attaching(running: Running, shared: Shared, disk: Disk, store_id: byte
         disk, shared.path, store_id, running.flushers, upkeep, shared.clock, appender.find_or_make,
         running.attached,
     )  # fmt: skip
+    given_up: list[GivenUp] = []
     try:
+        if repair:
+            attacher.give_up_damaged(given_up)
         attacher.look()
     except (StoreError, OSError) as error:
         if attacher.begun():
             raise
         upkeep.last_error = f"a bulk commit could not be attached: {error}"
     upkeep.on_look = attacher.look
+    return [Loss(str(one.manifest), 0, 0, one.messages, str(one.copy)) for one in given_up]

@@ -162,7 +162,10 @@ class ShardWriter:
             self._check_open()
             try:
                 self._done = tuple(file.finish() for file in self._files)
-                self._disk.force_folder(self._folder)
+                if self._done:
+                    self._disk.force_folder(self._folder)
+                else:  # no shard names the folder, so nobody else would remove it
+                    remove_staged(self._disk, self._store, [self._folder.name])
             except OSError as error:
                 self.abort()
                 raise StoreFull(f"{self._folder}: {error}. The shards were removed; write them again.") from error

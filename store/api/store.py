@@ -196,7 +196,7 @@ class MessageStore(
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
         self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep)
         self._upkeep.guards.append(self._subscriptions().may_go)
-        self._start()
+        self._start(repair=repair)
 
     def _set_lanes(self, lanes: int) -> None:
         if self.config.lanes != lanes:  # a copy, not `replace`: a subclass may be made of other arguments
@@ -207,7 +207,7 @@ class MessageStore(
         """Take the folder's lock; make the folder if need be."""
         enter_folder(self._disk, self.path, self._running.lock)
 
-    def _start(self) -> None:
+    def _start(self, *, repair: bool) -> None:
         """From here on messages are taken in."""
         publisher = Publisher(self._disk, self.path, self._store_id)
         self._running.live = publisher
@@ -218,7 +218,9 @@ class MessageStore(
         for flusher in self._flushers:
             flusher.start()
         self._delaying.delays.open()
-        begin_attaching(self._running, self._shared, self._disk, self._store_id, self._appender)
+        self.losses += begin_attaching(
+            self._running, self._shared, self._disk, self._store_id, self._appender, repair=repair
+        )
 
     def _header(self) -> StoreHeader:
         """Which store this is; a new one if it is none yet. Raises InvalidConfig, StoreCorrupt."""

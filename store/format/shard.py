@@ -1,10 +1,11 @@
 """Shards and manifests: bulk data on its way into a store, in the folder `incoming` beside the lanes.
 
-    incoming/LOCK                           held by whoever commits or attaches
+    incoming/LOCK                           held by whoever commits, or removes shards
     incoming/<staging>/00-000001.shard      what one task has written: lane, number
     incoming/<staging>/00-000001.index      what the shard is; its checksum is the shard's
     incoming/000000000001-<hash>.manifest   a commit that is durable and not yet attached
-    incoming/000000000001-<hash>.refused    one that cannot be attached: it replays another and differs from it
+    incoming/000000000001-<hash>.refused    one that cannot be attached: it replays another and differs from it, or it
+                                            is damaged and a repair gave it up. What it names stays as long as it does
 
 A staging folder is named <transaction>-<partition>-<attempt>-<random>, so no two tasks, attempts or runs share one.
 What no manifest names was never committed: it is never read, and is removed when it is old.

@@ -38,12 +38,13 @@ class Loss(NamedTuple):
     """One place that a repair found damaged or missing, and left out.
 
     Attributes:
-        file: the path of the file, or of the lane's folder if that is missing.
+        file: the path of the file, or of the lane's folder if that is missing; of a bulk commit that was given up, its
+            manifest's.
         position: where in the file the damage begins, in bytes.
         size_bytes: the bytes that were set aside; 0 if there were none (the file, or the rest of it, is missing).
         messages: the number of lost messages. 0: everything could be made again. None: nothing proves the number.
             If only the sum of several losses is proved, the first of them has the sum.
-        quarantined_to: the path of the copy of the bytes; None if there were none.
+        quarantined_to: the path of the copy of the bytes, or of the manifest; None if there were none.
         offsets_may_repeat: True if an acknowledged offset may be given to another message.
             False is proved by a whole footer after the damage, which says how far each queue had got; or by the number
             of lost messages, of which each queue then skips so many offsets. True means that neither is there: no

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ..device.clock import Clock
 from ..device.disk import Disk
@@ -17,6 +19,7 @@ from .lane_attach import FindOrMake, LaneAttach, key_of
 from .staging import (
     Pending,
     Staged,
+    damaged_manifests,
     incoming_of,
     load_shard,
     pending_in,
@@ -27,6 +30,17 @@ from .staging import (
 
 SWEEP_EVERY_S = 600.0
 SWEEP_OLDER_S = 24 * 3600.0
+
+
+class GivenUp(NamedTuple):
+    """A commit that a repair has set aside: its manifest, where that is now, and how many messages are lost.
+
+    `messages` is None where the manifest itself is damaged.
+    """
+
+    manifest: Path
+    copy: Path
+    messages: int | None
 
 
 class Attacher:
@@ -62,7 +76,8 @@ class Attacher:
             self.attach_pending()
         elif names and self._clock.monotonic_s() >= self._sweep_at:
             self._sweep_at = self._clock.monotonic_s() + SWEEP_EVERY_S
-            sweep(self._disk, self._folder, SWEEP_OLDER_S)
+            with suppress(BlockingIOError):  # somebody commits
+                sweep(self._disk, self._folder, SWEEP_OLDER_S, waits=False)
 
     def attach_pending(self) -> int:
         """Attach the commits that wait; how many. Raises StoreError, OSError.
@@ -89,6 +104,30 @@ class Attacher:
             raise refused
         return count
 
+    def give_up_damaged(self, given_up: list[GivenUp]) -> None:
+        """Attach what waits, and set aside each commit of which a part is damaged or missing.
+
+        `given_up` gets what was set aside. Of a commit that the log has begun with, the shards that are there stay.
+        Raises StoreError, OSError; call it again then.
+        """
+        with self._attaching:
+            for name in damaged_manifests(self._disk, self._folder):
+                given_up.append(self._set_aside(name, None))
+            pending = pending_in(self._disk, self._folder)
+            for one in pending:
+                try:
+                    self._attach(one, pending)
+                except ReplayDiffers:
+                    refuse_manifest(self._disk, self._folder, one.name)
+                except StoreCorrupt:
+                    given_up.append(self._set_aside(one.name, self._missing(one)))
+            for lane in self._lanes:
+                lane.forget_missing()
+
+    def _set_aside(self, name: str, messages: int | None) -> GivenUp:
+        copy = refuse_manifest(self._disk, self._folder, name)
+        return GivenUp(incoming_of(self._folder) / name, copy, messages)
+
     def _attach(self, one: Pending, pending: Sequence[Pending]) -> None:
         manifest = one.manifest
         if manifest.store_id != self._store_id:
@@ -109,6 +148,15 @@ class Attacher:
         self.messages += sum(shard.rows for shard in manifest.shards)
         self._clear(one)
 
+    def _missing(self, one: Pending) -> int:
+        """How many messages of a commit are not in the log."""
+        rows = 0
+        for index, lane in enumerate(self._lanes):
+            if not self._has(lane, one):
+                mine = [shard.rows for shard in one.manifest.shards if shard.lane == index]
+                rows += sum(mine[-(lane.remaining(one.manifest) or len(mine)) :])
+        return rows
+
     def _has(self, lane: LaneAttach, one: Pending) -> bool:
         """Does a lane have all of a commit, or a later one of its query?"""
         known = lane.known(one.manifest)
@@ -123,7 +171,11 @@ class Attacher:
 
     def begun(self) -> bool:
         """Is there a commit that a lane's log has begun with, and not finished?"""
-        return any(lane.has_begun for lane in self._lanes)
+        try:
+            pending = pending_in(self._disk, self._folder)
+        except StoreCorrupt:  # a manifest is damaged; it may be the one
+            return any(lane.has_begun for lane in self._lanes)
+        return any(lane.remaining(one.manifest) for lane in self._lanes for one in pending)
 
     def stop(self) -> None:
         """Attach nothing more; what is under way is finished. Again is fine."""

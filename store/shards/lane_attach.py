@@ -64,6 +64,13 @@ class LaneAttach:
         following = self._spares.next_sequence
         return any(one.first + one.shards > following for one in unpack_applied(self._lane.applied).values())
 
+    def forget_missing(self) -> None:
+        """Nobody waits any more for the shards that are missing: the lane's commits have those that are there."""
+        following, lane = self._spares.next_sequence, self._lane
+        table = unpack_applied(lane.applied)
+        there = {key: one._replace(shards=min(one.shards, max(0, following - one.first))) for key, one in table.items()}
+        lane.applied = pack_applied(there)
+
     def attach(self, manifest: Manifest, shards: Sequence[Staged], waiting: frozenset[Key]) -> list[Stream]:
         """Put the lane's shards behind its log; the streams that have more messages now.
 

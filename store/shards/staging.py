@@ -23,6 +23,7 @@ from ..format.shard import (
     Shard,
     ShardIndex,
 )
+from .committing import LOCK, committing
 from .writer import write_forced
 
 FRESH = ".new"  # a manifest that is being written
@@ -60,14 +61,30 @@ def pending_in(disk: Disk, store: Path) -> list[Pending]:
     """The commits that wait, in the order in which they came. Raises StoreCorrupt for a damaged manifest."""
     folder = incoming_of(store)
     found = []
-    for name in disk.list(folder):
-        if name.endswith(MANIFEST_SUFFIX):
-            with suppress(FileNotFoundError):  # it was attached meanwhile
-                manifest = Manifest.unpack(read_all(disk, folder / name))
-                if manifest is None:
-                    raise StoreCorrupt(DAMAGED_MANIFEST, folder / name, 0)
-                found.append(Pending(name, manifest))
+    for name in sorted(_manifests(disk, folder, MANIFEST_SUFFIX), key=_number):
+        with suppress(FileNotFoundError):  # it was attached meanwhile
+            manifest = Manifest.unpack(read_all(disk, folder / name))
+            if manifest is None:
+                raise StoreCorrupt(DAMAGED_MANIFEST, folder / name, 0)
+            found.append(Pending(name, manifest))
     return found
+
+
+def _manifests(disk: Disk, folder: Path, *suffixes: str) -> list[str]:
+    return [name for name in disk.list(folder) if name.endswith(suffixes)]
+
+
+def _number(manifest: str) -> int:
+    """Which commit a manifest's name says it is; 0 where the name is of no committer."""
+    digits = manifest.partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def damaged_manifests(disk: Disk, store: Path) -> list[str]:
+    """The names of manifests that cannot be read. Raises OSError."""
+    folder = incoming_of(store)
+    names = _manifests(disk, folder, MANIFEST_SUFFIX)
+    return [name for name in names if Manifest.unpack(read_all(disk, folder / name)) is None]
 
 
 def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
@@ -76,7 +93,7 @@ def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
     Raises OSError. Once the rename was begun the commit may be durable, whatever is raised.
     """
     folder = incoming_of(store)
-    numbers = [int(name[:12]) for name in disk.list(folder) if name[:12].isdecimal()]
+    numbers = map(_number, _manifests(disk, folder, MANIFEST_SUFFIX, REFUSED_SUFFIX))
     key = zlib.crc32(f"{manifest.name}\n{manifest.batch}".encode())
     name = f"{max(numbers, default=0) + 1:012d}-{key:08x}{MANIFEST_SUFFIX}"
     fresh = folder / (name + FRESH)
@@ -86,11 +103,13 @@ def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
     return name
 
 
-def refuse_manifest(disk: Disk, store: Path, name: str) -> None:
-    """Set a manifest aside that cannot be attached."""
+def refuse_manifest(disk: Disk, store: Path, name: str) -> Path:
+    """Set a manifest aside that cannot be attached; where it is now."""
     folder = incoming_of(store)
-    disk.rename(folder / name, (folder / name).with_suffix(REFUSED_SUFFIX))
+    aside = (folder / name).with_suffix(REFUSED_SUFFIX)
+    disk.rename(folder / name, aside)
     disk.force_folder(folder)
+    return aside
 
 
 def load_shard(disk: Disk, store: Path, shard: Shard) -> Staged:
@@ -126,29 +145,40 @@ def named_folders(pending: Sequence[Pending]) -> set[str]:
     return {shard.folder for one in pending for shard in one.manifest.shards}
 
 
-def sweep(disk: Disk, store: Path, older_than_s: float) -> list[str]:
+def sweep(disk: Disk, store: Path, older_than_s: float, *, waits: bool = True) -> list[str]:
     """Remove what no manifest names and nobody has touched for so long; the names of what was removed.
 
-    Of a disk that tells no ages nothing is removed.
+    Of a disk that tells no ages nothing is removed. Raises BlockingIOError if somebody commits and `waits` is False.
     """
     incoming = incoming_of(store)
     age_s = getattr(disk, "age_s", None)
     if age_s is None:
         return []
     old = [name for name in disk.list(incoming) if _is_leftover(name) and age_s(incoming / name) > older_than_s]
-    kept = named_folders(pending_in(disk, store)) if old else set()  # behind the list: what is committed meanwhile
-    swept = [name for name in old if name not in kept]
-    for name in swept:
-        if name.endswith(FRESH):
-            with suppress(OSError):
-                disk.remove(incoming / name)
-        else:
-            remove_staged(disk, store, [name])
+    if not old:
+        return []
+    with committing(disk, store, waits=waits):  # a committer looks at its shards before its manifest names them
+        kept = named_folders(pending_in(disk, store)) | _refused_folders(disk, store)
+        swept = [name for name in old if name not in kept]
+        for name in swept:
+            if name.endswith(FRESH):
+                with suppress(OSError):
+                    disk.remove(incoming / name)
+            else:
+                remove_staged(disk, store, [name])
     return swept
 
 
+def _refused_folders(disk: Disk, store: Path) -> set[str]:
+    """The staging folders of manifests that were set aside: somebody may want what is whole of them."""
+    folder = incoming_of(store)
+    names = _manifests(disk, folder, REFUSED_SUFFIX)
+    found = [Manifest.unpack(read_all(disk, folder / name)) for name in names]
+    return {shard.folder for manifest in found if manifest is not None for shard in manifest.shards}
+
+
 def _is_leftover(name: str) -> bool:
-    return name != "LOCK" and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
+    return name != LOCK and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
 
 
 def read_all(disk: Disk, path: Path) -> bytes:

@@ -11,18 +11,21 @@ import numpy.typing as npt
 from ..delayed.due_list import Due
 from ..errors import StoreError
 from ..read.message import MessageBatch
+from .dead_letters import RETRY_MS, are_dead, bury
 from .delays import SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, taken
 from .fetching import fetch
 from .filters import PropertyFilter
 from .in_flight import Is, Places
+from .ordering import Order
+from .place_list import PlaceList
 from .scanner import Scanner
 from .state import State
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 NOTHING = np.empty(0, np.int64)
-RETRY_MS = 1000  # a message that cannot be fetched, or not be moved to the dead letters, comes again so much later
+DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 
 
 class Dispatcher:
@@ -37,6 +40,7 @@ class Dispatcher:
         self.receiving = threading.Lock()
         self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
         self._has_missed = False  # of what became due: all has to be scanned again
+        self._due = PlaceList()  # those the scanner has passed
         self._scanner = self._new_scanner()
 
     def _new_scanner(self) -> Scanner:
@@ -62,16 +66,18 @@ class Dispatcher:
     def restart(self) -> None:
         """Read on from what is acknowledged; nobody has anything. `receiving` is held."""
         self.state.forget_consumers()
+        self._due.drop()
         self._scanner = self._new_scanner()
 
     def rewind(self, queue_ids: Sequence[int]) -> None:
         """The same of some queues. `receiving` is held."""
+        self._due.drop(queue_ids)
         self._scanner.rewind(queue_ids)
 
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        return self._scanner.is_unfinished or self._has_missed or self.delays.has_copies
+        return self._scanner.is_unfinished or self._has_missed or self.delays.has_copies or len(self._due) > 0
 
     def durable(self) -> object:
         """Something that changes when there may be new messages."""
@@ -124,6 +130,7 @@ class Dispatcher:
         if self.state.order is not None:
             self.restart()
             return
+        self._due.drop()
         self._scanner.rewind()
         with self.state.lock:
             self.state.list_again(self.state.table.late())
@@ -213,26 +220,15 @@ class Dispatcher:
 
     def _bury(self, receipts: Int64s, places: Places) -> tuple[Int64s, Places]:
         """Move the messages that were given out too often to the dead letters: what is left."""
-        state, settings = self.state, self.state.cursor.settings
-        if settings is None or settings.max_attempts is None or settings.dead_letter_topic is None:
-            return receipts, places
-        dead = places.attempts >= settings.max_attempts
+        settings = self.state.cursor.settings
+        dead = are_dead(settings, places)
         if not dead.any():
             return receipts, places
+        assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
         try:
-            some = places.take(np.flatnonzero(dead))
-            found = fetch(state.parts.reads, state.topic, some.queues, some.offsets, self.delays.copied)
-            for batch in found.batches:
-                for message in batch.messages():
-                    state.parts.append(
-                        settings.dead_letter_topic, message.queue_id, message.data, None, message.key,
-                        message.properties, None,
-                    )  # fmt: skip
-            with state.lock:
-                state.table.hold(state.table.find(receipts[dead]), state.now_ms() + RETRY_MS, Is.OUT)
-            state.ack(receipts[dead])
+            bury(self.state, settings.dead_letter_topic, receipts[dead], self.delays.copied)
         except StoreError:
-            self._hold(receipts)
+            self._hold(receipts[~dead])
             raise
         return receipts[~dead], places.take(np.flatnonzero(~dead))
 
@@ -262,13 +258,16 @@ class Dispatcher:
 
     def _take_freed(self, most: int) -> list[MessageBatch]:
         """Messages whose turn has come: the ones before them are acknowledged."""
-        state, order = self.state, self.state.order
-        if order is None:
-            return []
+        order = self.state.order
+        found: list[MessageBatch] = []
+        while order is not None and order.freed and not found:  # one that is gone frees the next
+            found = self._fetch_freed(order, most)
+        return found
+
+    def _fetch_freed(self, order: Order, most: int) -> list[MessageBatch]:
+        state = self.state
         with state.lock:
             freed = [order.freed.popleft() for _ in range(min(most, len(order.freed)))]
-        if not freed:
-            return []
         places = Places(*np.array([(*place, 0) for place in freed], np.int64).T)
         try:
             found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, self.delays.copied)
@@ -320,28 +319,35 @@ class Dispatcher:
         if not self.delays.is_used:
             self.delays.open()  # the index may be there by now
         while self.delays.is_used and most > 0:
-            due = self.delays.take(most)
-            if due.missed:
-                self._has_missed = True  # this call may have found some already that are not in the table yet
-                break
-            queues, offsets = self._left_out(due)
-            if self.delays.again:
-                copies = self.delays.due_copies()
-                queues, offsets = np.concatenate([copies[0], queues]), np.concatenate([copies[1], offsets])
-                mine = self._mine(queues, offsets)
-                queues, offsets = queues[mine], offsets[mine]
-            if len(offsets):
-                batches = self._fetched(Places(queues, offsets, np.zeros(len(offsets), np.int64)))
-                if self.state.order is not None:
-                    batches = [one for one in singles(batches) if self._admit(one)]
-                found += batches
-                most -= sum(map(len, batches))
-            if not len(due.offsets):
-                break
+            if not len(self._due) and (found or not self._list_due(most)):
+                break  # what was found is not in the table yet, and must not be listed once more
+            batches = self._fetched(self._next_due(most))
+            if self.state.order is not None:
+                batches = [one for one in singles(batches) if self._admit(one)]
+            found += batches
+            most -= sum(map(len, batches))
         return found
 
+    def _list_due(self, most: int) -> bool:
+        """List what became due, and all due copies if they are to be looked at; False if there is nothing."""
+        due = self.delays.take(most)
+        if due.missed:
+            self._has_missed = True  # this call may have found some already that are not in the table yet
+            return False
+        queues, offsets = self.delays.due_copies()
+        self._due.add(queues, offsets)
+        self._due.add(*self._left_out(due))
+        return len(offsets) + len(due.offsets) > 0
+
+    def _next_due(self, most: int) -> Places:
+        """The next places of the list whose messages nobody has; they are on it no more."""
+        queues, offsets = self._due.first(max(most, DUE_PLACES))
+        rows = np.flatnonzero(self._mine(queues, offsets))[:most]
+        self._due.remove_first(int(rows[-1]) + 1 if len(rows) == most else len(offsets))
+        return Places(queues[rows], offsets[rows], np.zeros(len(rows), np.int64))
+
     def _left_out(self, due: Due) -> tuple[Int64s, Int64s]:
-        """(queue ids, offsets) of what is to be given out of what became due. What was cancelled is acknowledged."""
+        """(queue ids, offsets) of what became due and the scanner has passed. What was cancelled is acknowledged."""
         rows = np.zeros(len(due.offsets), np.bool_)
         for queue_id in np.unique(due.queue_ids).tolist():
             mine = np.flatnonzero(due.queue_ids == queue_id)
@@ -351,9 +357,7 @@ class Dispatcher:
             with self.state.lock:
                 self.state.cursor.queue(queue_id).add_all(np.sort(offsets[passed & due.cancelled[mine]]))
             rows[mine] = passed & ~due.cancelled[mine]
-        queues, offsets = due.queue_ids[rows], due.offsets[rows]
-        kept = self._mine(queues, offsets)
-        return queues[kept], offsets[kept]
+        return due.queue_ids[rows], due.offsets[rows]
 
     def _mine(self, queues: Int64s, offsets: Int64s) -> Mask:
         """(n,) which messages are neither acknowledged nor given out nor in a line, each once."""

@@ -27,7 +27,7 @@ HELD_BYTES = 8 << 20  # of what was read ahead; then only what is asked for is r
 LOOKS_BETWEEN = 8  # quick ones
 FEW_MESSAGES = 64  # so small calls are worth reading ahead in all queues
 FEW_QUEUES = 64
-MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it comes up for air then
+MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it lets others have a turn then
 
 
 @dataclass(slots=True)
@@ -160,11 +160,12 @@ class Scanner:
         """
         self._max_bytes, wanted = max_bytes, most
         durable = self.durable()
+        self.is_unfinished = False
         if not self._chunks and durable == self._empty_at:
             return []
         queues = self._parts.queues(self._topic)
         found: list[MessageBatch] = []
-        self.is_unfinished, self._chunks_left, is_all = False, MOST_CHUNKS, True
+        self._chunks_left, is_all = MOST_CHUNKS, True
         self._turn += 1
         for step in range(len(queues)):
             queue_id = queues[(self._turn + step) % len(queues)]

@@ -85,7 +85,8 @@ class Subscription:
 
         Args:
             max_messages: at most so many, and at least one if there is one.
-            wait_ms: how long to wait for the first one; 0 does not wait.
+            wait_ms: how long to wait for the first one; 0 does not wait. It looks through all that there is first,
+                however long that takes: a filter may leave much out.
             visibility_timeout_ms: how long nobody else gets them.
 
         Raises:
@@ -122,7 +123,7 @@ class Subscription:
             seen = self._seen()
             batch = self._take(wanted)
             left_s = deadline - clock.monotonic_s()
-            if batch is not None or left_s <= 0:
+            if batch is not None or self._is_over(left_s):
                 return self._shared.empty() if batch is None else batch
             left_s = self._sleep_s(left_s)
             if left_s > 0:
@@ -151,7 +152,7 @@ class Subscription:
             taken: list[DeliveryBatch] = []
             await reads.run(partial(self._take_into, taken, wanted))
             left_s = deadline - clock.monotonic_s()
-            if taken or left_s <= 0:
+            if taken or self._is_over(left_s):
                 return taken[0] if taken else self._shared.empty()
             left_s = self._sleep_s(left_s)
             if left_s > 0:
@@ -185,6 +186,10 @@ class Subscription:
     def _seen(self) -> tuple[int, object]:
         """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
         return self._state.signal, self._dispatcher.durable()
+
+    def _is_over(self, left_s: float) -> bool:
+        """Whether one that found nothing gives up: its time is over, and it has looked through all that there is."""
+        return left_s <= 0 and not self._dispatcher.is_unfinished
 
     def _sleep_s(self, left_s: float) -> float:
         """How long there is nothing to do, if nothing new comes; 0 if there is something now."""

@@ -56,7 +56,8 @@ BULK: dict[str, Bug] = {
         (f"{ATTACHING}::test_applied_commits_survive_retention",),
     ),
     "bulk: what a manifest names is swept": Bug(
-        "store/shards/staging.py", "    swept = [name for name in old if name not in kept]\n", "    swept = old\n",
+        "store/shards/staging.py", "        swept = [name for name in old if name not in kept]\n",
+        "        swept = old\n",
         (f"{ATTACHING}::test_what_a_manifest_names_is_neither_aborted_nor_swept",),
     ),
     "bulk: the heads of a shard are believed without their checksums": Bug(

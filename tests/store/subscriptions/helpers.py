@@ -6,7 +6,24 @@ from collections.abc import Iterable
 
 from stratalog.store import Delivery, MessageStore
 
+from ...clocks import SteppedClock
+
 TOPIC = "orders"
+START_MS = 1_700_000_000_000
+
+
+class BothClocks(SteppedClock):
+    """Both times are what the test has set."""
+
+    wall = START_MS
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def go(self, ms: int) -> None:
+        """Some time passes."""
+        self.wall += ms
+        self.now += ms / 1000
 
 
 def fill(store: MessageStore, *counts: int, topic: str = TOPIC) -> None:

@@ -15,25 +15,8 @@ from stratalog.store import MessageStore
 from stratalog.store.delayed import topic as delayed_topic
 from stratalog.store.subscriptions import scanner
 
-from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny, until
-from .helpers import TOPIC, fill, places
-
-START_MS = 1_700_000_000_000
-
-
-class BothClocks(SteppedClock):
-    """Both times are what the test has set."""
-
-    wall = START_MS
-
-    def wall_ms(self) -> int:
-        return self.wall
-
-    def go(self, ms: int) -> None:
-        """Some time passes."""
-        self.wall += ms
-        self.now += ms / 1000
+from .helpers import TOPIC, BothClocks, fill, places
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,16 @@ def test_so_many_may_wait_behind_a_key_and_no_more(store: MessageStore, monkeypa
     assert got == []
 
 
+def test_a_line_goes_on_behind_messages_that_were_trimmed(store: MessageStore) -> None:
+    for _ in range(6):
+        store.append(TOPIC, 0, b"-", key=b"k")
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by="key")
+    (first,) = sub.receive()
+    store.trim(TOPIC, 0, 5)
+    sub.ack(first)
+    assert places(sub.receive()) == [(0, 5)]
+
+
 def test_a_seek_in_an_ordered_subscription_begins_its_lines_anew(store: MessageStore) -> None:
     fill(store, 3, 3)
     sub = store.subscribe(TOPIC, "a", mode="ordered")
@@ -129,8 +140,24 @@ def test_a_long_way_to_the_next_wanted_message_is_gone_in_steps(
     for at in range(20):
         store.append(TOPIC, 0, b"-", properties={"tag": "b" if at == 19 else "a"})
     sub = store.subscribe(TOPIC, "a", filter={"tag": {"b"}})
-    assert sub.receive(1) == [], "it comes up for air"
-    assert places(sub.receive(1, wait_ms=60_000)) == [(0, 19)]
+    takes = []
+    real = sub._dispatcher.take
+    monkeypatch.setattr(sub._dispatcher, "take", lambda *given: (takes.append(given), real(*given))[1])
+    assert places(sub.receive(1)) == [(0, 19)]
+    assert len(takes) == 7, "others may have a turn between"
+    assert sub.receive(1) == []
+
+
+def test_a_coroutine_finds_a_wanted_message_behind_many_that_are_left_out(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner, "AHEAD_MESSAGES", 1)
+    monkeypatch.setattr(scanner, "MOST_CHUNKS", 3)
+    fill(store, 19)
+    store.append(TOPIC, 0, b"-", properties={"tag": "b"})
+    sub = store.subscribe(TOPIC, "a", filter={"tag": {"b"}})
+    assert places(asyncio.run(sub.receive_async(1))) == [(0, 19)]
+    assert asyncio.run(sub.receive_async(1)) == []
 
 
 def test_odd_properties_are_matched_as_json_says() -> None:

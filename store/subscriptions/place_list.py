@@ -1,0 +1,38 @@
+"""Messages whose time has come, by their places, as far as they were not given out yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+
+class PlaceList:
+    """Places in the order in which they are to be given out. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._queues = self._offsets = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, queues: Int64s, offsets: Int64s) -> None:
+        """Places behind the others."""
+        self._queues = np.concatenate([self._queues, queues])
+        self._offsets = np.concatenate([self._offsets, offsets])
+
+    def first(self, count: int) -> tuple[Int64s, Int64s]:
+        """(queue ids, offsets) of the first places; they stay."""
+        return self._queues[:count], self._offsets[:count]
+
+    def remove_first(self, count: int) -> None:
+        """The first places were given out, or are not to be."""
+        self._queues, self._offsets = self._queues[count:], self._offsets[count:]
+
+    def drop(self, queue_ids: Sequence[int] | None = None) -> None:
+        """Forget the places of some queues, or all: they are found anew."""
+        kept = np.zeros(len(self), np.bool_) if queue_ids is None else ~np.isin(self._queues, queue_ids)
+        self._queues, self._offsets = self._queues[kept], self._offsets[kept]

@@ -1,0 +1,123 @@
+"""repair=True gives up what cannot be attached: the rest of the store is there, and what is lost is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog.store import MessageStore, StoreCorrupt, commit_shards, sweep_shards, verify_folder
+from stratalog.store.testing import SimulatedDisk
+from stratalog.store.testing.disk import Operation
+
+from ..helpers import flip_bit, tiny
+from .helpers import content, queues_of, rows_of, staged
+from .test_repair import OLD, ROWS, pending
+
+PARTS = [rows_of(f"part{at}-", 20) for at in range(3)]
+
+
+def half_attached(path: Path) -> tuple[SimulatedDisk, str]:
+    """A disk that a kill has left between the names of two of a commit's shards; the last shard's folder."""
+    disk = SimulatedDisk()
+    left: list[SimulatedDisk] = []
+    with MessageStore.open(path, tiny(), disk=disk) as store:
+        store.append_batch(OLD)
+        shards = [shard for part in PARTS for shard in staged(path, part, disk=disk)]
+        forced = 0
+
+        def cut(operation: Operation) -> None:
+            nonlocal forced
+            forced += operation.kind == "force_folder" and operation.path.name == "lane-00"
+            if forced == 3 and not left:
+                left.append(disk.kill())
+
+        disk.on_operation = cut
+        commit_shards(path, shards, name="q", wait_ms=0, disk=disk)
+        store.attach_pending()
+        disk.on_operation = None
+    return left[0], shards[2].folder
+
+
+def test_a_begun_commit_whose_shard_is_lost_is_given_up_by_a_repair(tmp_path: Path) -> None:
+    disk, folder = half_attached(tmp_path)
+    disk.take_away(next(file for file in disk.files() if file.suffix == ".shard" and folder in str(file)))
+    with pytest.raises(StoreCorrupt, match="repair=True"):
+        MessageStore.open(tmp_path, tiny(), disk=disk)
+    with MessageStore.open(tmp_path, tiny(), disk=disk, repair=True) as store:
+        found = content(store)
+        (loss,) = store.losses
+        assert loss.file.endswith(".manifest")
+        assert str(loss.quarantined_to).endswith(".refused")
+        assert not loss.offsets_may_repeat
+        kept = len(PARTS) - (loss.messages or 0) // len(PARTS[0])
+        assert 0 < kept < len(PARTS)
+        assert found == queues_of(OLD, *PARTS[:kept])
+        store.append_batch(OLD)
+    for _ in range(2):
+        with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+            assert store.losses == []
+            assert content(store) == queues_of(OLD, *PARTS[:kept], OLD)
+    again = [shard for part in PARTS for shard in staged(tmp_path, part, disk=disk)]
+    assert not commit_shards(tmp_path, again, name="q", disk=disk).is_new
+    more = rows_of("more", 9)
+    assert commit_shards(tmp_path, staged(tmp_path, more, disk=disk), name="r", disk=disk).is_attached
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+        assert content(store) == queues_of(OLD, *PARTS[:kept], OLD, more)
+
+
+def test_after_a_repair_gave_a_begun_commit_up_a_later_one_may_wait(tmp_path: Path) -> None:
+    """Nothing of the log is missing any more: damage of a later commit's shard does not hinder an opening."""
+    disk, folder = half_attached(tmp_path)
+    disk.take_away(next(file for file in disk.files() if file.suffix == ".shard" and folder in str(file)))
+    MessageStore.open(tmp_path, tiny(), disk=disk, repair=True).close()
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+        attacher = store._running.attacher
+        assert attacher is not None
+        with attacher._attaching:
+            shards = staged(tmp_path, ROWS, disk=disk)
+            commit_shards(tmp_path, shards, name="r", wait_ms=0, disk=disk)
+            attacher._stopped = True
+    disk.take_away(next(file for file in disk.files() if file.suffix == ".shard" and shards[0].folder in str(file)))
+    MessageStore.open(tmp_path, tiny(), disk=disk).close()
+
+
+@pytest.mark.parametrize("which", ["shard", "index"])
+def test_a_commit_that_waits_for_lost_files_is_given_up_by_a_repair(tmp_path: Path, which: str) -> None:
+    """Commits behind it are attached, and the same commit again is a new one."""
+    lost = next(file for file in pending(tmp_path) if file.suffix == "." + which)
+    lost.unlink()
+    rows = rows_of("y", 5)
+    assert not commit_shards(tmp_path, staged(tmp_path, rows), name="other").is_attached
+    with MessageStore.open(tmp_path, tiny(), repair=True) as store:
+        assert [(Path(loss.file).suffix, loss.messages) for loss in store.losses] == [(".manifest", len(ROWS))]
+        assert content(store) == queues_of(OLD, rows)
+    assert verify_folder(tmp_path).damages == []
+    assert commit_shards(tmp_path, staged(tmp_path, ROWS), name="q") == (True, True, len(ROWS))
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert store.losses == []
+        assert content(store) == queues_of(OLD, rows, ROWS)
+
+
+def test_a_damaged_manifest_is_set_aside_by_a_repair(tmp_path: Path) -> None:
+    pending(tmp_path)
+    manifest = next((tmp_path / "incoming").glob("*.manifest"))
+    flip_bit(manifest, 20)
+    with MessageStore.open(tmp_path, tiny(), repair=True) as store:
+        refused = manifest.with_suffix(".refused")
+        assert [(loss.file, loss.messages, loss.quarantined_to) for loss in store.losses] == [
+            (str(manifest), None, str(refused))
+        ]
+        assert refused.exists()
+        assert store.attach_pending() == 0
+
+
+def test_shards_of_a_commit_that_was_given_up_are_not_swept(tmp_path: Path) -> None:
+    """What is whole of them may be wanted; they go with the manifest that was set aside."""
+    index, shard = sorted(pending(tmp_path))
+    index.unlink()
+    MessageStore.open(tmp_path, tiny(), repair=True).close()
+    assert sweep_shards(tmp_path, older_than_s=-1) == []
+    assert shard.exists()
+    next((tmp_path / "incoming").glob("*.refused")).unlink()
+    assert sweep_shards(tmp_path, older_than_s=-1) == [shard.parent.name]

@@ -1,0 +1,58 @@
+"""Delayed messages that live on as copies, as subscriptions get them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog.store import MessageStore
+
+from ..helpers import tiny, until
+from .helpers import TOPIC, BothClocks, places
+
+DELAY_MS = 3_600_000
+MESSAGES = 200
+EVERY = 10  # one of so many is delayed
+
+
+@pytest.fixture
+def clock() -> BothClocks:
+    return BothClocks()
+
+
+def copied(store: MessageStore, clock: BothClocks) -> int:
+    """Have retention remove the segments of many messages: how many live on as copies."""
+    for at in range(MESSAGES):
+        due_ms = clock.wall + DELAY_MS if at % EVERY == 0 else None
+        store.append(TOPIC, 0, bytes(3000), deliver_at_ms=due_ms)
+    clock.go(60_000)
+
+    def are_removed() -> bool:
+        clock.go(100)
+        store.append("other", 0, bytes(3000))
+        store._upkeep.look()
+        return store._upkeep.removed_segments >= 6
+
+    until(are_removed)
+    topic = store._delaying.delays.find(TOPIC)
+    assert topic is not None
+    return len(topic.copies)
+
+
+def test_receive_gives_no_more_copies_than_asked_for_and_all_in_the_end(tmp_path: Path, clock: BothClocks) -> None:
+    with MessageStore.open(tmp_path / "store", tiny(retention_ms=1000), clock=clock) as store:
+        store.subscribe(TOPIC, "a").close()
+        copies = copied(store, clock)
+        assert copies >= 5
+        clock.go(2 * DELAY_MS)
+        sub = store.subscribe(TOPIC, "a")
+        seen: list[tuple[int, int]] = []
+        while got := sub.receive(2):
+            assert len(got) <= 2
+            seen += places(got)
+        assert len(seen) == len(set(seen))
+        assert {(0, at) for at in range(0, MESSAGES, EVERY)} <= set(seen)
+        sub.seek("earliest")
+        again = places(sub.receive(5))
+        assert len(again) == 5
