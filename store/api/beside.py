@@ -16,7 +16,7 @@ import numpy as np
 
 from ...cache import plan_memory
 from ..device.folder import LOCK_FILE
-from ..errors import StoreCorrupt, StoreLocked, StoreUnreadable
+from ..errors import StoreCorrupt, StoreLocked, StoreUnreadable, StoreUnusable
 from ..format.layout import FORMAT_VERSION, LOST_ENTRY, read_frame_header
 from ..log.lane import Lane
 from ..log.write import OpenSegment
@@ -27,12 +27,14 @@ from ..verify import folder as whole
 from ..verify import inspect as described
 from ..verify.inspect import TOPICS_SHOWN
 from ..verify.report import Damage, Findings, Progress, VerifyReport
+from .looking import look_into_folder
 from .store import MessageStore
 
 LOOKED_AGAIN = 3
 HEAD_BYTES = 128
 Found = TypeVar("Found")
 _Row = dict[str, Any]
+_HIDDEN: _Row = {"subscriptions": None, "delayed": None}
 
 
 def verify_folder(path: str | Path, progress: Progress | None = None) -> VerifyReport:
@@ -69,13 +71,17 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
         streams: the number of queues. topics: the first 20.
         queues: for each `topic`, `queue`, `first`, `next_offset`.
         problems: for each `what`, `file`, `position` (bytes).
+        subscriptions: for each `topic`, `name`, `mode`, and how many messages are not acknowledged: `ready` and
+            `delayed`. `in_flight` is None: only the process that has the store open knows; they count as ready. All is
+            None if damage hides it, or if a record is of a later version.
+        delayed: by topic, how many messages are delayed and pending, without cancelled ones; None as above.
         memory_plan: the sizes, in bytes, of a store with default settings on this machine now (R24).
 
     Raises:
         StoreUnusable: the folder is not a store, or the store has another format version.
         StoreCorrupt: the file STORE is damaged.
     """
-    return _beside_or_whole(lambda: {"open_in": None, **described.inspect_folder(path)}, lambda: _describe(path))
+    return _beside_or_whole(lambda: _describe_closed(path), lambda: _describe(path))
 
 
 def _beside_or_whole(closed: Callable[[], Found], beside: Callable[[], Found]) -> Found:
@@ -135,6 +141,36 @@ def _used_bytes(source: SealedSegment | OpenSegment) -> int:
 # -- describing ---------------------------------------------------------------------------------------
 
 
+def _describe_closed(path: str | Path) -> _Row:
+    found: _Row = {"open_in": None, **described.inspect_folder(path)}
+    try:
+        with look_into_folder(path) as store:
+            return {**found, **_deliveries(store)}
+    except StoreCorrupt:  # it does not open; what the folder shows is said all the same
+        return {**found, **_HIDDEN}
+
+
+def _deliveries(store: MessageStore) -> _Row:
+    """The subscriptions of a store that is only read, and what is delayed in it."""
+    store.topics()  # follows the log
+    try:
+        pending = store._delaying.pending()
+        assert pending is not None, "its indexes are not open"
+        infos = store._subscriptions().all(None, pending)
+    except (StoreCorrupt, StoreUnusable):
+        return _HIDDEN
+    if not pending.is_whole:
+        return _HIDDEN
+    rows = [
+        {
+            "topic": info.topic, "name": info.name, "mode": info.settings.mode, "ready": info.backlog.ready,
+            "in_flight": None, "delayed": info.backlog.delayed,
+        }
+        for info in infos
+    ]  # fmt: skip
+    return {"subscriptions": rows, "delayed": pending.counts()}
+
+
 def _describe(path: str | Path) -> _Row:
     with MessageStore.open(path, read_only=True) as reader:
         lanes: list[_Row] = []
@@ -169,6 +205,7 @@ def _describe(path: str | Path) -> _Row:
             "topics": topics[:TOPICS_SHOWN],
             "queues": queues,
             "problems": [asdict(problem) for problem in problems],
+            **_deliveries(reader),
             "memory_plan": plan_memory().as_dict(),
         }
 

@@ -7,8 +7,9 @@ from typing import Any
 from ..delayed.delays import Delays
 from ..delayed.keeping import Keeping
 from ..delayed.parts import StoreParts
+from ..delayed.reckoning import Pending, pending_by_log
 from ..device.disk import Disk
-from ..errors import InvalidMessage, StoreError, StoreUnreadable, again, shown
+from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, again, shown
 from ..log.streams import check_name
 from ..log.upkeep import Upkeep
 from ..read.reader import Reader
@@ -79,6 +80,13 @@ class Delaying:
         kept = self._keeping.kept
         return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in self.delays.stats().items()}
 
+    def pending(self) -> Pending | None:
+        """What is pending by the log, in a store that is looked at; None: the indexes are open, and know.
+
+        Raises StoreCorrupt, StoreUnreadable.
+        """
+        return None if self.delays.is_open else _pending_by_log(self._shared, self.delays.parts.disk)
+
     def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int | None) -> bool:
         shared = self._shared
         shared.check_open()
@@ -99,8 +107,9 @@ class Delaying:
 class RefusingDelaying(Delaying):
     """The same of a store that is only read, with the error that says so."""
 
-    def __init__(self, shared: Shared, refused: StoreError) -> None:
+    def __init__(self, shared: Shared, disk: Disk, refused: StoreError) -> None:
         self._shared = shared
+        self._disk = disk
         self._refused = refused
 
     def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int | None) -> bool:
@@ -113,15 +122,32 @@ class RefusingDelaying(Delaying):
         """Nothing: the indexes are not open."""
         return {}
 
+    def pending(self) -> Pending:
+        """What is pending by the log. Raises StoreCorrupt, StoreUnreadable."""
+        return _pending_by_log(self._shared, self._disk)
+
 
 def make_delaying(shared: Shared, disk: Disk, running: Running, upkeep: Upkeep) -> Delaying:
     """The part of a store that writes. Its indexes are not opened yet."""
-    parts = StoreParts(
-        disk, shared.path, shared.clock, shared.streams, shared.lanes, shared.hidden, Reader(),
-        keeps=shared.config.durability == "force",
-    )  # fmt: skip
+    parts = _parts_of(shared, disk)
     running.delays = delays = Delays(parts, lambda: running.poison is not None)
     keeping = Keeping(delays, shared.config, shared.lanes)
     upkeep.guards.append(keeping.may_go)
     upkeep.allowance = lambda: keeping.extra_bytes
     return Delaying(shared, delays, keeping)
+
+
+def _parts_of(shared: Shared, disk: Disk) -> StoreParts:
+    return StoreParts(
+        disk, shared.path, shared.clock, shared.streams, shared.lanes, shared.hidden, Reader(),
+        keeps=shared.config.durability == "force",
+    )  # fmt: skip
+
+
+def _pending_by_log(shared: Shared, disk: Disk) -> Pending:
+    try:
+        return pending_by_log(_parts_of(shared, disk))
+    except (OffsetOutOfRange, OSError) as error:
+        raise StoreUnreadable(
+            f"{shared.path}: delayed messages could not be counted: {error}. Nothing is lost; try again."
+        ) from error

@@ -25,7 +25,7 @@ class _LookedAt(MessageStore):
 
     def _start(self, *, repair: bool) -> None:
         refused = StoreUnusable(f"the store {self.path} is only looked at; open it with MessageStore.open to append")
-        self._delaying = RefusingDelaying(self._shared, refused)
+        self._delaying = RefusingDelaying(self._shared, self._disk, refused)
         for queue in self._queues:
             queue.close(refused)
 

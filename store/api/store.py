@@ -372,7 +372,7 @@ class _ReadOnlyStore(MessageStore):
 
     def _open(self, repair: bool) -> None:
         self._trimming = RefusingTrimming(self._shared)
-        self._delaying = RefusingDelaying(self._shared, refusal(self.path))
+        self._delaying = RefusingDelaying(self._shared, self._disk, refusal(self.path))
         self._running.live = follower = self._fetcher.open(self._caches.held)
         follower.follow()
         self._store_id = self._fetcher.store_id

@@ -7,6 +7,7 @@ from ..subscriptions.registry import SubscriptionInfo, Subscriptions
 from ..subscriptions.settings import Filter, Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
 from .appender import Appender
+from .delayed_calls import Delaying
 from .fetcher import Fetcher
 from .running import Running
 from .shared import Shared
@@ -21,6 +22,7 @@ class SubscriptionCalls:
     _fetcher: Fetcher
     _trimming: Trimming
     _running: Running
+    _delaying: Delaying
     _subscribed: Subscriptions | None = None
 
     def subscribe(
@@ -82,6 +84,9 @@ class SubscriptionCalls:
     def subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """Return the subscriptions of a topic, or of all, with their settings and backlogs, by topic and name.
 
+        In a store that is only read, the messages that are delayed are counted by the log: each call reads all frames
+        with delivery times to come.
+
         Raises: InvalidTopic, StoreCorrupt, StoreUnreadable, StoreClosed.
         """
         return self._subscriptions().all(topic)
@@ -101,5 +106,5 @@ class SubscriptionCalls:
         return Parts(
             shared.streams, shared.hidden, shared.clock, fetcher, self._appender.append, fetcher.waiting,
             fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
-            shared.config.max_frame_bytes, ReceiptNumbers(), self._running.delays,
+            shared.config.max_frame_bytes, ReceiptNumbers(), self._running.delays, self._delaying.pending,
         )  # fmt: skip

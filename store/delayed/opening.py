@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from ..format.delays import BEGIN, CHANGES, DELAYS, Changes, Mark, Place
 from ..format.hidden import hidden_topic
 from ..log.lane import Lane
 from ..log.streams import Stream
+from ..read.message import Message
+from ..read.reader import Reader
 from .changes import ChangedDelays, ChangesReader
 from .disk_files import DiskFiles
 from .parts import StoreParts
@@ -47,14 +50,14 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
     """
     stream = parts.hidden.find_or_make(hidden_topic(DELAYS, topic))
     reader = ChangesReader()
-    first, end = parts.reader.finder.bounds(stream)
+    end = parts.reader.finder.bounds(stream)[1]
     if end == 0:  # the topic has an index from now on, also for an opening that finds no files of it
         nothing = np.empty(0, np.int64)
         end = int(parts.hidden.append(stream, [Changes(CHANGES, 0, nothing, nothing, nothing).pack()])[-1]) + 1
     files = DiskFiles(parts.disk, parts.folder_of(topic))
     tracker, mark, rebuilt = _tracker_of(topic, parts, files, end)
     try:
-        changed = _read_changes(parts, stream, (first, end), reader, mark)
+        changed = _read_changes(parts, stream, reader, mark)
     except BaseException:
         tracker.close()
         raise
@@ -62,20 +65,23 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
     return OpenedIndex(tracker, stream, reader.state, end, list(mark.places), rebuilt)
 
 
-def _read_changes(
-    parts: StoreParts, stream: Stream, bounds: tuple[int, int], reader: ChangesReader, mark: Mark
-) -> list[Int64s]:
+def _read_changes(parts: StoreParts, stream: Stream, reader: ChangesReader, mark: Mark) -> list[Int64s]:
     """Give all records to the reader: the places that those behind the mark may have changed."""
     changed: list[Int64s] = []
-    at, end = bounds
-    while at < end:
-        messages = parts.reader.read(stream, at, READ_MESSAGES, READ_BYTES)
-        for message in messages:
-            places = reader.add(message.data)
-            if message.offset >= mark.changes:
-                changed.append(places)
-        at = messages[-1].offset + 1 if messages else end
+    for record in changes_of(stream, parts.reader):
+        places = reader.add(record.data)
+        if record.offset >= mark.changes:
+            changed.append(places)
     return changed
+
+
+def changes_of(stream: Stream, reader: Reader) -> Iterator[Message]:
+    """The records of changes of a topic, all that are durable now. Raises StoreCorrupt, OffsetOutOfRange, OSError."""
+    at, end = reader.finder.bounds(stream)
+    while at < end:
+        messages = reader.read(stream, at, READ_MESSAGES, READ_BYTES)
+        yield from messages
+        at = messages[-1].offset + 1 if messages else end
 
 
 def new_tracker(files: DiskFiles) -> BucketTracker:

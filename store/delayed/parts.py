@@ -42,7 +42,10 @@ class StoreParts(NamedTuple):
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Where a queue goes on, messages counted that are not durable yet."""
         stream = self.streams.get(topic, queue_id)
-        return 0 if stream is None or stream.number < 0 else stream.lane.offsets[stream.number]
+        if stream is None or stream.number < 0:
+            return 0
+        given = stream.lane.offsets[stream.number]
+        return given if given >= 0 else self.reader.finder.bounds(stream)[1]  # who follows a writer knows no more
 
     def stream(self, topic: str, queue_id: int) -> Stream | None:
         """A queue's stream, if it ever had a message."""

@@ -123,6 +123,7 @@ class Tail:
         starts = frame.starts()
         rows = array("I", np.array((starts, frame.lengths, frame.checksums), np.uint32).T.tobytes())
         numbers = frame.head.columns[: (4 if header.flags & WIDE_NUMBERS else 2) * header.count]
+        table.dues = table.dues.joined(frame.dues)
         table.add_frame(header.position, header.time_ms, header.flags, numbers, rows)
         self._scanner.position, self._scanner.chain = header.end, frame.head.checksum
         self._last = header.first_entry, starts + frame.lengths

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..delayed.reckoning import Pending
 from .cursor import Cursor
 from .in_flight import InFlight, Is
 from .parts import Parts
@@ -45,6 +46,18 @@ class Bounds(NamedTuple):
 def bounds_of(parts: Parts, topic: str, delayed: int) -> Bounds:
     """The bounds of a topic. Raises StoreUnreadable."""
     return Bounds({queue_id: parts.reads.queue_bounds(topic, queue_id) for queue_id in parts.queues(topic)}, delayed)
+
+
+def delayed_of(parts: Parts, topic: str, cursor: Cursor, pending: Pending | None) -> int:
+    """How many messages of a topic wait for their time: by the log those of this subscription, else by the index."""
+    if pending is None:
+        index = None if parts.delays is None else parts.delays.find(topic)
+        return 0 if index is None else index.pending
+    count = 0
+    for queue_id, offsets in pending.offsets.get(topic, {}).items():
+        acked = cursor.queues.get(queue_id)
+        count += len(offsets) if acked is None else int(np.count_nonzero(~acked.are_in(offsets)))
+    return count
 
 
 def backlog_of(bounds: Bounds, cursor: Cursor, table: InFlight | None) -> Backlog:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..delayed.delays import Delays
+from ..delayed.reckoning import Pending
 from ..device.clock import Clock
 from ..log.hidden_streams import HiddenStreams
 from ..log.streams import Stream, StreamMap
@@ -64,6 +65,7 @@ class Parts:
         limit_bytes: the size of a frame.
         receipts: gives numbers that no message had before.
         delays: the store's delayed messages; None in a store that is only read.
+        pending: in a store that is only read or looked at, the delayed messages by the log; else None.
     """
 
     streams: StreamMap
@@ -79,6 +81,7 @@ class Parts:
     limit_bytes: int
     receipts: ReceiptNumbers
     delays: Delays | None
+    pending: Callable[[], Pending | None]
 
     def queues(self, topic: str) -> list[int]:
         """The queue ids of a topic, as far as they are known by now."""

@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..delayed.reckoning import Pending
 from ..errors import InvalidMessage, StoreCorrupt, StoreUnreadable, shown
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
-from .backlog import Backlog, backlog_of, bounds_of
+from .backlog import Backlog, backlog_of, bounds_of, delayed_of
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
@@ -165,16 +166,18 @@ class Subscriptions:
             return False
         return self._shared(plain, who).delete()
 
-    def all(self, topic: object) -> list[SubscriptionInfo]:
-        """What there is, of one topic or of all, sorted."""
+    def all(self, topic: object, pending: Pending | None = None) -> list[SubscriptionInfo]:
+        """What there is, of one topic or of all, sorted; `pending` if it was counted already."""
         self._parts.reads.topics()  # a reader of another process's store follows the log by that
         wanted = None if topic is None else check_name(topic, 0)[0]
+        names = [one for one in subscribed(self._parts) if wanted in (None, one[0])]
+        if names and pending is None:
+            pending = self._parts.pending()
         found = []
-        for of_topic, name in subscribed(self._parts):
-            if wanted in (None, of_topic):
-                info = self._info(of_topic, name)
-                if info is not None:
-                    found.append(info)
+        for of_topic, name in names:
+            info = self._info(of_topic, name, pending)
+            if info is not None:
+                found.append(info)
         return found
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
@@ -209,12 +212,12 @@ class Subscriptions:
                         found |= ~state.cursor.queue(queue_id).are_in(offsets)
         return found
 
-    def _info(self, topic: str, name: str) -> SubscriptionInfo | None:
+    def _info(self, topic: str, name: str, pending: Pending | None) -> SubscriptionInfo | None:
         with self._lock:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state
         cursor = self._cursor_of(topic, name) if state is None else state.cursor
-        bounds = bounds_of(self._parts, topic, 0)
+        bounds = bounds_of(self._parts, topic, delayed_of(self._parts, topic, cursor, pending))
         with nullcontext() if state is None else state.lock:
             if cursor.settings is None:
                 return None

@@ -127,11 +127,11 @@ def subscriptions_command(
 @app.command("inspect", epilog=EPILOG)
 def inspect_command(
     folder: Folder,
-    everything: Annotated[bool, typer.Option("--all", help="show all queues, not only the first 20")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="all rows, not only the first 20")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="show the memory plan of a store on this machine")] = False,
     json: Json = None,
 ) -> None:
-    """Describe a store: first the verdict, then segments and queues. It changes nothing."""
+    """Describe a store: the verdict, segments, queues, subscriptions, delayed messages. It changes nothing."""
     with told():
         figures = inspect_folder(folder)
         if str(json) != "-":

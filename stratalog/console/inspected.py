@@ -1,4 +1,4 @@
-"""The output of `stratalog inspect`: the verdict, a table of segments per lane, queues, and problems."""
+"""The output of `stratalog inspect`: the verdict, a table of segments per lane, queues, subscriptions, and problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..perf.report import figures as report
 from ..perf.report.figures import Figures, counted
 from ..perf.report.tables import plain
 
-QUEUES_SHOWN = 20
+ROWS_SHOWN = 20
 
 
 def verdict(figures: Figures) -> tuple[str, str]:
@@ -47,7 +47,9 @@ def show(folder: Path, figures: Figures, console: Console, *, everything: bool, 
     for lane in figures["lanes"]:
         rows = [segment_row(segment) for segment in lane["segments"]]
         console.print(report.table(f"lane {lane['lane']}", rows) if rows else f"lane {lane['lane']}: no segments")
-    show_queues(figures["queues"], console, everything=everything)
+    queues = [{**row, "queue": str(row["queue"])} for row in figures["queues"]]  # a name, no figure: without commas
+    show_rows("queues", queues, 2, console, everything=everything)
+    show_deliveries(figures, console, everything=everything)
     if plan:
         sizes = dict(flat(figures["memory_plan"]))
         console.print(report.pairs("memory that a store would plan if it were opened on this machine now", sizes))
@@ -104,14 +106,24 @@ def time_text(time_ms: int | None, *, exact: bool = False) -> str | None:
         return str(time_ms)  # of a clock that was far off
 
 
-def show_queues(queues: Sequence[Figures], console: Console, *, everything: bool) -> None:
-    """The queues with their bounds, and how many are not shown."""
-    shown = queues if everything else queues[:QUEUES_SHOWN]
+def show_deliveries(figures: Figures, console: Console, *, everything: bool) -> None:
+    """The subscriptions, and what is delayed of each topic."""
+    if figures["subscriptions"] is None:
+        console.print("subscriptions and delayed messages: unknown, by the damage", style="yellow", highlight=False)
+        return
+    rows = [{**row, "in_flight": "unknown"} for row in figures["subscriptions"]]
+    show_rows("subscriptions", rows, 3, console, everything=everything)
+    delayed = [{"topic": topic, "pending": count} for topic, count in figures["delayed"].items()]
+    show_rows("delayed messages", delayed, 1, console, everything=everything)
+
+
+def show_rows(title: str, rows: Sequence[Figures], labels: int, console: Console, *, everything: bool) -> None:
+    """A table, if there is something to show, and how many rows are left out."""
+    shown = rows if everything else rows[:ROWS_SHOWN]
     if shown:
-        named = [{**row, "queue": str(row["queue"])} for row in shown]  # a name, no figure: without commas
-        console.print(report.table("queues", named, labels=2))
-    if len(shown) < len(queues):
-        console.print(f".. and {len(queues) - len(shown):,} more; --all shows them", highlight=False)
+        console.print(report.table(title, shown, labels=labels))
+    if len(shown) < len(rows):
+        console.print(f".. and {len(rows) - len(shown):,} more; --all shows them", highlight=False)
 
 
 def flat(figures: Mapping[str, Any], above: str = "") -> list[tuple[str, object]]:

@@ -45,3 +45,17 @@ def test_subscriptions_are_listed_with_what_they_have_left(tmp_path: Path, besid
 def test_a_store_without_any_has_nothing_to_list(tmp_path: Path) -> None:
     MessageStore.open(tmp_path / "store").close()
     assert lines(tmp_path / "store") == []
+
+
+def test_inspect_shows_subscriptions_and_what_is_delayed(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store") as store:
+        store.subscribe("orders", "billing", mode="ordered")
+        store.append_batch([("orders", 0, b"x") for _ in range(4)])
+        offset = store.append("orders", 0, b"later", deliver_at_ms=1 << 50)
+        store.append("orders", 0, b"later", deliver_at_ms=1 << 50)
+        assert store.cancel_delayed("orders", 0, offset)
+    shown = CliRunner().invoke(app, ["inspect", str(store.path)], env={"COLUMNS": "200"}).output
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines()]
+    assert ["orders", "billing", "ordered", "5", "unknown", "1"] in cells
+    assert ["orders", "1"] in cells
+    assert lines(store.path) == ["orders billing: 6 messages not acknowledged; 1 of them delayed; ordered by queue"]

@@ -25,7 +25,7 @@ DELAYED: dict[str, Bug] = {
         "            times = times_ms\n", CHANGES,
     ),
     "delayed: changes behind the mark are not repeated": Bug(
-        "store/delayed/opening.py", "            if message.offset >= mark.changes:\n", "            if False:\n",
+        "store/delayed/opening.py", "        if record.offset >= mark.changes:\n", "        if False:\n",
         CHANGES,
     ),
     "delayed: a record of changes is applied before it is durable": Bug(

@@ -234,3 +234,87 @@ def test_damaged_store_file_is_raised(folder: Path) -> None:
     (folder / "STORE").write_bytes(raw)
     with pytest.raises(StoreCorrupt):
         inspect_folder(folder)
+
+
+HOUR_MS = 3_600_000
+WAITING = {"orders": 4, "plain": 1}
+
+
+def fill_delayed(store: MessageStore) -> None:
+    """Two subscriptions; of the topic orders 4 delayed messages are pending, and of plain, that has no index, one."""
+    now_ms = store._clock.wall_ms()
+    sub = store.subscribe("orders", "a")
+    store.subscribe("orders", "b", mode="ordered")
+    store.append_batch([("orders", 0, b"ready") for _ in range(5)])
+    later = [store.append("orders", n % 3, b"later", deliver_at_ms=now_ms + HOUR_MS) for n in range(6)]
+    store.append("orders", 0, b"over", deliver_at_ms=now_ms - HOUR_MS)
+    store.append("plain", 0, b"later", deliver_at_ms=now_ms + HOUR_MS)
+    assert store.cancel_delayed("orders", 0, later[0])
+    assert store.reschedule_delayed("orders", 1, later[1], now_ms + 9 * HOUR_MS)
+    assert store.reschedule_delayed("orders", 2, later[2], now_ms - 1)
+    sub.ack(sub.receive(1)[0])
+
+
+def subscriptions_of(found: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    assert [(row["topic"], row["mode"], row["in_flight"]) for row in found["subscriptions"]] == [
+        ("orders", "shared", None),
+        ("orders", "ordered", None),
+    ]
+    return {row["name"]: (row["ready"], row["delayed"]) for row in found["subscriptions"]}
+
+
+@pytest.mark.parametrize("state", ["closed", "crashed", "beside a writer"])
+@pytest.mark.parametrize("is_sealed", [False, True], ids=["open segment", "sealed segments"])
+def test_subscriptions_and_delayed_messages_are_counted(tmp_path: Path, state: str, is_sealed: bool) -> None:
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        fill_delayed(store)
+        if is_sealed:
+            fill(store)
+        beside = inspect_folder(store.path)
+        crash_copy(store.path, tmp_path / "crashed")
+    found = {
+        "closed": inspect_folder(tmp_path / "store"),
+        "crashed": inspect_folder(tmp_path / "crashed"),
+        "beside a writer": beside,
+    }[state]
+    assert found["delayed"] == WAITING
+    assert subscriptions_of(found) == {"a": (7, 4), "b": (8, 4)}
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_a_delayed_message_that_is_acknowledged_is_not_delayed_for_its_subscription(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        fill_delayed(store)
+        store.subscribe("orders", "a").skip_all()
+    found = inspect_folder(tmp_path / "store")
+    assert found["delayed"] == WAITING
+    assert subscriptions_of(found) == {"a": (0, 0), "b": (8, 4)}
+
+
+def test_trimmed_messages_are_not_delayed_any_more(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        fill_delayed(store)
+        store.trim("orders", 1, store.queue_bounds("orders", 1)[1])
+        store.delete_topic("plain")
+    assert inspect_folder(tmp_path / "store")["delayed"] == {"orders": 2}
+
+
+def test_a_writer_lists_the_same_delayed_messages_as_a_reader(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        fill_delayed(store)
+        with MessageStore.open(store.path, read_only=True) as reader:
+            seen = [info.backlog.delayed for info in reader.subscriptions()]
+        assert [info.backlog.delayed for info in store.subscriptions("orders")] == seen == [4, 4]
+
+
+def test_damage_that_may_hide_delayed_messages_makes_their_counts_unknown(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        fill_delayed(store)
+        fill(store)
+    path = tmp_path / "store" / "lane-00" / "000000000001.seg"
+    raw = bytearray(path.read_bytes())
+    raw[40] ^= 4
+    path.write_bytes(raw)
+    found = inspect_folder(tmp_path / "store")
+    assert (found["subscriptions"], found["delayed"]) == (None, None)
+    assert found["verdict"] != "healthy"

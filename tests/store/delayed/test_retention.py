@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, Subscription
+from stratalog.store import MessageStore, StoreConfig, Subscription, inspect_folder
 from stratalog.store.delayed import delays as delays_module
 from stratalog.store.delayed.figures import figures_of
 from stratalog.store.format.copies import CopyHead
@@ -263,3 +263,17 @@ def test_bytes_of_a_copy_are_kept() -> None:
     assert CopyHead.unpack(CopyHead(3, 1, 7, None).pack()) == CopyHead(3, 1, 7, None)
     for wrong in (None, b"", b"SLDP", head[:20], b"x" + head[1:]):
         assert CopyHead.unpack(wrong) is None
+
+
+def test_inspect_counts_messages_that_live_on_as_copies(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s", aging()) as store:
+        sub = store.subscribe("t", "a")
+        delayed = fill(store, 100, every=20, delay_ms=1 << 42)
+        assert len(taken(sub)) == 95
+        assert store.reschedule_delayed("t", 0, delayed[1], 1 << 43)
+        hand.now_ms += 5_000
+        retire(store)
+        assert first_of(store) > delayed[1] and figures_of(topic_of(store))["copies"] >= 2
+        assert store.cancel_delayed("t", 0, delayed[0])
+        beside = inspect_folder(store.path)
+    assert inspect_folder(tmp_path / "s")["delayed"] == beside["delayed"] == {"t": 4}
