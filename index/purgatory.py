@@ -113,7 +113,7 @@ class Purgatory:
                 operation.force_complete()
                 return True
             again = self._settle(operation)
-        except BaseException:
+        except BaseException:  # also an interrupt: nobody watches it any more
             self._leave(operation)
             raise
         if again:

@@ -63,7 +63,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], stores: Sequence[Path], transa
                 rows += writers[at].append_columns(*mine)
             payload_bytes += int(columns.lengths.sum())
         shards = {str(stores[at]): writer.finish() for at, writer in sorted(writers.items())}
-    except BaseException:
+    except BaseException:  # also an interrupt: a failed task leaves no files
         for writer in writers.values():
             writer.abort()
         raise

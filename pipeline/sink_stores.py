@@ -91,7 +91,7 @@ def make_stores(options: SinkOptions) -> Path:
     try:
         for folder in folders:
             MessageStore.open(folder, StoreConfig(lanes=options.lanes)).close()
-    except BaseException:
+    except BaseException:  # also an interrupt: a folder half made is no store
         with suppress(OSError):
             shutil.rmtree(fresh)
         raise

@@ -19,7 +19,7 @@ def shown(value: object) -> str:
     """A value as an error's text shows it: shortened, or its type alone where it cannot be written."""
     try:
         text = repr(value)  # of an int with thousands of digits, or of anything of the caller's: it may raise
-    except Exception:
+    except Exception:  # whatever it raises, the first error is what the caller must see
         return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}.."
 

@@ -152,7 +152,7 @@ class BucketTracker(Tracker):
             return
         try:
             self._shelf.seal(rows, bitmap_of(rows[1]))
-        except BaseException:
+        except BaseException:  # also an interrupt: no entry is lost
             self._mutable.put_back(*rows)
             raise
         self._seals += 1
@@ -169,7 +169,7 @@ class BucketTracker(Tracker):
             rows = joined([new, self._due.rows])
             try:
                 self._shelf.checkpoint(rows, bitmap_of(rows[1]), self._shelf.mark if mark is None else mark)
-            except BaseException:
+            except BaseException:  # as above
                 if len(new[0]):
                     self._mutable.put_back(*new)
                 raise

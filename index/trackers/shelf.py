@@ -147,7 +147,7 @@ class Shelf:
             if changed:
                 self._write_live(list(changed))
             self._publish([*kept, *new], mark)
-        except BaseException:
+        except BaseException:  # also an interrupt: the list on disk is the old one
             for bucket, listed in changed.items():
                 bucket.listed = listed
             raise
@@ -205,7 +205,7 @@ class Shelf:
                 budget -= read
                 if budget <= 0:
                     return
-        except BaseException:
+        except BaseException:  # also an interrupt
             self._merge = None  # the sources are as they were; the next call begins anew
             raise
 

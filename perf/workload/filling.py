@@ -42,7 +42,7 @@ def fill_and_die(folder: Path, work: Workload, size_bytes: int, settings: Mappin
     child.start()
     try:
         child.join()
-    except BaseException:
+    except BaseException:  # above all an interrupt
         child.kill()  # it would go on writing to a folder that is being removed
         child.join()
         raise

@@ -95,7 +95,7 @@ class Appender:
         except StoreError:
             request.stream = NOBODY
             raise
-        except BaseException:
+        except BaseException:  # an interrupt
             if self._local.request is request:
                 del self._local.request  # a wake-up may still come: the next append must not hear it
             request.leave()

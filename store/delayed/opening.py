@@ -58,7 +58,7 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
     tracker, mark, rebuilt = _tracker_of(topic, parts, files, end)
     try:
         changed = _read_changes(parts, stream, reader, mark)
-    except BaseException:
+    except BaseException:  # also an interrupt: its files are let go
         tracker.close()
         raise
     _repeat(tracker, reader.state, changed, parts.clock.wall_ms())

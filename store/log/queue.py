@@ -165,7 +165,7 @@ class RequestQueue:
             if place.bell is None:
                 return False
             self._wait_in_line(request, place, place.bell)
-        except BaseException:
+        except BaseException:  # also an interrupt
             self.withdraw(request)  # interrupted: nobody is left to ask for it
             raise
         return True
