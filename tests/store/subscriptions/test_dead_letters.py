@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from stratalog.store import Delivery, MessageStore, StaleReceipt, StoreFull, Subscription
 
 from ...clocks import SteppedClock
-from ..helpers import tiny
 from .helpers import TOPIC, fill, places
 
 DEAD = "orders/dead"
-
-
-@pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
 
 
 def acks_in_the_first_append(sub: Subscription, late: Delivery) -> list[bool]:

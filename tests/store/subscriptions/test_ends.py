@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,17 +17,6 @@ from ..helpers import PATIENCE_S, tiny, until
 from .helpers import TOPIC, fill, places
 
 LONG_MS = int(PATIENCE_S * 1000)
-
-
-@pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
 
 
 def test_receipts_of_two_openings_differ_though_the_clock_says_the_same(tmp_path: Path, clock: SteppedClock) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,22 +10,10 @@ import pytest
 from stratalog.store import MessageStore
 from stratalog.store.delayed.topic import DelayedTopic
 
-from ...clocks import SteppedClock
-from ..helpers import PATIENCE_S, tiny
+from ..helpers import PATIENCE_S
 from .helpers import TOPIC, fill
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
 
 
 def delayed_topic(store: MessageStore) -> DelayedTopic:

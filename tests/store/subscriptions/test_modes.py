@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -17,21 +15,9 @@ from stratalog.store.subscriptions import ordering, scanner
 from stratalog.store.subscriptions.filters import PropertyFilter
 
 from ...clocks import SteppedClock
-from ..helpers import tiny
 from .helpers import TOPIC, fill, places
 
 DEAD = "orders/dead"
-
-
-@pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
 
 
 # -- order --------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -11,19 +9,7 @@ import pytest
 from stratalog.store import MessageStore, StoreUnreadable, Subscription
 
 from ...clocks import SteppedClock
-from ..helpers import tiny
 from .helpers import TOPIC, fill, places
-
-
-@pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
 
 
 def fail(sub: Subscription) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,17 +12,6 @@ from stratalog.store import MessageStore, PublishBufferFull, Subscription
 from ...clocks import SteppedClock
 from ..helpers import tiny
 from .helpers import TOPIC, fill, places
-
-
-@pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
 
 
 def ack(sub: Subscription, receipts: list[int], how: str) -> None:

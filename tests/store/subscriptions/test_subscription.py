@@ -30,17 +30,6 @@ LONG_MS = int(PATIENCE_S * 1000)
 
 
 @pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
 def timed(tmp_path: Path) -> Iterator[MessageStore]:
     """A store with the machine's own clock."""
     with MessageStore.open(tmp_path / "timed", tiny()) as opened:
