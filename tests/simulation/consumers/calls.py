@@ -154,7 +154,7 @@ class Callers:
         self._subscriptions[kind.name] = found
         self._held[kind.name] = {}
 
-    def _one(self) -> tuple[Kind, Subscription] | None:
+    def _one(self) -> tuple[Kind, Subscription]:
         """An open subscription."""
         if not self._subscriptions:
             self.subscribe()

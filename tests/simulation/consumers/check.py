@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 from stratalog.store import MessageStore, StoreError, Subscription
 from stratalog.store.testing import SimulatedDisk
@@ -16,6 +15,8 @@ from .shape import DEAD, TOPIC, Shape
 END_MS = 1 << 42
 LONG_MS = 1 << 39
 SHOWN = 5
+DRAINED_NOW = 0.3  # of the states: all that is there at once is taken, and held against the ledger
+LISTED = 0.1  # of the states: the subscriptions are listed
 IN_ORDER = 0.3  # of the states: messages in order are acknowledged, so that the next ones come
 
 
@@ -33,31 +34,33 @@ class Look:
         self._firsts: dict[int, int] = {}
         self._acks = chance.random() < IN_ORDER
 
-    def run(self, after: Callable[[MessageStore], None] = lambda store: None) -> None:
-        """Raises BrokenPromise. `after` is called at the end, with the store still open."""
+    def run(self) -> None:
+        """Raises BrokenPromise."""
         try:
             store = open_on(self._disk, self._config, self.clock, self._chance)
         except StoreError as error:
             raise BrokenPromise(f"the store does not open: {error}") from error
         try:
             self._subscribe(store)
-            for now_ms in self._times():
-                self.clock.now_ms = now_ms  # no visibility time-out passes by that
+            if self._chance.random() < DRAINED_NOW:
                 self._take_all(store)
+            else:
+                self._take_some()
+            dues = sorted(
+                {time for sent in self._ledger.sent.values() for time in sent.times if time > self.clock.now_ms}
+            )
+            if dues:
+                self.clock.now_ms = self._chance.choice(dues)
+                self._take_some()
+            self.clock.now_ms += END_MS  # no visibility time-out passes by that
+            self._take_all(store)
             self._check_dead_letters(store)
-            after(store)
         finally:
             self._disk.on_operation = None
             end(store)
 
-    def _times(self) -> list[int]:
-        """Now, at most two times at which something is due, and the end of all times."""
-        now_ms = self.clock.now_ms
-        dues = sorted({time for sent in self._ledger.sent.values() for time in sent.times if time > now_ms})
-        return [now_ms, *sorted(self._chance.sample(dues, min(2, len(dues)))), now_ms + END_MS]
-
     def _subscribe(self, store: MessageStore) -> None:
-        listed = {info.name for info in store.subscriptions(TOPIC)} if self._chance.random() < 0.3 else None
+        listed = {info.name for info in store.subscriptions(TOPIC)} if self._chance.random() < LISTED else None
         known = {name: one.exists for name, one in self._ledger.subscriptions.items()}
         for name, exists in known.items():
             if listed is not None and exists is not None and exists != (name in listed):
@@ -68,24 +71,35 @@ class Look:
                 self._came[name] = set()
         self._firsts = {queue_id: store.queue_bounds(TOPIC, queue_id)[0] for queue_id in store.queues(TOPIC)}
 
+    def _take_some(self) -> None:
+        """What one call of each subscription gives."""
+        for name, subscription in self._subscriptions.items():
+            self._take(self._ledger.kinds[name], subscription)
+
     def _take_all(self, store: MessageStore) -> None:
         """All that there is at this time of day; what is in order has to be acknowledged for the next ones to come."""
         for name, subscription in self._subscriptions.items():
             kind = self._ledger.kinds[name]
             while True:
-                while len(batch := subscription.receive_batch(visibility_timeout_ms=LONG_MS)):
-                    places = list(zip(batch.queue_ids.tolist(), batch.offsets.tolist(), strict=True))
-                    for place, data in zip(places, batch.payloads(), strict=True):
-                        self.check_came(kind, place, bytes(data))
-                    if kind.is_ordered and self._acks:
-                        self._disk.on_operation = None  # what a crash finds now is not what the ledger says
-                        subscription.ack_batch(batch.receipts)
+                while self._take(kind, subscription):
+                    pass
                 if not is_behind(store):
                     break
                 catch_up(store)
             self._check_missing(kind)
 
-    def check_came(self, kind: Kind, place: Place, data: bytes) -> None:
+    def _take(self, kind: Kind, subscription: Subscription) -> bool:
+        """One call; whether it gave something."""
+        batch = subscription.receive_batch(visibility_timeout_ms=LONG_MS)
+        places = zip(batch.queue_ids.tolist(), batch.offsets.tolist(), strict=True)
+        for place, data in zip(places, batch.payloads(), strict=True):
+            self._check_came(kind, place, bytes(data))
+        if len(batch) and kind.is_ordered and self._acks:
+            self._disk.on_operation = None  # what a crash finds now is not what the ledger says
+            subscription.ack_batch(batch.receipts)
+        return len(batch) > 0
+
+    def _check_came(self, kind: Kind, place: Place, data: bytes) -> None:
         """A message that was given out."""
         ledger, came = self._ledger, self._came[kind.name]
         check_given(ledger, kind, place, data, self.clock.now_ms)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import random
-import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
-from stratalog.store import MessageStore, StoreError
+from stratalog.store import StoreError
 from stratalog.store.testing import MANNERS, Manner, Operation, SimulatedDisk
 
 from ..check import BrokenPromise
 from .check import Look
-from .inline import Inline, inline
+from .inline import inline
 from .shape import Shape, draw_shape
 from .world import World
-
 
 FILLING = 0.15  # of the moments of a call that only makes segments full
 

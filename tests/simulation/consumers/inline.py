@@ -1,8 +1,8 @@
 """The real store in one thread: what is handed to a lane is built, written and answered before the call goes on.
 
-So calls that wait, as `ack` and `cancel_delayed` do, need no thread, and a seed decides everything. Limits that a run of
-some hundred messages would never reach are small here. All that touches the private side of the store for this is in
-this file, and in `..engine`.
+So calls that wait, as `ack` and `cancel_delayed` do, need no thread, and a seed decides everything. Limits that a run
+of some hundred messages would never reach are small here. All that touches the private side of the store for this is
+in this file, and in `..engine`.
 """
 
 from __future__ import annotations
