@@ -318,8 +318,8 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=None)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
-        seed = draw_seed() if given.seed is None else given.seed
-        run(Path(folder), given.kills, seed, lambda text: print(text, flush=True))
+        chosen = draw_seed() if given.seed is None else given.seed
+        run(Path(folder), given.kills, chosen, lambda text: print(text, flush=True))
     print(f"{given.kills} kills: nothing lost, nothing again, nothing early")
 
 
