@@ -102,6 +102,8 @@ class Decisions:
         stream = topic.parts.stream(topic.name, queue_id)
         if stream is None or offset < stream.low or offset >= topic.parts.next_offset(topic.name, queue_id):
             return None
+        if place in topic.changes.cancelled:  # the log behind an index says nothing of that
+            return None
         is_unread = topic.is_behind and offset >= topic.read_up_to(queue_id)
         if not is_unread and not topic.tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]:
             return None

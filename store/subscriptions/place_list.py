@@ -11,7 +11,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class PlaceList:
-    """Places in the order in which they are to be given out. One thread at a time."""
+    """Places in the order in which they are to be given out, each once. One thread at a time."""
 
     def __init__(self) -> None:
         self._queues = self._offsets = np.empty(0, np.int64)
@@ -20,7 +20,13 @@ class PlaceList:
         return len(self._offsets)
 
     def add(self, queues: Int64s, offsets: Int64s) -> None:
-        """Places behind the others."""
+        """Places behind the others, none of them twice. One that is listed stays where it is."""
+        if len(self):
+            new = np.ones(len(offsets), np.bool_)
+            for queue_id in np.unique(queues).tolist():
+                mine = queues == queue_id
+                new[mine] = ~np.isin(offsets[mine], self._offsets[self._queues == queue_id])
+            queues, offsets = queues[new], offsets[new]
         self._queues = np.concatenate([self._queues, queues])
         self._offsets = np.concatenate([self._offsets, offsets])
 

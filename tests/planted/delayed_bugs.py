@@ -40,6 +40,10 @@ DELAYED: dict[str, Bug] = {
     "delayed: a cancellation of what is due says yes": Bug(
         "store/delayed/decisions.py", "            topic.advance()\n", "", CHANGES,
     ),
+    "delayed: what was cancelled is pending for an index that is behind": Bug(
+        "store/delayed/decisions.py", "        if place in topic.changes.cancelled:  #", "        if False:  #",
+        OPENING,
+    ),
     "delayed: an index that is ahead of its log is believed": Bug(
         "store/delayed/opening.py", "is_ahead = any(place > end for", "is_ahead = any(place < place for", OPENING,
     ),
@@ -52,6 +56,9 @@ DELAYED: dict[str, Bug] = {
     ),
     "delayed: retention removes what is wanted": Bug(
         "store/delayed/keeping.py", "        self._copy(wanted[0])\n", "", RETENTION,
+    ),
+    "delayed: a copy is due while an index that is behind has not read it": Bug(
+        "store/delayed/keeping.py", "                if topic.is_behind:  #", "                if False:  #", RETENTION,
     ),
     "delayed: segments of pending messages are copied all the same": Bug(
         "store/delayed/keeping.py", "        if wanted_bytes and all_bytes <= MOST_WASTE * wanted_bytes:\n",
