@@ -49,6 +49,10 @@ class SubscriptionDelays:
         """Whether there may be something to take."""
         return self._pointer is not None
 
+    def has_due(self) -> bool:
+        """Whether something is to be taken now, or may be."""
+        return self._pointer is not None and (self.again or self._pointer.has_due())
+
     @property
     def has_copies(self) -> bool:
         """Whether messages that live on as copies are to be looked at once more."""

@@ -95,7 +95,7 @@ class Dispatcher:
         `receiving` is held.
         """
         state = self.state
-        if state.order is not None or state.again or self.delays.is_used or self._has_missed:
+        if state.order is not None or state.again or self._has_missed or len(self._due) or self.delays.has_due():
             return None
         now_ms = state.now_ms()
         if now_ms >= state.table.next_ms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,14 +43,11 @@ class Reads(Protocol):
         """The first offset of a time or later."""
 
 
-class Append(Protocol):
-    """The call that appends one message."""
+class AppendColumns(Protocol):
+    """The call that appends n messages as columns, see `MessageStore.append_columns`."""
 
-    def __call__(
-        self, topic: str, queue_id: int | None, data: bytes, deliver_at_ms: int | None, key: bytes | None,
-        properties: Mapping[str, str] | None, queues: None,
-    ) -> int:  # fmt: skip
-        """Durable when it returns: its offset."""
+    def __call__(self, *columns: object) -> npt.NDArray[np.int64]:
+        """Durable when it returns: their offsets (n,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class Parts:
     """The parts of one store, none of which references the store itself.
 
     Attributes:
-        reads, append, waiting, async_reads: the calls of users, and those who wait.
+        reads, append_columns, waiting, async_reads: the calls of users, and those who wait.
         hidden: the streams that subscriptions remember in.
         trim: removes the messages of a stream below an offset, durably.
         check_open, check_writes: raise StoreClosed; StoreReadOnly.
@@ -72,7 +69,7 @@ class Parts:
     hidden: HiddenStreams
     clock: Clock
     reads: Reads
-    append: Append
+    append_columns: AppendColumns
     waiting: WaitingReaders
     async_reads: AsyncReads
     trim: Callable[[Stream, int], None]
