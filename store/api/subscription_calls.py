@@ -86,8 +86,8 @@ class SubscriptionCalls:
     def subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """Return the subscriptions of a topic, or of all, with their settings and backlogs, by topic and name.
 
-        In a store that is only read, the messages that are delayed are counted by the log: each call reads all frames
-        with delivery times to come.
+        In a store that is only read, and until the index of a topic has read all of the log, the messages that are
+        delayed are counted by the log: such a call reads all frames with delivery times to come.
 
         Raises: InvalidTopic, StoreCorrupt, StoreUnreadable, StoreClosed.
         """
@@ -108,5 +108,5 @@ class SubscriptionCalls:
         return Parts(
             shared.streams, shared.hidden, shared.clock, fetcher, self._columns.append, fetcher.waiting,
             fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
-            shared.config.max_frame_bytes, ReceiptNumbers(), self._running.delays, self._delaying.pending,
+            shared.config.max_frame_bytes, ReceiptNumbers(), self._running.delays, self._delaying.sets,
         )  # fmt: skip

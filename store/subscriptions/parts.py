@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..delayed.counting import DelayedSets
 from ..delayed.delays import Delays
-from ..delayed.reckoning import Pending
 from ..device.clock import Clock
 from ..log.hidden_streams import HiddenStreams
 from ..log.streams import Stream, StreamMap
@@ -62,7 +62,8 @@ class Parts:
         limit_bytes: the size of a frame.
         receipts: gives numbers that no message had before.
         delays: the store's delayed messages; None in a store that is only read.
-        pending: in a store that is only read or looked at, the delayed messages by the log; else None.
+        delayed_sets: which messages of some topics are delayed, cancelled or copied. Raises StoreCorrupt,
+            StoreUnreadable.
     """
 
     streams: StreamMap
@@ -78,7 +79,7 @@ class Parts:
     limit_bytes: int
     receipts: ReceiptNumbers
     delays: Delays | None
-    pending: Callable[[], Pending | None]
+    delayed_sets: Callable[[Collection[str]], Mapping[str, DelayedSets]]
 
     def queues(self, topic: str) -> list[int]:
         """The queue ids of a topic, as far as they are known by now."""

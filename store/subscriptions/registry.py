@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..delayed.reckoning import Pending
+from ..delayed.counting import DelayedSets
 from ..errors import StoreCorrupt, StoreUnreadable
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
-from .backlog import Backlog, backlog_of, bounds_of, delayed_of
+from .backlog import Backlog, Bounds, backlog_of, queues_of
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
@@ -193,16 +193,17 @@ class Subscriptions:
         self._forget_deleted(shared)
         return was_there
 
-    def all(self, topic: object, pending: Pending | None = None) -> list[SubscriptionInfo]:
-        """What there is, of one topic or of all, sorted; `pending` if it was counted already."""
+    def all(self, topic: object, sets_of: Callable[[str], DelayedSets] | None = None) -> list[SubscriptionInfo]:
+        """What there is, of one topic or of all, sorted; `sets_of` if what is delayed was read already."""
         self._parts.reads.topics()  # a reader of another process's store follows the log by that
         wanted = None if topic is None else check_name(topic, 0)[0]
         names = [one for one in subscribed(self._parts) if wanted in (None, one[0])]
-        if names and pending is None:
-            pending = self._parts.pending()
+        topics = sorted({of_topic for of_topic, _ in names})
+        queues = {one: queues_of(self._parts, one) for one in topics}
+        sets = self._parts.delayed_sets(topics) if sets_of is None else {one: sets_of(one) for one in topics}
         found = []
         for of_topic, name in names:
-            info = self._info(of_topic, name, pending)
+            info = self._info(of_topic, name, Bounds(queues[of_topic], sets[of_topic]))
             if info is not None:
                 found.append(info)
         return found
@@ -243,16 +244,16 @@ class Subscriptions:
                 self._forget_deleted(shared)
         return found
 
-    def _info(self, topic: str, name: str, pending: Pending | None) -> SubscriptionInfo | None:
+    def _info(self, topic: str, name: str, bounds: Bounds) -> SubscriptionInfo | None:
         with self._lock:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state
         cursor = self._cursor_of(topic, name) if state is None else state.cursor
-        bounds = bounds_of(self._parts, topic, delayed_of(self._parts, topic, cursor, pending))
+        now_ms = 0 if state is None else state.now_ms()
         with nullcontext() if state is None else state.lock:
             if cursor.settings is None:
                 return None
-            backlog = backlog_of(bounds, cursor, None if state is None else state.table)
+            backlog = backlog_of(bounds, cursor, None if state is None else state.table, now_ms)
             return SubscriptionInfo(topic, name, cursor.settings, backlog)
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:

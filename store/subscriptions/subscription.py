@@ -301,13 +301,13 @@ class Subscription:
     def backlog(self) -> Backlog:
         """How many messages are not acknowledged: ready, in flight, delayed.
 
-        Raises: SubscriptionClosed, StoreClosed, StoreUnreadable.
+        Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
         """
         self._settings()
         state = self._state
-        bounds = bounds_of(state.parts, self.topic, self._dispatcher.delays.pending)
+        bounds = bounds_of(state.parts, self.topic)
         with state.lock:
-            return backlog_of(bounds, state.cursor, state.table)
+            return backlog_of(bounds, state.cursor, state.table, state.now_ms())
 
     def change(
         self,
