@@ -103,6 +103,11 @@ class SubscriptionCalls:
                         parts.delays.subscribers = self._subscribed
         return self._subscribed
 
+    def _end_subscriptions(self) -> None:
+        """The store is about to close. Again is fine."""
+        if self._subscribed is not None and not self._shared.closed:
+            self._subscribed.closing()
+
     def _parts_for_subscriptions(self) -> Parts:
         shared, fetcher, trimming = self._shared, self._fetcher, self._trimming
         return Parts(

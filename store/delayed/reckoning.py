@@ -46,8 +46,8 @@ def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> 
 
     `topics`: None counts all. It takes 8 bytes of memory a pending message.
 
-    Raises StoreCorrupt if a record of a change or a copy is damaged, OffsetOutOfRange or OSError if a writer removed some
-    of them meanwhile.
+    Raises StoreCorrupt if a record of a change or a copy is damaged, OffsetOutOfRange or OSError if a writer
+    removed some of them meanwhile.
     """
     now_ms = parts.clock.wall_ms()
     changes = _changes(parts, topics)
@@ -72,7 +72,8 @@ def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> 
     for topic, changed in changes.items():
         _apply(changed, found.setdefault(topic, {}), topic, parts, now_ms)
     cancelled = {topic: _cancelled(changed, topic, parts) for topic, changed in changes.items()}
-    return Pending(*[_all_counted(one, parts) for one in (found, cancelled, copied)], not damaged)
+    counted = [_all_counted(one, parts) for one in (found, cancelled, copied)]
+    return Pending(counted[0], counted[1], counted[2], not damaged)
 
 
 def _note(found: dict[str, _Queues], topic: str, queue_id: int, offsets: Int64s) -> None:

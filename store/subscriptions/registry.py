@@ -84,6 +84,7 @@ class Shared:
                 return
             self._open -= 1
             if not self._open:
+                self.state.note_left_out()
                 with self.dispatcher.receiving:
                     self.dispatcher.close()
 
@@ -192,6 +193,13 @@ class Subscriptions:
         was_there = shared.delete()
         self._forget_deleted(shared)
         return was_there
+
+    def closing(self) -> None:
+        """The store is about to close: have the log say what is known here alone. Nobody waits for it."""
+        with self._lock:
+            known = list(self._known.values())
+        for shared in known:
+            shared.state.note_left_out()
 
     def all(self, topic: object, sets_of: Callable[[str], DelayedSets] | None = None) -> list[SubscriptionInfo]:
         """What there is, of one topic or of all, sorted; `sets_of` if what is delayed was read already."""

@@ -94,6 +94,8 @@ class Subscription:
         Raises:
             StoreCorrupt: the next message is damaged. Messages of other queues come at the next call; `seek` passes it.
             StoreUnreadable: the system refused a read; receive again.
+            PublishBufferFull, StoreFull, StorePoisoned: a dead letter, or with `max_attempts` the number of attempts,
+                could not be stored; receive again.
             SubscriptionClosed, StoreClosed, InvalidMessage: nothing was taken.
         """
         plain = type(max_messages) is type(wait_ms) is type(visibility_timeout_ms) is int
@@ -102,7 +104,10 @@ class Subscription:
             with self._dispatcher.receiving:
                 self._settings()
                 few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
+                noted = self._dispatcher.noted
             if few is not None:
+                if noted:
+                    self._state.wait_for_attempts(noted, np.array([one.receipt for one in few], np.int64))
                 return few
         return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms).deliveries()
 
@@ -180,6 +185,9 @@ class Subscription:
         with self._dispatcher.receiving:
             self._settings()
             batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
+            noted = self._dispatcher.noted
+        if batch is not None and noted:
+            self._state.wait_for_attempts(noted, batch.receipts)
         return batch
 
     def _is_news(self, seen: tuple[int, object]) -> bool:

@@ -29,9 +29,9 @@ def acks_in_the_first_append(sub: Subscription, late: Delivery) -> list[bool]:
                 outcome.append(True)
             except StaleReceipt:
                 outcome.append(False)
-        return real(*args)  # type: ignore[arg-type]  # passed on
+        return real(*args)
 
-    state.parts = dataclasses.replace(state.parts, append_columns=append)  # type: ignore[arg-type]  # takes anything
+    state.parts = dataclasses.replace(state.parts, append_columns=append)
     return outcome
 
 
@@ -68,10 +68,10 @@ def test_a_dead_letter_that_cannot_be_stored_is_tried_again(store: MessageStore,
     state = sub._state
     whole = state.parts
 
-    def append(*_: object) -> int:
+    def append(*_: object) -> npt.NDArray[np.int64]:
         raise StoreFull("the disk is full")
 
-    state.parts = dataclasses.replace(whole, append_columns=append)  # type: ignore[arg-type]  # takes anything
+    state.parts = dataclasses.replace(whole, append_columns=append)
     with pytest.raises(StoreFull):
         sub.receive()
     fill(store, 1)
@@ -85,7 +85,7 @@ def test_a_dead_letter_that_cannot_be_stored_is_tried_again(store: MessageStore,
 def test_many_dead_letters_of_many_queues_are_moved_by_few_appends(store: MessageStore, clock: SteppedClock) -> None:
     for at in range(400):
         more = {"key": b"k%d" % at} if at % 3 == 0 else {"properties": {"n": str(at)}} if at % 3 == 1 else {}
-        store.append(TOPIC, at % 4, b"%d" % at, **more)  # type: ignore[arg-type]  # a key or properties
+        store.append(TOPIC, at % 4, b"%d" % at, **more)
     sub = store.subscribe(TOPIC, "a", max_attempts=1, dead_letter_topic=DEAD)
     sub.nack_batch(sub.receive_batch(1000).receipts)
     before = store.stats()["log"]["frames"]
