@@ -245,6 +245,12 @@ class BucketTracker(Tracker):
                 found = found if here is None else found | here
         return found
 
+    def _pending_places(self) -> BitMap64:
+        found = self._mutable.pending_places() | self._pulled
+        for bucket in self._shelf.buckets:
+            found |= bucket.live
+        return found
+
     # leaving
 
     def _cancel(self, place: int) -> bool:

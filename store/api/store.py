@@ -289,6 +289,7 @@ class MessageStore(
         It returns when the callbacks of all tickets were called. If such a callback calls it, it does not wait for
         them. If a signal interrupts it, call it again: it continues.
         """
+        self._end_subscriptions()
         self._shared.close()
         self._running.end()
         self._running.listeners.join()  # behind everything else: a callback may close the store, too

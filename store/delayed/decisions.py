@@ -146,6 +146,7 @@ class Decisions:
             if decision is not None:
                 entry = decision.offset & MOST_ENTRY
                 self._topic.tracker.add_message(decision.queue_id, entry, decision.own_ms)
+                self._topic.count(1)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -58,7 +58,7 @@ class Delays:
     Attributes:
         is_open: all indexes are; until then nothing may be removed from the log, as they are to read it.
         damaged: the topics whose changes cannot be read, and why. Nobody knows what of them is wanted, so retention
-            removes nothing until the store is opened with `repair=True`.
+            keeps the segments with delayed messages of theirs until the store is opened with `repair=True`.
         subscribers: set by the subscriptions; without it, what is pending counts as not acknowledged.
 
     Invariant: what is durable before `catch_up` is called is in the trackers when it returns, or in a part of the log
@@ -126,7 +126,8 @@ class Delays:
     def cover_subscribed_topics(self) -> None:
         """Make the indexes of all topics that have a subscription: messages are about to be removed."""
         for name in sorted(self.subscribers.topics()) if self.subscribers is not None else ():
-            self.topic(name)
+            if name not in self.damaged:
+                self.topic(name)
 
     # -- retention ------------------------------------------------------------------------------------
 
@@ -361,4 +362,7 @@ class Delays:
 
     def stats(self) -> dict[str, Any]:
         """By topic."""
-        return {name: figures_of(topic) for name, topic in sorted(self.topics.items())}
+        return {
+            **{name: {"damaged": why} for name, why in sorted(self.damaged.items())},
+            **{name: figures_of(topic) for name, topic in sorted(self.topics.items())},
+        }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...index import TrackerDamaged
 from .due_list import Due
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Pointer:
         self.at = at
         self.missed = False
         self.taken_s = topic.parts.clock.monotonic_s()
+        self._next_due: tuple[int, int | None] = (-1, None)  # the topic's count of changes, and its next time then
         self._topic = topic
         self._on_due = on_due
 
@@ -39,6 +41,20 @@ class Pointer:
         Raises OSError: a file of the index could not be read; nothing is lost.
         """
         return self._topic.take(self, most)
+
+    def has_due(self) -> bool:
+        """Whether `take` would find something; a look at two numbers, unless the index has changed."""
+        topic = self._topic
+        with topic.lock:
+            if self.missed or self.at < topic._due.end:
+                return True
+            if self._next_due[0] != topic._count:
+                try:
+                    self._next_due = topic._count, topic.next_due_ms
+                except (OSError, TrackerDamaged):  # `take` says so, or builds the index anew
+                    return True
+            next_ms = self._next_due[1]
+        return next_ms is not None and next_ms <= topic.parts.clock.wall_ms()
 
     def miss(self, at: int) -> None:
         """Go on at the row `at`, without those between. Under the topic's lock."""

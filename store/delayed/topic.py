@@ -374,7 +374,7 @@ class DelayedTopic:
 
     def _rebuild(self, why: str) -> None:
         """The files are damaged: begin anew from the log. What was given out before is due, and so not added."""
-        self.rebuilds += 1
+        self.rebuilds, self._count = self.rebuilds + 1, self._count + 1
         self.last_rebuild = why
         self.tracker.close()
         files = DiskFiles(self.parts.disk, self.parts.folder_of(self.name))

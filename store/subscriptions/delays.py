@@ -29,7 +29,7 @@ class Left(NamedTuple):
 
 
 class SubscriptionDelays:
-    """What a dispatcher asks about delays. One thread at a time, but for `is_used` and `pending`.
+    """What a dispatcher asks about delays. One thread at a time, but for `is_used`.
 
     Nothing of it is there before the first message with a delivery time is met, or the topic has an index.
     """
@@ -49,17 +49,14 @@ class SubscriptionDelays:
         """Whether there may be something to take."""
         return self._pointer is not None
 
+    def has_due(self) -> bool:
+        """Whether something is to be taken now, or may be."""
+        return self._pointer is not None and (self.again or self._pointer.has_due())
+
     @property
     def has_copies(self) -> bool:
         """Whether messages that live on as copies are to be looked at once more."""
         return self.again and self._topic is not None
-
-    @property
-    def pending(self) -> int:
-        """Messages of the topic that are delayed; for all subscriptions the same number."""
-        delays = self._parts.delays
-        topic = None if delays is None else delays.find(self._name)
-        return 0 if topic is None else topic.pending
 
     @property
     def nap_ms(self) -> int | None:

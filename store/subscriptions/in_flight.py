@@ -145,6 +145,11 @@ class InFlight:
         """The messages of some rows."""
         return Places(*self._columns[1:4, rows])
 
+    def deadlines(self, rows: Rows) -> Int64s:
+        """(n,) when each row times out, or comes again."""
+        found: Int64s = self._columns[4, rows]
+        return found
+
     def receipts(self, rows: Rows) -> Int64s:
         """(n,) their receipts."""
         found: Int64s = self._columns[0, rows]

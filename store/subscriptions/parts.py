@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..delayed.counting import DelayedSets
 from ..delayed.delays import Delays
-from ..delayed.reckoning import Pending
 from ..device.clock import Clock
 from ..log.hidden_streams import HiddenStreams
 from ..log.streams import Stream, StreamMap
@@ -43,14 +43,11 @@ class Reads(Protocol):
         """The first offset of a time or later."""
 
 
-class Append(Protocol):
-    """The call that appends one message."""
+class AppendColumns(Protocol):
+    """The call that appends n messages as columns, see `MessageStore.append_columns`."""
 
-    def __call__(
-        self, topic: str, queue_id: int | None, data: bytes, deliver_at_ms: int | None, key: bytes | None,
-        properties: Mapping[str, str] | None, queues: None,
-    ) -> int:  # fmt: skip
-        """Durable when it returns: its offset."""
+    def __call__(self, *columns: object) -> npt.NDArray[np.int64]:
+        """Durable when it returns: their offsets (n,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +55,22 @@ class Parts:
     """The parts of one store, none of which references the store itself.
 
     Attributes:
-        reads, append, waiting, async_reads: the calls of users, and those who wait.
+        reads, append_columns, waiting, async_reads: the calls of users, and those who wait.
         hidden: the streams that subscriptions remember in.
         trim: removes the messages of a stream below an offset, durably.
         check_open, check_writes: raise StoreClosed; StoreReadOnly.
         limit_bytes: the size of a frame.
         receipts: gives numbers that no message had before.
         delays: the store's delayed messages; None in a store that is only read.
-        pending: in a store that is only read or looked at, the delayed messages by the log; else None.
+        delayed_sets: which messages of some topics are delayed, cancelled or copied. Raises StoreCorrupt,
+            StoreUnreadable.
     """
 
     streams: StreamMap
     hidden: HiddenStreams
     clock: Clock
     reads: Reads
-    append: Append
+    append_columns: AppendColumns
     waiting: WaitingReaders
     async_reads: AsyncReads
     trim: Callable[[Stream, int], None]
@@ -81,7 +79,7 @@ class Parts:
     limit_bytes: int
     receipts: ReceiptNumbers
     delays: Delays | None
-    pending: Callable[[], Pending | None]
+    delayed_sets: Callable[[Collection[str]], Mapping[str, DelayedSets]]
 
     def queues(self, topic: str) -> list[int]:
         """The queue ids of a topic, as far as they are known by now."""

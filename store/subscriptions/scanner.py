@@ -66,14 +66,15 @@ class Scanner:
 
     Attributes:
         is_unfinished: the newest `take` has stopped with queues left to read.
-        passed: messages that a filter has left out since it was set to 0.
     """
 
     def __init__(
         self, parts: Parts, topic: str, lock: threading.Lock, acked: Callable[[int], Acked],
-        given_out: Callable[[int], Int64s], wanted: PropertyFilter | None, delays: SubscriptionDelays,
+        given_out: Callable[[int], Int64s], leave_out: Callable[[int, Int64s], None], wanted: PropertyFilter | None,
+        delays: SubscriptionDelays,
     ) -> None:  # fmt: skip
         """`acked` and `given_out` say, under `lock`, what is acknowledged of a queue, and which offsets consumers have.
+        `leave_out` acknowledges, under `lock`, what nobody is to get.
 
         `delays` says which messages come later, of those with a delivery time.
         """
@@ -82,6 +83,7 @@ class Scanner:
         self._topic = topic
         self._acked = acked
         self._given_out = given_out
+        self._leave_out = leave_out
         self._wanted = wanted
         self._delays = delays
         self._read_at: dict[int, int] = {}
@@ -94,11 +96,17 @@ class Scanner:
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
         self._empty_at: object = None  # what was durable when there was nothing new
         self.is_unfinished = False
-        self.passed = 0
 
     def position(self, queue_id: int) -> int:
         """Where a queue is read on."""
         return self._read_at.get(queue_id, 0)
+
+    def is_past(self, queue_id: int, offset: int) -> bool:
+        """Whether nothing before an offset is to be read, or was read ahead."""
+        chunk = self._chunks.get(queue_id)
+        return self.position(queue_id) >= offset and (
+            chunk is None or int(chunk.batch.offsets[chunk.begin]) >= offset
+        )
 
     def are_wanted(self, batch: MessageBatch) -> Mask:
         """(n,) which messages the filter lets pass."""
@@ -304,10 +312,9 @@ class Scanner:
             wanted = self._wanted.mask(None if extras is None else extras.properties, len(batch))
             passed = offsets[kept & ~wanted]
             if len(passed):
-                acked.add_all(passed)
-                self.passed += len(passed)
+                self._leave_out(queue_id, passed)
                 kept &= wanted
         if left is not None:
-            acked.add_all(offsets[kept & left.cancelled])
+            self._leave_out(queue_id, offsets[kept & left.cancelled])
             kept &= ~(left.waiting | left.cancelled)
         return kept
