@@ -62,7 +62,7 @@ class DelayedTopic:
         self.lock = threading.RLock()
         self.settled = threading.Condition(self.lock)
         self.last_error: str | None = None
-        self._catch_up = catch_up
+        self.catch_up = catch_up
         self._wake = wake
         self._memory_limit_bytes = memory_limit_bytes
         opened = open_index(name, parts)
@@ -144,7 +144,7 @@ class DelayedTopic:
         Pending ones are to be left out: they come through a pointer. What is neither is delivered as any message. What
         retention has removed since it was read counts as cancelled: nobody may know any more that it was.
         """
-        self._catch_up()
+        self.catch_up()
         with self.lock:
             self.decisions.settle()
             places = places_of(np.full(len(offsets), queue_id), offsets)
@@ -193,7 +193,7 @@ class DelayedTopic:
 
     def open_pointer(self, on_due: Callable[[], object] | None = None) -> Pointer:
         """A place in what becomes due from now on. `on_due` is called when there is something: it must be short."""
-        self._catch_up()
+        self.catch_up()
         with self.lock:
             self.advance()
             pointer = Pointer(self, self._due.end, on_due)
@@ -257,7 +257,7 @@ class DelayedTopic:
 
     def take(self, pointer: Pointer, most: int) -> Due:
         """What a pointer has not taken yet, up to `most` rows."""
-        self._catch_up()
+        self.catch_up()
         with self.lock:
             is_new = self.advance()
             found = self._due.read(pointer.at, most)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..delayed.due_list import NOTHING_DUE, Due
 from ..delayed.pointer import Pointer
+from ..delayed.skipping import first_not_pending
 from ..delayed.topic import DelayedTopic
 from ..errors import StoreUnreadable
 from ..format.layout import NO_TIME
@@ -110,6 +111,17 @@ class SubscriptionDelays:
         left.waiting[delayed] = waiting
         left.cancelled[delayed] = cancelled
         return left if waiting.any() or cancelled.any() else None
+
+    def first_not_pending(self, queue_ids: Int64s, begins: Int64s, ends: Int64s) -> Int64s:
+        """(n,) of each queue the first of the offsets begin .. end - 1 that does not come later; its end if all do.
+
+        Raises StoreUnreadable.
+        """
+        assert self._topic is not None, "it has a pointer"
+        try:
+            return first_not_pending(self._topic, queue_ids, begins, ends)
+        except OSError as error:
+            raise _unreadable(error) from error
 
     def take(self, most: int) -> Due:
         """What became due. Raises StoreUnreadable."""

@@ -13,7 +13,7 @@ RETENTION = ("tests/store/delayed/test_retention.py",)
 DELAYED: dict[str, Bug] = {
     "delayed: a subscription that asks is not told of what is durable": Bug(
         "store/delayed/topic.py",
-        "        self._catch_up()\n        with self.lock:\n            self.decisions.settle()\n",
+        "        self.catch_up()\n        with self.lock:\n            self.decisions.settle()\n",
         "        with self.lock:\n            self.decisions.settle()\n", DELIVERY,
     ),
     "delayed: what a topic behind has not read is taken for delivered": Bug(
