@@ -29,4 +29,5 @@ def first_not_pending(topic: DelayedTopic, queue_ids: Int64s, begins: Int64s, en
             pending &= ~np.isin(places_of(queues, offsets), np.fromiter(topic.decisions.open, np.int64))
     stops = np.append(np.flatnonzero(~pending), len(offsets))
     firsts = stops[stops.searchsorted(behind - counts)]
-    return np.minimum(firsts, behind) - behind + ends
+    found: Int64s = np.minimum(firsts, behind) - behind + ends
+    return found

@@ -47,9 +47,7 @@ def fetch(reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Cop
     return fetch_into(Room(len(offsets), ALL_BYTES), reads, topic, queues, offsets, copied)
 
 
-def fetch_into(
-    room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied
-) -> Fetched:
+def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetched:
     """As `fetch`, of the first places, as far as the messages fit; the room is less then.
 
     No message that does not fit is read, but for one copy.
@@ -86,28 +84,27 @@ def _completed(
     room: Room, found: Fetched, queues: Int64s, offsets: Int64s, find: Callable[[int, int], MessageBatch | None]
 ) -> Fetched:
     """What is missing is looked for place by place, as long as all fits."""
-    lengths = np.zeros(found.looked, np.int64)
+    lengths, size = np.zeros(found.looked, np.int64), 0
     for batch in found.batches:
         lengths[found.rows] = batch.lengths
-    batches, rows, gone = list(found.batches), found.rows.tolist(), []
-    looked, size, before = found.looked, 0, lengths.cumsum()
+    before = lengths.cumsum()
+    batches, rows, gone, end = list(found.batches), found.rows.tolist(), list[int](), found.looked
     for row in found.gone.tolist():
-        batch = find(int(queues[row]), int(offsets[row]))
-        if batch is None:
+        one = find(int(queues[row]), int(offsets[row]))
+        if one is None:
             gone.append(row)
             continue
-        lengths[row] = len(batch.buffer)
-        size += len(batch.buffer)
-        batches.append(batch)
+        lengths[row] = len(one.buffer)
+        size += len(one.buffer)
+        batches.append(one)
         rows.append(row)
         if int(before[row]) + size > room.size_bytes:
+            end = row + 1
             break
-    else:
-        row = looked
-    count = min(row + 1, int(lengths.cumsum().searchsorted(room.size_bytes, side="right")))
+    count = min(end, int(lengths.cumsum().searchsorted(room.size_bytes, side="right")))
     if room.is_empty and rows:
         count = max(count, min(rows) + 1)
-    return _cut(Fetched(batches, np.array(rows, np.intp), np.array(gone, np.intp), looked), count)
+    return _cut(Fetched(batches, np.array(rows, np.intp), np.array(gone, np.intp), found.looked), count)
 
 
 def _cut(found: Fetched, count: int) -> Fetched:

@@ -275,8 +275,9 @@ class Scanner:
                 return
             begins, ends = rows[:, 1], np.minimum(rows[:, 2], rows[:, 1] + SKIPPED_MESSAGES)
             firsts = self._delays.first_not_pending(rows[:, 0], begins, ends)
-            for queue_id, first in zip(rows[firsts > begins, 0].tolist(), firsts[firsts > begins].tolist(), strict=True):
-                self._move(queue_id, first)
+            for queue_id, begin, first in zip(rows[:, 0].tolist(), begins.tolist(), firsts.tolist(), strict=True):
+                if first > begin:
+                    self._move(queue_id, first)
             if not (firsts - begins == SKIPPED_MESSAGES).any():
                 return
 

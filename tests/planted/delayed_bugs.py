@@ -44,8 +44,8 @@ DELAYED: dict[str, Bug] = {
         "store/delayed/opening.py", "is_ahead = any(place > end for", "is_ahead = any(place < place for", OPENING,
     ),
     "delayed: trimmed messages are delivered": Bug(
-        "store/delayed/topic.py", "gone[mine] = offsets[mine] < (0 if stream is None else stream.low)",
-        "gone[mine] = False", ("tests/store/delayed/test_delivery.py",),
+        "store/delayed/due_list.py", "lows[at] = 0 if stream is None else stream.low", "lows[at] = 0",
+        ("tests/store/delayed/test_delivery.py",),
     ),
     "delayed: others are not told of what one has taken out": Bug(
         "store/delayed/topic.py", "        for other in others:\n            other.on_due()\n", "", DELIVERY,
