@@ -301,14 +301,15 @@ class Scanner:
             return None
         if self._held_bytes < HELD_BYTES:
             most, max_bytes = max(most, AHEAD_MESSAGES), max(max_bytes, AHEAD_BYTES)
-        try:
-            batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
-        except OffsetOutOfRange as error:
-            if error.first <= at:
-                return None  # acknowledged by position alone, or lost with durability "os"
-            self._read_at[queue_id] = at = error.first
-            self._delays.again = True  # what is delayed of the others may live on as a copy
-            batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
+        batch = None
+        while batch is None:
+            try:
+                batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
+            except OffsetOutOfRange as error:  # and once more, if retention goes on meanwhile
+                if error.first <= at:
+                    return None  # acknowledged by position alone, or lost with durability "os"
+                self._read_at[queue_id] = at = error.first
+                self._delays.again = True  # what is delayed of the others may live on as a copy
         if not len(batch):
             return None
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
