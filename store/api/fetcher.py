@@ -12,6 +12,7 @@ from ..errors import OffsetOutOfRange, StoreError, StoreUnreadable
 from ..log.streams import Stream, check_name
 from ..read.async_reads import AsyncReads, Looked, Wanted
 from ..read.message import Message, MessageBatch
+from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
 from ..read.times import offset_at
@@ -196,11 +197,23 @@ class Fetcher:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def read_at(self, topic: str, queue_id: int, offsets: npt.NDArray[np.int64]) -> MessageBatch:
-        """The messages with these offsets, which ascend, as far as they are there, in columns."""
-        stream = self._readable(topic, queue_id)
+    def read_at(
+        self, topic: str, queue_ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], max_bytes: int,
+        *, is_first: bool,
+    ) -> Picks:  # fmt: skip
+        """The messages of a topic at some places (n,), as far as they are there and fit; see `picks_of`.
+
+        Raises OffsetOutOfRange for a queue that has no messages, StoreCorrupt, StoreUnreadable.
+        """
+        known, which = np.unique(queue_ids, return_inverse=True)
+        streams: list[Stream] = []
+        for queue_id in known.tolist():
+            stream = self._readable(topic, queue_id)
+            if stream is None or stream.number < 0:
+                raise OffsetOutOfRange(topic, queue_id, 0, 0, 0)
+            streams.append(stream)
         try:
-            return _empty_batch(topic, queue_id) if stream is None else self.reader.read_at(stream, offsets)
+            return self.reader.read_at(streams, which, offsets, max_bytes, is_first=is_first)
         except OSError as error:
             raise self._unreadable(error) from error
 
