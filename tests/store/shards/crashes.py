@@ -7,6 +7,8 @@ these is opened, sometimes cut once more while that goes on, and then looked at:
 * all that was acknowledged is there: appended messages, and the commit if it had returned;
 * of the commit, all rows are there or none, in their order, once;
 * the same commit once more, by new shards, makes it exactly once.
+
+Of a round, commits go into frames or become segments; of an opening behind a cut, either.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from stratalog.store import Commit, MessageStore, Shard, commit_shards
 from stratalog.store.testing import SimulatedDisk
 
 from ..helpers import memory_folder, tiny
-from .helpers import Queues, Row, content, queues_of, rows_of, staged
+from .helpers import Queues, Row, attaching, content, queues_of, rows_of, staged
 
 CUTS_AGAIN = 0.1
 CUTS_BEHIND_A_KILL = 0.6
+CHOOSES_AGAIN = 0.1
 
 
 @dataclass
@@ -63,8 +66,14 @@ class Round:
         self.disk = SimulatedDisk()
         self.states: list[State] = []
 
+    def choose(self) -> None:
+        """Draw how commits go into the log from here on."""
+        frame_bytes = self.chance.choice((1_500, 4_000, 4 << 20))
+        attaching(setattr, as_segments=self.chance.random() < 0.4, frame_bytes=frame_bytes)
+
     def run(self) -> None:
         """Stage, commit, attach, append."""
+        self.choose()
         live = self.chance.random() < 0.5
         with MessageStore.open(self.folder, tiny(lanes=self.lanes), disk=self.disk) as store:
             if self.told.before:
@@ -118,6 +127,8 @@ class Round:
         while self.states:
             state = self.states.pop()
             count += 1
+            if self.chance.random() < CHOOSES_AGAIN:
+                self.choose()
             if self.chance.random() < (CUTS_BEHIND_A_KILL if state.killed else CUTS_AGAIN):
                 state = self._cut_again(state)
                 count += 1
@@ -167,5 +178,8 @@ def run_round(seed: int, share: float) -> int:
     """A round; how many states were looked at. Raises AssertionError, with the step."""
     with memory_folder() as folder:
         one = Round(seed, folder, share)
-        one.run()
-        return one.check()
+        try:
+            one.run()
+            return one.check()
+        finally:
+            attaching(setattr, as_segments=False)
