@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+
 from ..device.disk import Disk
-from ..errors import StoreError, StoreReadOnly, StoreUnreadable
+from ..errors import StoreError, StoreFull, StoreReadOnly, StoreUnreadable
 from ..format.applied import NO_BATCH
 from ..live.applied import applied_in
 from ..log.lane import Lane
@@ -44,6 +46,8 @@ class ShardCalls:
         except OSError as error:
             if self._running.poison is not None:
                 raise self._running.poison from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreFull(f"{self._shared.path}: {error}. Free some space, and call it again.") from error
             raise StoreUnreadable(f"{self._shared.path}: {error}. Nothing is lost; call it again.") from error
 
     def _applied_batches(self, name: str, batch: int) -> dict[int, int]:
