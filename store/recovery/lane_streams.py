@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.applied import AppliedRecord, unpack_applied, with_applied
+from ..format.applied import Applied, AppliedRecord, add_applied, pack_applied, unpack_applied
 from ..format.footer import FooterData
 from ..format.frame import Frame
 from ..format.layout import DATA_START
@@ -48,10 +48,18 @@ class LaneStreams:
         self.names: list[Name] = []
         self.next_offsets: list[int] = []
         self.trimmed: dict[int, Low] = {}
-        self.applied = b""
+        self._commits: dict[tuple[str, bool], Applied] = {}
+        self._packed: bytes | None = b""  # None: not known for the newest commits
         self.records: int | None = None
         self.unnamed = self.told = self.new_from = 0
         self.is_complete = True
+
+    @property
+    def applied(self) -> bytes:
+        """The commits that the log has up to here, as a footer has them."""
+        if self._packed is None:
+            self._packed = pack_applied(self._commits)
+        return self._packed
 
     def load(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are behind its segment."""
@@ -143,7 +151,8 @@ class LaneStreams:
         for position, data in places:
             commit = AppliedRecord.unpack(data)
             if commit is not None:
-                self.applied = with_applied(self.applied, [commit.entry])
+                add_applied(self._commits, [commit.entry])
+                self._packed = None
                 continue
             record = Record.unpack(data)
             if record is None or (record.number >= len(self.names) and not self._repair.allowed):
@@ -161,8 +170,9 @@ class LaneStreams:
         return dict(self.trimmed)
 
     def _apply(self, more: bytes) -> None:
-        if more != self.applied:
-            self.applied = with_applied(self.applied, unpack_applied(more).values())
+        if more != self._packed:
+            add_applied(self._commits, unpack_applied(more).values())
+            self._packed = None
 
     def _add(self, name: Name, next_offset: int) -> None:
         if name[0] == RECORDS_TOPIC:
