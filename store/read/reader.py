@@ -121,8 +121,9 @@ class Reader:
         recent, low = ring.recent, ring.low - segment.base
         rows = table.flat  # three numbers an entry; of a dozen entries quicker one by one than as an array
         last, oldest = 3 * entries[-1], rows[3 * entries[0]]
-        shift = (segment.base + oldest) % ring.size_bytes - oldest
-        if oldest < low or rows[last] + rows[last + 1] + shift > ring.size_bytes:
+        origin, size = ring.shape
+        shift = (segment.base + oldest - origin) % size - oldest
+        if oldest < low or rows[last] + rows[last + 1] + shift > size:
             return None
         found: dict[int, bytes] = {}
         index = size = 0

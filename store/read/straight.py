@@ -188,8 +188,9 @@ class Straight:
 def _copied(ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
     """Add copies of messages that the ring has: how many bytes, -1 if one has a wrong checksum."""
     first, last = flat[3 * entries[0]], 3 * entries[-1]
-    shift = (base + first) % ring.size_bytes - first
-    if flat[last] + flat[last + 1] + shift > ring.size_bytes:  # the end of the ring lies between them
+    origin, size = ring.shape
+    shift = (base + first - origin) % size - first
+    if flat[last] + flat[last + 1] + shift > size:  # the end of the ring lies between them
         lengths = _column(flat, entries, LENGTH)
         datas = ring.copies(base, _column(flat, entries, POSITION), lengths)
         return sum(lengths) if _taken(datas, flat, entries, found) else -1
