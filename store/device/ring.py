@@ -191,7 +191,7 @@ class Ring:
 
 
 def _memory(size_bytes: int, limit_bytes: int) -> mmap.mmap:
-    """Addresses for the ring at its largest, or where they cannot be had, as it is at first. Pages come when touched."""
+    """Addresses for the ring at its largest, else as it is at first. Pages come when touched."""
     try:
         return mmap.mmap(-1, max(size_bytes, limit_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError:
