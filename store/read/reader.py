@@ -69,6 +69,8 @@ class Reader:
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         """{index: data}: index 0 is the message at `offset`."""
         found = self._newest(stream, offset, limit)
+        if found is None and self._straight is not None:
+            found = self._straight.get_range(stream, offset, limit)
         if found is None:
             try:
                 found = self._range(stream, offset, limit)
@@ -81,10 +83,6 @@ class Reader:
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         if self._first is not None:
             found = self._first.get_range(stream, offset, limit)
-            if found is not None:
-                return found
-        elif self._straight is not None:
-            found = self._straight.get_range(stream, offset, limit)
             if found is not None:
                 return found
         found = {}
@@ -121,8 +119,9 @@ class Reader:
         recent, low = ring.recent, ring.low - segment.base
         rows = table.flat  # three numbers an entry; of a dozen entries quicker one by one than as an array
         last, oldest = 3 * entries[-1], rows[3 * entries[0]]
-        shift = (segment.base + oldest) % ring.size_bytes - oldest
-        if oldest < low or rows[last] + rows[last + 1] + shift > ring.size_bytes:
+        origin, size = ring.shape
+        shift = (segment.base + oldest - origin) % size - oldest
+        if oldest < low or rows[last] + rows[last + 1] + shift > size:
             return None
         found: dict[int, bytes] = {}
         index = size = 0

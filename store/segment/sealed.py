@@ -24,6 +24,7 @@ from .open_table import Places
 from .remade import Remade, neighbours
 from .run import Run
 from .segment import Segment
+from .windows import SPARSE_BYTES
 
 if TYPE_CHECKING:
     from ..log.lane import Lane
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
 HEAD_GUESS_BYTES = 4096
+NOTHING: tuple[Sequence[int], Sequence[int], bool] = (), (), False
 KEPT_PART = 4  # of the memory for sealed segments: a larger table would drive out too much else
 
 
@@ -227,9 +229,11 @@ class SealedSegment:
             self.distrust(str(error))
         return self.pick(ring, numbers, offsets)  # by the index made of the frames
 
-    def places(self, ring: Ring, number: int, offset: int, end: int) -> tuple[Sequence[int], Sequence[int], int] | None:
+    def places(
+        self, ring: Ring, number: int, offset: int, end: int
+    ) -> tuple[Sequence[int], Sequence[int], bool] | None:
         """A stream's messages offset .. end - 1, as far as they are here: a flat table of places, their numbers there,
-        and how many messages of the stream the segment has in all.
+        and whether the stream's messages are known to lie far apart.
 
         The position, length and checksum of number n are at 3 n, 3 n + 1 and 3 n + 2 of the table. None where anything
         is not as usual: `run` says what. Raises StoreCorrupt as that does.
@@ -237,24 +241,24 @@ class SealedSegment:
         kept = self._kept.get(0)
         if kept is not None:
             kept.used = True
-            streams, firsts, begins, all_entries = kept.streams, kept.first, kept.start, kept.entries
+            streams, firsts, begins, all_entries, flat = kept.columns
         else:
             index = self._index or self.index
             streams, firsts, begins, all_entries, _, _, _, _ = index
         if number >= streams:
-            return (), (), 0
+            return NOTHING
         row, limit, first = begins[number], begins[number + 1], firsts[number]
         if row == limit:
-            return (), (), 0
+            return NOTHING
         if offset < first:
             return None  # a gap that a repair left
-        count = limit - row
-        row -= first
-        entries = all_entries[row + offset : min(row + end, limit)].tolist()
+        from_row = row - first
+        entries = all_entries[from_row + offset : min(from_row + end, limit)].tolist()
         if kept is not None:
-            return kept.flat, entries, count
+            return flat, entries, self.record.data_end > SPARSE_BYTES * (limit - row)
+        # The heads of frames are still to be read, and the windows around them bring in the messages as well.
         found = self._rows(index, ring, number, offset, entries)
-        return None if found is None else (found, range(len(entries)), count)
+        return None if found is None else (found, range(len(entries)), False)
 
     def _rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int] | None:
         """The places from the heads of the entries' frames; None where one of them is not this stream's."""
