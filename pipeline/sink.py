@@ -56,9 +56,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], stores: Sequence[Path], transa
             columns = columns_of(batch)
             for at, picked in by_store(columns.streams, columns.stream_index, len(stores)):
                 if at not in writers:
-                    writers[at] = ShardWriter(
-                        stores[at], transaction=transaction, partition=partition, attempt=attempt
-                    )
+                    writers[at] = ShardWriter(stores[at], transaction=transaction, partition=partition, attempt=attempt)
                 mine = columns if picked is None else columns.take(picked)
                 rows += writers[at].append_columns(*mine)
             payload_bytes += int(columns.lengths.sum())
