@@ -71,9 +71,7 @@ def _parts(row: Any) -> tuple[object, object, object]:
     return topic, queue_id, data
 
 
-def check_extras(
-    deliver_at_ms: int | None, key: bytes | None, properties: Mapping[str, str] | None
-) -> Extras:
+def check_extras(deliver_at_ms: int | None, key: bytes | None, properties: Mapping[str, str] | None) -> Extras:
     """The optional columns of a message, checked; raises InvalidMessage."""
     if isinstance(deliver_at_ms, np.integer):
         deliver_at_ms = int(deliver_at_ms)

@@ -121,9 +121,7 @@ class Fetcher:
         is_all = bool(wanted.is_choosy and found) and self._is_nothing_between(stream, wanted, found, following)
         return Looked(found, following, sealed, is_all)
 
-    def _is_nothing_between(
-        self, stream: Stream | None, wanted: Wanted, found: list[Message], following: int
-    ) -> bool:
+    def _is_nothing_between(self, stream: Stream | None, wanted: Wanted, found: list[Message], following: int) -> bool:
         """True if the queue has no message from behind what was found up to `following`."""
         behind = found[-1].offset + 1
         if behind >= following or len(found) >= wanted.max_messages:
@@ -176,9 +174,7 @@ class Fetcher:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def read_batch(
-        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
-    ) -> MessageBatch:
+    def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
         """The messages from `offset` on, in columns; does not wait."""
         stream = self._readable(topic, queue_id)
         plain = type(offset) is type(max_messages) is type(max_bytes) is int
@@ -297,4 +293,3 @@ def _empty_batch(topic: str, queue_id: int) -> MessageBatch:
     return MessageBatch(
         memoryview(b""), nothing, nothing, nothing, nothing, np.empty(0, np.uint32), [(topic, queue_id)]
     )
-

@@ -90,9 +90,7 @@ class MessageStore(
         fetcher = self._fetcher
         self._waiting = fetcher.waiting
         self._feeder: Feeder | None = None
-        self._running = running = Running(
-            self, path, fetcher.waiting, fetcher.async_reads, shared.lanes, shared.queues
-        )
+        self._running = running = Running(self, path, fetcher.waiting, fetcher.async_reads, shared.lanes, shared.queues)
         self._flushers = running.flushers
         self.losses: list[Loss] = []
         self._scanned_bytes = 0

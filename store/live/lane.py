@@ -58,9 +58,7 @@ class FollowedLane:
         * a stream's number and name come from a durable frame or footer, in the order of the numbers.
     """
 
-    def __init__(
-        self, disk: Disk, lane: Lane, store_id: bytes, streams: StreamMap, queue: RequestQueue
-    ) -> None:
+    def __init__(self, disk: Disk, lane: Lane, store_id: bytes, streams: StreamMap, queue: RequestQueue) -> None:
         self.lane = lane
         self._disk = disk
         self._folder: Path = lane.folder
