@@ -127,6 +127,8 @@ class Follower:
 
     def _bring_in(self, page: LivePage | None, moves: bytes, *, current: bool) -> None:
         self.looks += 1
+        if self.looks == LOOKS_OF_FOLLOWERS:
+            self._look_at = float("-inf")  # the next look finds the mirror
         for followed in self._lanes:
             before = followed.lane.view.sealed
             shown = followed.follow(partial(_state_of, page, followed.lane.index), is_current=current)

@@ -226,12 +226,13 @@ class FollowedLane:
     def _rely_on_ring(self, tail: Tail, position: int | None) -> None:
         """Read a segment from the ring if that reaches up to a position of it, None for its end."""
         segment, ring = tail.segment, self.ring
-        if segment.base is None:
-            segment.base = ring.base_of(segment.sequence)
+        base = ring.base_of(segment.sequence)
+        if base is not None:
+            segment.base = base
         if position is None:
             ring.show(ring.base_of(segment.sequence + 1))
         else:
-            ring.show(None if segment.base is None else segment.base + position)
+            ring.show(None if base is None else base + position)
 
     def take_mirror(self, memory: SharedMemory, header: MirrorHeader) -> None:
         """Read the newest bytes from here, as far as they are there. Raises OSError, ValueError."""
@@ -240,7 +241,9 @@ class FollowedLane:
         self.ring.take(words, ring)
         view = self.lane.view
         for segment in [*(one.segment for one in view.sealed), *(one.segment for one in view.open)]:
-            segment.base = self.ring.base_of(segment.sequence)
+            base = self.ring.base_of(segment.sequence)
+            if base is not None:  # else it keeps one below all that the ring has now
+                segment.base = base
 
     def _learn(self, frame: Frame) -> None:
         """The streams that a frame names for the first time."""
