@@ -54,7 +54,7 @@ def _set(offsets: Int64s | None) -> BitMap64:
 
 def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
     """The sets of a topic by its index; None if the index has not read all of the log yet. Raises OSError."""
-    topic._catch_up()
+    topic.catch_up()
     with topic.lock:
         topic.advance()
         if topic.is_behind:

@@ -66,7 +66,7 @@ def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> Ma
 def _columns(segment: FollowedSegment, part: FooterPart) -> ScanColumns:
     """The columns of the segment's frames. Of their payloads nothing is read: the first pass has done that."""
     record, columns = part.look.record, ScanColumns()
-    reader = TailReader(segment)
+    reader = TailReader(segment, None)
     reader.size_bytes = record.data_end
     scanner = FrameScanner.behind(reader, segment.header)
     while scanner.position < record.data_end:

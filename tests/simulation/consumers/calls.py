@@ -128,6 +128,8 @@ class Callers:
     def fill(self) -> None:
         """So much that segments become full."""
         self.store.append_batch([(FILLER, 0, bytes(4000)) for _ in range(self._chance.choice((3, 8, 16)))])
+        if self._chance.random() < 0.7:
+            upkeep_step(self.store, TASKS.index("_seal_full"))
 
     def flush(self) -> None:
         """A barrier."""

@@ -9,7 +9,7 @@ from stratalog.store.testing import SimulatedDisk
 
 from ..check import BrokenPromise
 from .inline import RunClock, catch_up, end, is_behind, open_on
-from .ledger import Kind, Ledger, Place, Sent
+from .ledger import Kind, Ledger, Place
 from .shape import DEAD, TOPIC, Shape
 
 END_MS = 1 << 42
@@ -119,7 +119,7 @@ class Look:
 
     def _must_come(self, kind: Kind, place: Place) -> bool:
         ledger, sent = self._ledger, self._ledger.sent[place]
-        if sent.may_be_over or not ledger.is_due(sent, self.clock.now_ms) or not is_wanted(kind, sent):
+        if sent.may_be_over or not ledger.is_due(sent, self.clock.now_ms) or not kind.takes(sent):
             return False
         return sent.outlives or place[1] >= self._firsts.get(place[0], 0)
 
@@ -146,13 +146,8 @@ def check_given(ledger: Ledger, kind: Kind, place: Place, data: bytes, now_ms: i
         raise BrokenPromise(f"{kind.name} gets {place}, which was cancelled or trimmed")
     if ledger.is_early(sent, now_ms):
         raise BrokenPromise(f"{kind.name} gets {place} at {now_ms}, and it is due at {sent.times}")
-    if not is_wanted(kind, sent):
+    if not kind.takes(sent):
         raise BrokenPromise(f"{kind.name} gets {place}, which its filter leaves out")
-
-
-def is_wanted(kind: Kind, sent: Sent) -> bool:
-    """Does the filter let it pass?"""
-    return kind.tags is None or sent.tag in kind.tags
 
 
 def dead_letters(store: MessageStore) -> set[bytes]:

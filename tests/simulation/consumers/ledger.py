@@ -38,11 +38,10 @@ class Kind:
     name: str
     settings: Mapping[str, Any]
 
-    @property
-    def tags(self) -> set[str] | None:
-        """What its filter lets pass; None without one."""
+    def takes(self, sent: Sent) -> bool:
+        """Does its filter let a message pass?"""
         given: Mapping[str, set[str]] | None = self.settings.get("filter")
-        return None if given is None else given["tag"]
+        return given is None or sent.tag in given["tag"]
 
     @property
     def is_ordered(self) -> bool:
@@ -147,7 +146,10 @@ class Ledger:
 
     def is_wanted(self, place: Place) -> bool:
         """Must some subscription still get it?"""
-        return any(known.exists and place in known.open for known in self.subscriptions.values())
+        return any(
+            known.exists and place in known.open and self.kinds[name].takes(self.sent[place])
+            for name, known in self.subscriptions.items()
+        )
 
     # -- subscriptions --------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ CALLS: Final[dict[str, int]] = {  # how often, against each other
     "cancel": 4, "move": 4, "pass_time": 5, "work": 4, "checkpoint": 2, "compact_changes": 1, "drop_copies": 1,
     "fill": 3, "upkeep": 6, "flush": 1, "reopen": 1,
 }  # fmt: skip
-OF_DELAYS: Final = frozenset({"cancel", "move", "pass_time", "work", "checkpoint", "compact_changes", "drop_copies"})
+OF_DELAYS: Final = frozenset({"cancel", "move", "work", "checkpoint", "compact_changes", "drop_copies"})
 
 
 @dataclass(frozen=True)

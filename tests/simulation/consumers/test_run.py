@@ -17,7 +17,7 @@ from .inline import inline
 from .shape import CALLS, KINDS, Shape, draw_shape
 from .world import World
 
-STATES = 500
+STATES = 400
 MOST_RUNS = 40
 BUSY = Shape(kinds=KINDS[:2], delayed=0.6, steps=120, lives=2)
 
