@@ -20,7 +20,8 @@ class Delivery(NamedTuple):
 
     Attributes:
         message: the message.
-        attempt: how often it was given out since the store was opened, this time included.
+        attempt: how often it was given out, this time included: with `max_attempts` in all, else since the store was
+            opened.
         receipt: what acknowledges it; a receipt is good for this delivery alone.
     """
 
@@ -34,7 +35,7 @@ class DeliveryBatch(MessageBatch):
 
     Attributes:
         receipts: int64 (n), what acknowledges each, see `Subscription.ack_batch`.
-        attempts: int64 (n), how often each was given out since the store was opened, this time included.
+        attempts: int64 (n), how often each was given out, see `Delivery`.
     """
 
     __slots__ = ("attempts", "receipts")

@@ -24,7 +24,9 @@ Mask = npt.NDArray[np.bool_]
 AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the others for those that follow
 AHEAD_BYTES = 256 << 10
 HELD_BYTES = 8 << 20  # of what was read ahead; then only what is asked for is read
-LOOKS_BETWEEN = 8  # quick ones
+LOOKS_BETWEEN = 8  # quick ones between two long ones, at least ..
+LOOKS_S = 0.002  # .. and so much time; ..
+MOST_LOOKS = 256  # .. at the most
 FEW_MESSAGES = 64  # so small calls are worth reading ahead in all queues
 FEW_QUEUES = 64
 SKIPPED_MESSAGES = 4096  # of a queue at once, that come later
@@ -91,7 +93,8 @@ class Scanner:
         self._reached: dict[int, int] = {}  # the highest read positions: what is below may be given out
         self._chunks: dict[int, _Chunk] = {}
         self._turn = -1
-        self._looks = 0
+        self._looks = 0  # quick ones, since the long one at this time
+        self._looked_s = 0.0
         self._held_bytes = 0
         self._chunks_left = 0  # that the call may still read
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
@@ -148,7 +151,7 @@ class Scanner:
         None if that takes more than a look; and now and then, so that queues without a chunk have their turns.
         """
         self._looks += 1
-        if not self._chunks or not self._looks % LOOKS_BETWEEN:
+        if not self._chunks or (self._looks >= LOOKS_BETWEEN and self._is_time_to_look()):
             return None
         queue_id = next(iter(self._chunks))
         chunk = self._chunks.pop(queue_id)
@@ -164,6 +167,9 @@ class Scanner:
             self._held_bytes -= chunk.size_bytes
         return (chunk, begin) if left >= 0 else None
 
+    def _is_time_to_look(self) -> bool:
+        return self._looks >= MOST_LOOKS or self._parts.clock.monotonic_s() - self._looked_s >= LOOKS_S
+
     def take(
         self, most: int, max_bytes: int, is_blocked: Callable[[int], bool] | None = None, *, is_first: bool = True
     ) -> list[MessageBatch]:
@@ -175,6 +181,7 @@ class Scanner:
         self._max_bytes, wanted = max_bytes if is_first else NO_BYTES, most
         durable = self.durable()
         self.is_unfinished = False
+        self._looks, self._looked_s = 0, self._parts.clock.monotonic_s()
         if not self._chunks and durable == self._empty_at:
             return []
         queues = self._parts.queues(self._topic)
