@@ -30,7 +30,7 @@ from stratalog.store.testing import SimulatedDisk
 from stratalog.store.testing.disk import Operation
 
 from ..helpers import crash_copy, small, tiny, until
-from .helpers import Row, append, content, queues_of, rows_of, scanned, staged
+from .helpers import Row, append, content, held, queues_of, rows_of, scanned, staged
 
 
 def appended(store: MessageStore, rows: list[Row]) -> None:
@@ -302,6 +302,17 @@ def test_a_commit_that_was_cut_between_two_shards_is_finished(tmp_path: Path) ->
                 assert scanned(store) == queues_of(rows[0], *rows, rows[0])
 
 
+def test_a_commit_that_has_returned_survives_a_power_cut_before_it_is_attached(tmp_path: Path) -> None:
+    disk = SimulatedDisk()
+    rows = rows_of("x", 20)
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store, held(store):
+        commit_shards(tmp_path, staged(tmp_path, rows, disk=disk), name="q", wait_ms=0, disk=disk)
+        left = disk.crash(Random(0), "none")
+    with MessageStore.open(tmp_path, tiny(), disk=left) as store:
+        assert content(store) == queues_of(rows)
+
+
+@pytest.mark.usefixtures("as_segments")
 def test_a_manifest_is_durable_before_it_is_attached_also_if_its_committer_died(tmp_path: Path) -> None:
     """Killed between the rename and the force of the folder; then the power is cut while the next one attaches."""
     rows = [rows_of(f"part{at}-", 20) for at in range(3)]

@@ -43,7 +43,7 @@ def test_a_large_commit_becomes_segments(tmp_path: Path) -> None:
 
 
 def test_a_committer_beside_a_writer_knows_the_commits_of_the_segment_that_grows(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path, tiny()) as store:
+    with MessageStore.open(tmp_path) as store:  # its first segment is large enough for all of it
         for batch in range(5):
             for name in ("q", "r"):
                 commit_shards(tmp_path, staged(tmp_path, rows_of(f"{name}{batch}", 3)), name=name, batch=batch)
