@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ..device.disk import LogFile
 from ..segment.scanner import CHUNK_BYTES, ChunkBuffers, ChunkReader
@@ -20,7 +21,7 @@ class FrameChunks(ChunkReader):
         """`positions` are where the frames begin, ascending; there is at least one."""
         super().__init__(file, data_end, buffers)
         self._begins = [positions[0]]
-        for position, end in zip(positions[1:], [*positions[2:], data_end], strict=True):
+        for position, end in pairwise([*positions[1:], data_end]):
             if end - self._begins[-1] > CHUNK_BYTES:
                 self._begins.append(position)
         self._begins.append(data_end)

@@ -21,6 +21,7 @@ from stratalog.store import (
 )
 from stratalog.store.api import rebuilding as rebuilding_module
 from stratalog.store.format.layout import SEALED, SealRecord
+from stratalog.store.rebuild import footers as footers_module
 from stratalog.store.rebuild.footers import MadeFooter
 from tests.seeds import draw_seed
 
@@ -47,8 +48,8 @@ def make(path: Path, seed: int, lanes: int = 2) -> None:
     with MessageStore.open(path, tiny(lanes=lanes)) as store:
         for number in range(300):
             topic, queue = chance.choice(STREAMS)
-            due = {"deliver_at_ms": 1_900_000_000_000} if number % 5 == 0 else {}
-            store.submit(topic, queue, chance.randbytes(chance.randrange(2_000)), **due)
+            due = 1_900_000_000_000 if number % 5 == 0 else None
+            store.submit(topic, queue, chance.randbytes(chance.randrange(2_000)), deliver_at_ms=due)
             if number % 90 == 60:
                 store.flush()
                 store.trim("orders", 0, store.queue_bounds("orders", 0)[1] - 2)
@@ -154,7 +155,7 @@ def test_crash_at_each_write_leaves_the_lost_footer_or_the_new_one(
     whole = log_snapshot(tmp_path / "s")
     for file, record in sealed_in(tmp_path / "s"):
         overwrite(file, record.footer_position, bytes(record.footer_bytes))
-    put, count = rebuilding_module.put_footer, [0]
+    put, count = footers_module.put_footer, [0]
 
     def killed(*given: object) -> None:
         if count[0] == 0:
@@ -180,7 +181,7 @@ def test_footer_that_was_damaged_on_its_way_is_not_put_into_the_log(
     make(tmp_path, 9, lanes=1)
     file, record = sealed_in(tmp_path)[1]
     overwrite(file, record.footer_position, bytes(record.footer_bytes))
-    before, make_one = log_snapshot(tmp_path), rebuilding_module.make_footer
+    before, make_one = log_snapshot(tmp_path), footers_module.make_footer
 
     def damaged(*given: object, **named: object) -> MadeFooter:
         made = make_one(*given, **named)  # type: ignore[arg-type]  # it passes on what it was given
