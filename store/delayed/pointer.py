@@ -50,7 +50,7 @@ class Pointer:
                 return True
             if self._next_due[0] != topic._count:
                 try:
-                    self._next_due = topic._count, topic.next_due_ms
+                    self._next_due = topic._count, topic.tracker.next_deadline_ms
                 except (OSError, TrackerDamaged):  # `take` says so, or builds the index anew
                     return True
             next_ms = self._next_due[1]
