@@ -53,8 +53,10 @@ def _set(offsets: Int64s | None) -> BitMap64:
 
 
 def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
-    """The sets of a topic by its index; None if the index has not read all of the log yet. Raises OSError."""
-    topic.catch_up()
+    """The sets of a topic by its index; None if the index has not read all of the log yet. Raises OSError.
+
+    `Delays.catch_up` was called.
+    """
     with topic.lock:
         topic.advance()
         if topic.is_behind:
@@ -116,6 +118,8 @@ class Counting:
         """
         found: dict[str, DelayedSets] = {}
         left: list[str] = []
+        if self._delays is not None:
+            self._delays.catch_up()
         for topic in topics:
             index = None if self._delays is None else self._delays.find(topic)
             by_index = None if index is None else sets_by_index(index)

@@ -184,6 +184,7 @@ class Dispatcher:
         with state.lock:
             counts[first:] += state.tried(queues[first:], batch.offsets[first:])
             is_dead = counts > settings.max_attempts
+            is_dead[:first] = False  # they were looked at, maybe by another setting
             dead = np.flatnonzero(is_dead)
             if len(dead):  # the next look finds them in the table, and moves them to the dead letters
                 receipts = state.table.add(Places(queues[dead], batch.offsets[dead], counts[dead] - 1), NEVER)

@@ -100,10 +100,17 @@ class Shared:
         return True
 
     def retire(self) -> bool:
-        """Whether there is no subscription of this name: this object is then opened no more, and may be forgotten."""
-        with self.state.changing:
-            self._is_retired = self._is_retired or self.state.cursor.settings is None
-            return self._is_retired
+        """Whether there is no subscription of this name: this object is then opened no more, and may be forgotten.
+
+        It waits for nobody: the store's upkeep asks too, and who changes the subscription may wait for the upkeep.
+        """
+        state = self.state
+        if state.cursor.settings is None and state.changing.acquire(blocking=False):
+            try:
+                self._is_retired = self._is_retired or state.cursor.settings is None
+            finally:
+                state.changing.release()
+        return self._is_retired
 
     def move_records(self) -> None:
         """Say all again that the log says of it, and remove what was said before."""
@@ -146,9 +153,11 @@ class Subscriptions:
         check_dead_letters(settings.dead_letter_topic, plain)
         begin = check_start(start)
         while True:
-            opened = self._shared(plain, who).open(settings, given, begin)
+            shared = self._shared(plain, who)
+            opened = shared.open(settings, given, begin)
             if opened is not None:
                 return opened
+            self._forget_deleted(shared)  # whoever has retired it may have been interrupted
 
     def _shared(self, topic: str, name: str, *, for_retention: bool = False) -> Shared:
         """The one of a name. For retention one with damage is said again without it: the damaged segment goes."""

@@ -79,3 +79,15 @@ def test_threads_that_make_and_delete_one_name_at_once_leave_one_or_none(store: 
     store.delete_subscription(TOPIC, "a")
     assert store.subscriptions() == []
     assert not store._subscriptions()._known
+
+
+def test_to_forget_a_deleted_subscription_waits_for_nobody(store: MessageStore) -> None:
+    fill(store, 2)
+    sub = store.subscribe(TOPIC, "a")
+    store.delete_subscription(TOPIC, "a")
+    shared = store._subscriptions()._shared(TOPIC, "a")
+    with shared.state.changing:  # as one who makes it anew has it, and who may wait for the store's upkeep
+        assert not shared.retire()
+    assert shared.retire()
+    assert sub.closed
+    assert len(store.subscribe(TOPIC, "a").receive()) == 2
