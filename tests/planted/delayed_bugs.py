@@ -60,8 +60,8 @@ DELAYED: dict[str, Bug] = {
         "store/delayed/skipping.py", "np.minimum(firsts, behind) - behind + ends", "ends + 0 * firsts", SKIPPING,
     ),
     "delayed: a precision takes what is due at once": Bug(
-        "store/subscriptions/delays.py", "        self._turn = turn if len(due.offsets) < most and not due.missed else None\n",
-        "", SKIPPING,
+        "store/subscriptions/delays.py",
+        "        self._turn = turn if len(due.offsets) < most and not due.missed else None\n", "", SKIPPING,
     ),
     "delayed: retention removes what is wanted": Bug(
         "store/delayed/keeping.py", "        self._copy(wanted[0])\n", "", RETENTION,
