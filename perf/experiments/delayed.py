@@ -94,6 +94,7 @@ class Delayed(Experiment):
     stored: int = setting(1_000_000, "delayed messages of a store, end to end; 0: none", short=2_000, least=0)
     rate: int = setting(10_000, "messages a second that are appended meanwhile", short=1_000, least=1)
     spread_ms: int = setting(60_000, "their delays are 0 to so much", short=500, least=1)
+    precision_ms: int = setting(0, "precision of the subscription that gets them", short=0, least=0)
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
@@ -127,7 +128,7 @@ class Delayed(Experiment):
         if not self.stored:
             return {}
         with sub_folder(base, "store") as folder:
-            found = deliver(folder, StoreLoad(self.stored, self.rate, self.spread_ms), self.seed)
+            found = deliver(folder, StoreLoad(self.stored, self.rate, self.spread_ms, self.precision_ms), self.seed)
         run.one_done()
         return found
 

@@ -277,10 +277,11 @@ class DelayedTopic:
             naps_s = [pointer.looks_in_s(now_s) for pointer in self._pointers]
             has_new = (not naps_s or min(naps_s) <= 0) and self.advance()
             told = [pointer for pointer in self._pointers if has_new or pointer.at < self._due.end]
-            next_ms = self.tracker.next_deadline_ms
-            next_s = FOREVER_S if next_ms is None else (next_ms - self.parts.clock.wall_ms()) / 1000
         for pointer in told:
             pointer.on_due()
+        with self.lock:
+            next_ms = self.tracker.next_deadline_ms
+        next_s = FOREVER_S if next_ms is None else (next_ms - self.parts.clock.wall_ms()) / 1000
         return max(next_s, min(naps_s, default=0.0), 0.0)
 
     # -- the messages themselves ----------------------------------------------------------------------

@@ -29,7 +29,8 @@ LOOKS_S = 0.002  # .. and so much time; ..
 MOST_LOOKS = 256  # .. at the most
 FEW_MESSAGES = 64  # so small calls are worth reading ahead in all queues
 FEW_QUEUES = 64
-SKIPPED_MESSAGES = 4096  # of a queue at once, that come later
+SKIPPED_MESSAGES = 4096  # of a queue at once, that come later ..
+SKIPPED_TOGETHER = 1 << 18  # .. and of all queues
 MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it lets others have a turn then
 NO_BYTES = -1  # no message has to fit
 
@@ -288,12 +289,13 @@ class Scanner:
             rows = np.array([row for row in ahead if row[1] < row[2]], np.int64).reshape(-1, 3)
             if not len(rows):
                 return
-            begins, ends = rows[:, 1], np.minimum(rows[:, 2], rows[:, 1] + SKIPPED_MESSAGES)
+            step = min(SKIPPED_MESSAGES, max(1, SKIPPED_TOGETHER // len(rows)))
+            begins, ends = rows[:, 1], np.minimum(rows[:, 2], rows[:, 1] + step)
             firsts = self._delays.first_not_pending(rows[:, 0], begins, ends)
             for queue_id, begin, first in zip(rows[:, 0].tolist(), begins.tolist(), firsts.tolist(), strict=True):
                 if first > begin:
                     self._move(queue_id, first)
-            if not (firsts - begins == SKIPPED_MESSAGES).any():
+            if not (firsts - begins == step).any():
                 return
 
     def _move(self, queue_id: int, offset: int) -> None:

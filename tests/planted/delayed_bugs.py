@@ -8,6 +8,7 @@ CRASHES = ("tests/store/delayed/test_crashes.py",)
 CHANGES = ("tests/store/delayed/test_changes.py",)
 DELIVERY = ("tests/store/delayed/test_delivery.py",)
 OPENING = ("tests/store/delayed/test_opening.py",)
+SKIPPING = ("tests/store/delayed/test_skipping.py",)
 RETENTION = ("tests/store/delayed/test_retention.py",)
 
 DELAYED: dict[str, Bug] = {
@@ -53,6 +54,18 @@ DELAYED: dict[str, Bug] = {
     ),
     "delayed: others are not told of what one has taken out": Bug(
         "store/delayed/topic.py", "        for other in others:\n            other.on_due()\n", "", DELIVERY,
+    ),
+    "delayed: what is being decided about is passed over": Bug(
+        "store/delayed/skipping.py",
+        "            pending &= ~np.isin(places_of(queues, offsets), np.fromiter(topic.decisions.open, np.int64))\n",
+        "            pass\n", SKIPPING,
+    ),
+    "delayed: what comes now is passed over": Bug(
+        "store/delayed/skipping.py", "np.minimum(firsts, behind) - behind + ends", "ends + 0 * firsts", SKIPPING,
+    ),
+    "delayed: a precision takes what is due at once": Bug(
+        "store/subscriptions/delays.py",
+        "        self._turn = turn if len(due.offsets) < most and not due.missed else None\n", "", SKIPPING,
     ),
     "delayed: retention removes what is wanted": Bug(
         "store/delayed/keeping.py", "        self._copy(wanted[0])\n", "", RETENTION,

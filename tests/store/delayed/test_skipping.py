@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, Subscription
+from stratalog.store.delayed.decisions import Decision
+from stratalog.store.delayed.positions import places_of
 from stratalog.store.delayed.skipping import first_not_pending
 from stratalog.store.subscriptions import scanner as scanner_module
 from tests.seeds import draw_seed
@@ -56,8 +58,12 @@ def test_message_that_is_being_decided_about_is_not_passed_over(tmp_path: Path, 
             store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
         bounds = np.array([0]), np.array([0]), np.array([3])
         assert first_not_pending(topic, *bounds).tolist() == [3]
-        assert store.cancel_delayed("t", 0, 1)
+        place = int(places_of(0, 1))
+        topic.decisions.open[place] = Decision(0, 1, START_MS + 50, START_MS + 10, [])
         assert first_not_pending(topic, *bounds).tolist() == [1]
+        del topic.decisions.open[place]
+        assert store.cancel_delayed("t", 0, 2)
+        assert first_not_pending(topic, *bounds).tolist() == [2]
 
 
 def test_messages_that_are_all_delayed_are_not_read_before_they_are_due(
