@@ -198,7 +198,6 @@ class Straight:
         return _taken(datas, flat, entries, found)
 
 
-
 def _copied(ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
     """Add copies of messages that the ring has: how many bytes, -1 if one has a wrong checksum."""
     first, last = flat[3 * entries[0]], 3 * entries[-1]
@@ -220,14 +219,12 @@ def _copied(ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], 
     return size
 
 
-
 def _taken(datas: Sequence[bytes], flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> bool:
     """Add the bytes of messages; False if one has a wrong checksum."""
     if [whole & LOW_32 for whole in map(checksum64, datas)] != column(flat, entries, CHECKSUM):
         return False
     found.update(enumerate(datas, len(found)))
     return True
-
 
 
 def _file_past_cache(segment: Segment, flat: Sequence[int], entries: Sequence[int]) -> OsFile | None:
@@ -238,4 +235,3 @@ def _file_past_cache(segment: Segment, flat: Sequence[int], entries: Sequence[in
     if file is None:
         return None
     return file if segment.windows.alone(flat, entries) else None
-

@@ -331,7 +331,6 @@ def test_what_the_ring_loses_during_a_copy_comes_from_the_device(
         store.append("t", 5, rows[5][-1])
         ring, right, straight = store._lanes[0].ring, straight_module._copied, store._fetcher.reader._straight
 
-
         def overtaking(*given: Any) -> int:
             size = right(*given)
             ring.low = store._lanes[0].tail
