@@ -211,10 +211,6 @@ BESIDE: dict[str, Bug] = {
         "store/live/followed_ring.py", " if self._origin + words[END] >= self.shown else NOWHERE", "",
         ("tests/store/test_mirror.py::test_mirror_of_another_writer_is_not_asked_for_what_this_one_wrote",),
     ),
-    "other processes: the mirror is overwritten before it says so": Bug(
-        "store/live/mirror.py", "        if low > words[LOW]:\n", "        if False:\n",
-        ("tests/store/test_mirror.py::test_reader_that_is_overtaken_while_it_copies_gets_the_right_bytes",),
-    ),
     "other processes: nobody is woken": Bug(
         "store/live/publisher.py", "                page.wake()\n", "",
         ("tests/store/test_read_only_page.py::test_whoever_sleeps_on_the_page_after_a_quiet_time_is_woken",),
