@@ -60,8 +60,7 @@ class Source(ABC):
     """A place that may have the bytes of messages that were found in the log. Any number of threads may use it.
 
     Attributes:
-        is_log: its bytes are the log's own, so wrong ones are damage. Otherwise they are copies: in place of a wrong
-            one, the next sources are asked.
+        is_log: it is the log itself, on the device or on its way there, and no cache of it.
     """
 
     is_log = False
@@ -121,7 +120,8 @@ class Sources:
 
     Invariants:
         * the last one has everything;
-        * no message leaves without a look at its checksum, wherever its bytes come from.
+        * no message leaves without a look at its checksum, wherever its bytes come from;
+        * wrong bytes are damage if they are the last source's. In place of others the next sources are asked.
     """
 
     def __init__(self, sources: Sequence[Source], finder: Finder, counters: ReadCounters) -> None:
@@ -149,7 +149,7 @@ class Sources:
             if not isinstance(found, dict):
                 if [whole & LOW_32 for whole in map(checksum64, found)] == run.places[2]:
                     return found
-                if source.is_log:
+                if source is self.each[-1]:
                     raise self._damage(stream, run, found)
                 found = dict(enumerate(found))
             return self._completed(stream, run, found, self.each.index(source) + 1)

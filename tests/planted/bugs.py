@@ -208,6 +208,10 @@ BESIDE: dict[str, Bug] = {
         "store/live/publisher.py", "        told.slot, told.other = told.other, told.slot\n", "",
         ("tests/store/test_read_only_page.py::test_slot_that_is_half_written_hides_no_earlier_state",),
     ),
+    "other processes: a mirror is asked for what its writer never forced": Bug(
+        "store/live/followed_ring.py", " if self._origin + words[END] >= self.shown else NOWHERE", "",
+        ("tests/store/test_mirror.py::test_mirror_of_another_writer_is_not_asked_for_what_this_one_wrote",),
+    ),
     "other processes: nobody is woken": Bug(
         "store/live/publisher.py", "                page.wake()\n", "",
         ("tests/store/test_read_only_page.py::test_whoever_sleeps_on_the_page_after_a_quiet_time_is_woken",),
