@@ -179,6 +179,13 @@ def test_any_contiguous_buffer_of_bytes(store: MessageStore, kind: Callable[[byt
     assert [message.data for message in store.read("t", 0)] == [b"ab", b"cdef"]
 
 
+def test_types_of_the_calls_take_arrays_of_numpy(store: MessageStore) -> None:
+    """For the check of types: on Python 3.11 an array of numpy is no `Buffer` there."""
+    data = np.frombuffer(b"abc", np.uint8)
+    assert store.append_columns([("t", 0)], [0], [3], data, ([3], data)).tolist() == [0]
+    assert [(message.data, message.key) for message in store.read("t", 0)] == [(b"abc", b"abc")]
+
+
 def test_a_mapped_file_is_appended(store: MessageStore, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"abcdef")
     with (tmp_path / "file").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
