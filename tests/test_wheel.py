@@ -72,6 +72,7 @@ def test_installed_wheel_works_beside_modules_of_the_same_names_as_its_parts(whe
     commands = [
         [sys.executable, "-c", USE.format(target=str(target))],
         [sys.executable, str(target / "bin" / "stratalog"), "verify", str(home / "data")],
+        [sys.executable, "-m", "stratalog", "topics", str(home / "data")],
     ]
     for command in commands:
         done = subprocess.run(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidMessage, shown
+from ..errors import InvalidMessage
 from ..format.blobs import NONE, Blobs, gathered
 
 _OFFSETS = {"binary": np.int32, "string": np.int32, "large_binary": np.int64, "large_string": np.int64}
@@ -22,7 +22,9 @@ def arrow_column(array: Any) -> Blobs:
     try:
         kind, count, first, buffers = str(array.type), len(array), int(array.offset), array.buffers()
     except AttributeError:
-        raise InvalidMessage(f"a column of bytes is a pyarrow array in one piece, not {shown(type(array))}") from None
+        what = f"a column of bytes is a pyarrow array in one piece, not a {type(array).__name__}"
+        hint = "; call its combine_chunks()" if hasattr(array, "combine_chunks") else ""
+        raise InvalidMessage(what + hint) from None
     if kind in _OFFSETS:
         ends = np.zeros(1, np.int64)
         if count:
@@ -30,7 +32,10 @@ def arrow_column(array: Any) -> Blobs:
     elif kind.startswith(FIXED):
         ends = np.arange(first, first + count + 1) * int(array.type.byte_width)
     else:
-        raise InvalidMessage(f"a column of bytes has a binary or string type, not {kind}")
+        raise InvalidMessage(
+            f"a column of bytes has the type binary, string, large_binary, large_string or fixed_size_binary, not "
+            f"{kind}; cast it, as array.cast('large_binary')"
+        )
     data = memoryview(buffers[-1]).cast("B") if count and buffers[-1] is not None else memoryview(b"")
     lengths, begins = np.diff(ends), ends[:-1]
     if not array.null_count:

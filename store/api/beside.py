@@ -95,9 +95,14 @@ def _beside_or_whole(closed: Callable[[], Found], beside: Callable[[], Found]) -
     for _ in range(LOOKED_AGAIN):
         try:
             return beside()
-        except StoreUnreadable:  # retention was faster
+        except (StoreUnreadable, FileNotFoundError):  # retention was faster
             continue
-    return beside()
+    try:
+        return beside()
+    except FileNotFoundError as error:
+        raise StoreUnreadable(
+            f"retention removed {error.filename} while the store was looked at; look again"
+        ) from error
 
 
 def _verify(path: str | Path, progress: Progress | None) -> VerifyReport:
@@ -192,7 +197,7 @@ def _describe(path: str | Path) -> _Row:
             for bounds in (reader.queue_bounds(topic, queue),)
         ]
         totals: _Row = {name: _sum([row.pop(f"_{name}") for row in segments]) for name in ("messages", "payload_bytes")}
-        totals["disk_bytes"] = sum(file.stat().st_size for file in reader.path.glob("lane-*/*.seg"))
+        totals["disk_bytes"] = sum(map(_size_of, reader.path.glob("lane-*/*.seg")))
         for row in segments:
             row["problem"] = str(row["problem"]) if row["problem"] is not None else None
         return {
@@ -216,6 +221,13 @@ def _holder(folder: Path) -> str:
     with suppress(OSError):
         return (folder / LOCK_FILE).read_text(errors="replace").strip() or "unknown"
     return "unknown"
+
+
+def _size_of(file: Path) -> int:
+    """In bytes; 0 if retention has removed it since it was listed."""
+    with suppress(FileNotFoundError):
+        return file.stat().st_size
+    return 0
 
 
 def _sum(figures: list[int | None]) -> int | None:

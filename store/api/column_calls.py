@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -15,7 +15,9 @@ from .columns import ColumnAppender
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    BytesColumn = tuple[npt.ArrayLike, ReadableBuffer]
+    # numpy's arrays are buffers, but their types say so from Python 3.12 on only.
+    AnyBuffer = ReadableBuffer | npt.NDArray[Any]
+    BytesColumn = tuple[npt.ArrayLike, AnyBuffer]
 
 Streams = Sequence[tuple[str, int]]
 
@@ -30,7 +32,7 @@ class ColumnCalls:
         streams: Streams,
         stream_index: npt.ArrayLike,
         lengths: npt.ArrayLike,
-        payload: ReadableBuffer,
+        payload: AnyBuffer,
         keys: BytesColumn | None = None,
         properties: BytesColumn | None = None,
         deliver_at_ms: npt.ArrayLike | None = None,
@@ -65,7 +67,7 @@ class ColumnCalls:
         streams: Streams,
         stream_index: npt.ArrayLike,
         lengths: npt.ArrayLike,
-        payload: ReadableBuffer,
+        payload: AnyBuffer,
         keys: BytesColumn | None = None,
         properties: BytesColumn | None = None,
         deliver_at_ms: npt.ArrayLike | None = None,
@@ -88,7 +90,7 @@ class ColumnCalls:
         streams: Streams,
         stream_index: npt.ArrayLike,
         lengths: npt.ArrayLike,
-        payload: ReadableBuffer,
+        payload: AnyBuffer,
         keys: BytesColumn | None = None,
         properties: BytesColumn | None = None,
         deliver_at_ms: npt.ArrayLike | None = None,

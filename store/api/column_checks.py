@@ -16,7 +16,7 @@ from ..format.layout import NO_TIME
 from .checks import too_large
 
 LATEST_MS = 1 << 62
-BYTE_FORMATS = ("B", "b", "c")
+BYTE_FORMATS = ("B", "b", "c", "<B", "<b", "<c")  # the last ones of ctypes
 
 RowError = TypeVar("RowError", InvalidMessage, MessageTooLarge)
 
@@ -45,6 +45,8 @@ def check_columns(
     index = _integers("stream_index", stream_index, count)
     if not _all_below(index, table):
         what = f"stream_index is from 0 to {table - 1}, as there are {table} streams, not {{}}"
+        if not table:
+            what = "`streams` is empty, so no row can have stream_index {}"
         _refuse_rows(what, index, (index < 0) | (index >= table))
     if not _all_below(sizes, limit_bytes + 1):
         _refuse_rows("a length is not negative, but {} is", sizes, sizes < 0)
@@ -73,8 +75,10 @@ def _integers(name: str, given: object, count: int | None = None) -> Int64s:
         raise InvalidMessage(f"{name} is an array of integers, not {shown(given)}") from error
     if found.ndim != 1:
         raise InvalidMessage(f"{name} is an array with one dimension, not with {found.ndim}")
-    if not np.issubdtype(found.dtype, np.integer) and (len(found) or isinstance(given, np.ndarray)):
+    if found.dtype.kind not in "iu" and (len(found) or isinstance(given, np.ndarray)):
         raise InvalidMessage(f"{name} is an array of integers, not of {found.dtype}")
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        raise InvalidMessage(f"{name} has masked elements; fill them, or leave their rows out")
     if count is not None and len(found) != count:
         raise InvalidMessage(f"{name} has {len(found)} elements, and lengths has {count}")
     own = found.astype(np.int64)  # always a copy: another thread may change the caller's
@@ -111,7 +115,8 @@ def _bytes_view(name: str, given: object) -> memoryview:
     try:
         view = memoryview(given)  # type: ignore[arg-type]  # what is no buffer raises
     except (TypeError, ValueError, BufferError):
-        raise InvalidMessage(f"{name} is a buffer of bytes, not {type(given).__name__}") from None
+        what = "a memoryview that was released" if isinstance(given, memoryview) else type(given).__name__
+        raise InvalidMessage(f"{name} is a buffer of bytes, not {what}") from None
     if view.format not in BYTE_FORMATS:
         raise InvalidMessage(f"{name} is a buffer of bytes, not of elements {view.format!r}; take a view as uint8")
     if not view.c_contiguous:

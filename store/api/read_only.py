@@ -162,6 +162,21 @@ class Following(Fetcher):
                 if not self.follower.look_at_starts():
                     raise
 
+    def fresh(self, read: Callable[[], Given]) -> Given:
+        """The same of a read that looks at segments by itself. Raises StoreUnreadable for what the system refuses."""
+
+        def guarded() -> Given:
+            try:
+                return read()
+            except OSError as error:
+                raise self._unreadable(error) from error
+
+        return self._fresh(guarded)
+
+    def let_go(self) -> None:
+        """Behind the end: have nothing of the folder's files open any more."""
+        self.follower.let_go()
+
     def _unreadable(self, error: OSError) -> StoreUnreadable:
         if isinstance(error, SegmentIsGone):
             return _RemovedMeanwhile(

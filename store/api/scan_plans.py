@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from ..device.disk import Disk
 from ..errors import InvalidMessage, StoreCorrupt, shown
@@ -13,8 +14,10 @@ from ..plans.plan import FrameRange, LogPosition, ScanPart, ScanPlan
 from ..plans.planning import LaneLook, plan_of
 from ..plans.reading import OnDamage, batches_of
 from ..plans.wanted import ScanFilter, StreamTable
+from .read_only import Following
 from .store import MessageStore
 
+Given = TypeVar("Given")
 PART_BYTES = 128 << 20
 LEAST_PART_BYTES = 4096
 ALL = ScanFilter()
@@ -37,10 +40,14 @@ class ScanPlanner:
         """What the store is called for good, wherever its folder is."""
         return self._store._store_id.hex()
 
-    def _looks(self, *, payload: bool = True) -> dict[int, LaneLook]:
-        store = self._store
-        store.queue_bounds("-", 0)  # of any name: it looks whether there is something new
-        looks = {}
+    def _made(self, make: Callable[[dict[int, LaneLook]], Given], *, payload: bool = True) -> Given:
+        """What is made of the log as it is now. It is made again if retention removes a segment meanwhile."""
+        fetcher = self._store._fetcher
+        assert isinstance(fetcher, Following), "the store is only read"
+        return fetcher.fresh(lambda: make(self._looks(payload=payload)))
+
+    def _looks(self, *, payload: bool) -> dict[int, LaneLook]:
+        store, looks = self._store, {}
         for lane in store._lanes:
             looks[lane.index] = look = LaneLook(lane, store._store_id, self._tables.get(lane.index), payload=payload)
             self._tables[lane.index] = look.table
@@ -48,35 +55,46 @@ class ScanPlanner:
 
     def begin(self) -> Positions:
         """By lane, where the log begins now."""
-        return {lane: look.begin for lane, look in self._looks().items()}
+        return self._made(lambda looks: {lane: look.begin for lane, look in looks.items()})
 
     def end(self) -> Positions:
         """By lane, how far the log is durable now."""
-        return {lane: look.end for lane, look in self._looks().items()}
+        return self._made(lambda looks: {lane: look.end for lane, look in looks.items()})
 
     def limited(
         self, wanted: ScanFilter, start: Positions, end: Positions | None, limit: ScanLimit, *, skip_lost: bool = False
     ) -> LimitedEnd:
         """An end, at most `end`, so that what lies before it is within the limit; the lanes share the limit evenly.
 
-        Raises LogOvertaken unless `skip_lost`.
+        Raises LogOvertaken unless `skip_lost`; InvalidMessage for a limit of nothing, with which no read would go on.
         """
-        looks = self._looks()
-        _check_starts(looks, start, skip_lost=skip_lost)
-        return limited_ends(looks, wanted, start, end, limit)
+        _check_wanted(wanted)
+        _check_limit(limit)
+        _check_positions("start", start)
+        _check_positions("end", end)
+
+        def ends(looks: dict[int, LaneLook]) -> LimitedEnd:
+            _check_starts(looks, start, skip_lost=skip_lost)
+            return limited_ends(looks, wanted, start, end, limit)
+
+        return self._made(ends)
 
     def plan(
         self, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES, start: Positions | None = None,
         end: Positions | None = None, skip_lost: bool = False, payload: bool = True,
     ) -> ScanPlan:  # fmt: skip
         """A plan: see `plan_scan`."""
-        if not isinstance(wanted, ScanFilter):
-            raise InvalidMessage(f"wanted is a ScanFilter, not {shown(type(wanted))}")
+        _check_wanted(wanted)
         if type(part_bytes) is not int or part_bytes < LEAST_PART_BYTES:
             raise InvalidMessage(f"part_bytes is an integer from {LEAST_PART_BYTES} on, not {shown(part_bytes)}")
-        looks = self._looks(payload=payload)
-        _check_starts(looks, start or {}, skip_lost=skip_lost)
-        return plan_of(self._store.path, looks, wanted, part_bytes, start, end)
+        _check_positions("start", start)
+        _check_positions("end", end)
+
+        def plan(looks: dict[int, LaneLook]) -> ScanPlan:
+            _check_starts(looks, start or {}, skip_lost=skip_lost)
+            return plan_of(self._store.path, looks, wanted, part_bytes, start, end)
+
+        return self._made(plan, payload=payload)
 
     def close(self) -> None:
         """Close the store."""
@@ -87,6 +105,30 @@ class ScanPlanner:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _check_wanted(wanted: object) -> None:
+    if not isinstance(wanted, ScanFilter):
+        raise InvalidMessage(f"wanted is a ScanFilter, not {shown(wanted)}")
+
+
+def _check_limit(limit: object) -> None:
+    if not isinstance(limit, ScanLimit):
+        raise InvalidMessage(f"limit is a ScanLimit, not {shown(limit)}")
+    for name, value in (("rows", limit.rows), ("size_bytes", limit.size_bytes)):
+        if type(value) is not int or value < 1:
+            raise InvalidMessage(f"{name} of a limit is an int of at least 1, not {shown(value)}")
+
+
+def _check_positions(name: str, given: object) -> None:
+    """Positions by lane, as `begin`, `end` and plans give them."""
+    if given is None:
+        return
+    is_right = isinstance(given, Mapping) and all(
+        isinstance(one, LogPosition) and all(type(number) is int for number in one) for one in given.values()
+    )
+    if not is_right:
+        raise InvalidMessage(f"{name} has a LogPosition for each lane, as the `end` of a plan, not {shown(given)}")
 
 
 def _check_starts(looks: Mapping[int, LaneLook], start: Positions, *, skip_lost: bool) -> None:
@@ -146,7 +188,13 @@ def read_part(
     Raises:
         StoreCorrupt: something is damaged; the error has file and position.
         StoreUnreadable: retention removed a segment since the planning, or the system refused a read.
+        InvalidMessage: an argument has a wrong type.
     """
+    if not isinstance(part, ScanPart):
+        raise InvalidMessage(f"part is one of the `parts` of a plan, not {shown(part)}")
+    for name, told in (("on_damage", on_damage), ("on_rebuilt", on_rebuilt)):
+        if told is not None and not callable(told):
+            raise InvalidMessage(f"{name} is called with the error, or None; it is not {shown(told)}")
 
     def rescue(one: FrameRange, error: StoreCorrupt) -> FrameRange:
         with MessageStore.open(part.store, read_only=True, disk=disk) as store:

@@ -6,7 +6,7 @@ import copy
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..config import StoreConfig
 from ..device.clock import SYSTEM_CLOCK, Clock
@@ -294,6 +294,12 @@ class MessageStore(
         self._reader.clear()
         forget(self)
 
+    def __reduce__(self) -> NoReturn:
+        """A copy would end the store when it is dropped: there is none, and no pickle."""
+        raise TypeError(
+            f"{self!r} cannot be copied or pickled; hand its path over, and open it there with read_only=True"
+        )
+
     def __del__(self) -> None:
         """End a store that nobody holds any more, or the rest of an opening or closing that was interrupted."""
         running: Running | None = getattr(self, "_running", None)  # none, if not even the settings were right
@@ -376,6 +382,10 @@ class _ReadOnlyStore(MessageStore):
         follower.follow()
         self._store_id = self._fetcher.store_id
         self._set_lanes(len(self._lanes))
+
+    def close(self) -> None:
+        super().close()
+        self._fetcher.let_go()
 
     def stats(self) -> dict[str, Any]:
         return self._fetcher.stats(self._caches.held)

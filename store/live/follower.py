@@ -181,6 +181,13 @@ class Follower:
         with self._lock:
             return any([followed.look_at_start() for followed in self._lanes])
 
+    def let_go(self) -> None:
+        """Behind `close`: the page and the files of the growing segments are closed with their last reader."""
+        with self._lock:
+            self._page = None
+            for followed in self._lanes:
+                followed.let_go()
+
     # -- watching -------------------------------------------------------------------------------------
 
     def watch(self) -> None:

@@ -87,6 +87,10 @@ class FollowedLane:
         self._drop_removed()
         return moved
 
+    def let_go(self) -> None:
+        """Close the files of the growing segments. It is not followed any more."""
+        self._tails.clear()
+
     def follow(self, read_state: Callable[[], LaneState | None], *, is_current: bool) -> list[Shown]:
         """Take what is new. `read_state` gives what the page says; `is_current`: nothing else needs to be asked.
 

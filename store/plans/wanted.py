@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ class ScanFilter:
             message is its `timestamp_ms`.
         starts: (topic, queue id, offset) of queues with a first offset of their own, in place of `start_offset`.
 
+    Any iterables will do for `topics`, `queue_ids` and `starts`; they become tuples. A str is none: it is one name.
+
     Raises InvalidTopic or InvalidMessage for a wrong type or value.
     """
 
@@ -42,6 +44,10 @@ class ScanFilter:
     starts: tuple[tuple[str, int, int], ...] = ()
 
     def __post_init__(self) -> None:
+        for field in ("topics", "queue_ids", "starts"):
+            given = getattr(self, field)
+            if given is not None:
+                object.__setattr__(self, field, _listed(field, given))
         for name in self.topics or ():
             if not isinstance(name, str) or not name or is_hidden(name):
                 raise InvalidTopic(f"a topic is a str that is not empty, not {shown(name)}")
@@ -51,7 +57,10 @@ class ScanFilter:
         for name, value in (("end_offset", self.end_offset), ("start_ms", self.start_ms), ("end_ms", self.end_ms)):
             if value is not None:
                 _check(value, name, InvalidMessage, NO_END)
-        for topic, queue, offset in self.starts:
+        for one in self.starts:
+            if not isinstance(one, tuple | list) or len(one) != 3:
+                raise InvalidMessage(f"`starts` has a (topic, queue id, offset) for each queue, not {shown(one)}")
+            topic, queue, offset = one
             if not isinstance(topic, str):
                 raise InvalidTopic(f"a topic is a str, not {shown(topic)}")
             _check(queue, "a queue id", InvalidTopic, MAX_QUEUE_ID)
@@ -67,6 +76,13 @@ class ScanFilter:
         if self.start_ms is not None and most_ms < self.start_ms:
             return False
         return self.end_ms is None or least_ms < self.end_ms
+
+
+def _listed(field: str, given: Any) -> tuple[Any, ...]:
+    """The elements, with numpy's integers as plain ones. Raises InvalidMessage if there are none to be had."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidMessage(f"{field} is a tuple, or None for all, not {shown(given)}")
+    return tuple(int(one) if isinstance(one, np.integer) else one for one in given)
 
 
 def _check(value: Any, name: str, error: type[InvalidTopic | InvalidMessage], most: int) -> None:

@@ -61,6 +61,17 @@ def test_a_null_payload_is_refused(tmp_path: Path) -> None:
         store.append_columns([("t", 0)], [0, 0], *arrow_column(pa.array([b"a", None])))
 
 
+def test_error_says_how_to_get_a_column_that_can_be_taken() -> None:
+    chunks = pa.chunked_array([[b"a"], [b"b"]])
+    with pytest.raises(InvalidMessage, match="combine_chunks"):
+        arrow_column(chunks)
+    assert bytes(arrow_column(chunks.combine_chunks())[1]) == b"ab"
+    words = pa.array(["a", "b", "a"]).dictionary_encode()
+    with pytest.raises(InvalidMessage, match=r"not dictionary.*array.cast\('large_binary'\)"):
+        arrow_column(words)
+    assert bytes(arrow_column(words.cast("large_string"))[1]) == b"aba"
+
+
 @pytest.mark.parametrize("wrong", [b"abc", [b"a"], pa.array([1, 2]), pa.chunked_array([[b"a"], [b"b"]])])
 def test_other_things_are_refused(wrong: Any) -> None:
     with pytest.raises(InvalidMessage, match="column of bytes"):

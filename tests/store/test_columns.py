@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import mmap
 import threading
 from array import array
@@ -169,12 +170,20 @@ def test_no_key_is_not_an_empty_key(store: MessageStore) -> None:
 @pytest.mark.parametrize(
     "kind",
     [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8), lambda data: array("B", data),
-     lambda data: np.frombuffer(data, np.uint8).reshape(2, 3),
+     lambda data: np.frombuffer(data, np.uint8).reshape(2, 3), lambda data: (ctypes.c_ubyte * 6)(*data),
+     lambda data: (ctypes.c_char * 6)(*data),
      lambda data: memoryview(b"." + data)[1:]],
 )  # fmt: skip
 def test_any_contiguous_buffer_of_bytes(store: MessageStore, kind: Callable[[bytes], Any]) -> None:
     store.append_columns([("t", 0)], [0, 0], [2, 4], kind(b"abcdef"))
     assert [message.data for message in store.read("t", 0)] == [b"ab", b"cdef"]
+
+
+def test_types_of_the_calls_take_arrays_of_numpy(store: MessageStore) -> None:
+    """For the check of types: on Python 3.11 an array of numpy is no `Buffer` there."""
+    data = np.frombuffer(b"abc", np.uint8)
+    assert store.append_columns([("t", 0)], [0], [3], data, ([3], data)).tolist() == [0]
+    assert [(message.data, message.key) for message in store.read("t", 0)] == [(b"abc", b"abc")]
 
 
 def test_a_mapped_file_is_appended(store: MessageStore, tmp_path: Path) -> None:
@@ -197,6 +206,13 @@ def test_any_integers(store: MessageStore, integers: Callable[[list[int]], Any])
 
 # -- what is refused ------------------------------------------------------------------------------------
 
+
+def released() -> memoryview:
+    view = memoryview(b"abb")
+    view.release()
+    return view
+
+
 GOOD: dict[str, Any] = {
     "streams": [("t", 0), ("t", 1)], "stream_index": [0, 1], "lengths": [1, 2], "payload": b"abb", "keys": None,
     "properties": None, "deliver_at_ms": None,
@@ -218,7 +234,8 @@ WRONG: list[tuple[dict[str, Any], type[StoreError], int | None, str]] = [
     ({"stream_index": [-1, 0]}, InvalidMessage, 0, "row 0"),
     ({"stream_index": [0]}, InvalidMessage, None, "stream_index has 1 elements, and lengths has 2"),
     ({"stream_index": np.array([False, True])}, InvalidMessage, None, "not of bool"),
-    ({"streams": []}, InvalidMessage, 0, "row 0"),
+    ({"stream_index": np.ma.array([0, 1], mask=[False, True])}, InvalidMessage, None, "has masked elements"),
+    ({"streams": []}, InvalidMessage, 0, "row 0: `streams` is empty"),
     ({"streams": "t"}, InvalidMessage, None, "pairs"),
     ({"streams": {("t", 0): 1}}, InvalidMessage, None, "pairs"),
     ({"streams": [("t", 0), ("", 1)]}, InvalidTopic, 1, "row 1: a topic has at least one character"),
@@ -243,6 +260,9 @@ WRONG: list[tuple[dict[str, Any], type[StoreError], int | None, str]] = [
     ({"deliver_at_ms": [5, -2]}, InvalidMessage, 1, "row 1: deliver_at_ms is ms since the epoch, or -1"),
     ({"deliver_at_ms": [5, 1 << 62]}, InvalidMessage, 1, "row 1"),
     ({"deliver_at_ms": [5.0, 6.0]}, InvalidMessage, None, "not of float64"),
+    ({"deliver_at_ms": np.array([5, 6], "m8[D]")}, InvalidMessage, None, "not of timedelta64"),
+    ({"deliver_at_ms": np.array([5, 6], "M8[ms]")}, InvalidMessage, None, "not of datetime64"),
+    ({"payload": released()}, InvalidMessage, None, "not a memoryview that was released"),
 ]
 
 

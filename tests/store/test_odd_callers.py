@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -377,3 +379,16 @@ def test_empty_batch_is_nothing_and_a_closed_store_takes_none(opened: MessageSto
     opened.close()
     with pytest.raises(StoreClosed):
         opened.append_batch([])
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_has_no_copies_and_no_pickles(opened: MessageStore, read_only: bool) -> None:
+    """A shallow copy would end the store when it is dropped."""
+    opened.append("t", 0, b"x")
+    store = MessageStore.open(opened.path, read_only=True) if read_only else opened
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            copied(store)
+    gc.collect()
+    assert [message.data for message in store.read("t", 0)] == [b"x"]
+    store.close()

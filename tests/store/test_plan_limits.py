@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from stratalog.store import LogPosition, MessageStore, ScanFilter, ScanLimit, ScanPlanner
+from stratalog.store import InvalidMessage, LogPosition, MessageStore, ScanFilter, ScanLimit, ScanPlanner
 from tests.seeds import draw_seed
 
 from .helpers import tiny
@@ -90,3 +91,10 @@ def test_planner_sees_what_comes_and_keeps_the_id_of_a_moved_store(tmp_path: Pat
     (tmp_path / "store").rename(tmp_path / "moved")
     with ScanPlanner(tmp_path / "moved") as planner:
         assert planner.store_id == known
+
+
+@pytest.mark.parametrize("wrong", [ScanLimit(0), ScanLimit(rows=-1), ScanLimit(size_bytes=0), ScanLimit(1.5), 10])  # type: ignore[arg-type]  # that is what is tested
+def test_limit_of_nothing_is_refused(tmp_path: Path, wrong: Any) -> None:
+    MessageStore.open(tmp_path / "store").close()
+    with ScanPlanner(tmp_path / "store") as planner, pytest.raises(InvalidMessage, match="limit"):
+        planner.limited(ScanFilter(), planner.begin(), None, wrong)

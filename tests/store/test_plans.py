@@ -440,6 +440,8 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         {"topics": (3,)}, {"topics": ("",)}, {"topics": ("\x01records",)}, {"queue_ids": (-1,)},
         {"queue_ids": (1 << 31,)}, {"start_offset": -1}, {"start_offset": 1 << 63}, {"end_offset": "5"},
         {"start_ms": 1.5}, {"end_ms": True}, {"starts": (("t", 0, -1),)}, {"starts": ((7, 0, 0),)},
+        {"topics": "orders"}, {"topics": b"orders"}, {"topics": 3}, {"queue_ids": 3}, {"queue_ids": {1: 2}},
+        {"starts": 5}, {"starts": (5,)}, {"starts": (("t", 0),)}, {"starts": {"t": 0}},
     ]  # fmt: skip
     for given in wrong:
         with pytest.raises((InvalidMessage, InvalidTopic)):
@@ -451,6 +453,35 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         plan_scan(tmp_path / "store", "orders")  # type: ignore[arg-type]  # that is what is tested
     with pytest.raises(StoreUnusable):
         plan_scan(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("wrong", [5, [LogPosition(1, 0, 0)], {0: None}, {0: (1, 0, 0)}, {0: LogPosition(1.5, 0, 0)}])  # type: ignore[arg-type]  # that is what is tested
+def test_positions_that_no_plan_has_given_are_refused(tmp_path: Path, wrong: Any) -> None:
+    MessageStore.open(tmp_path / "store").close()
+    for given in ({"start": wrong}, {"end": wrong}):
+        with pytest.raises(InvalidMessage, match="has a LogPosition for each lane"):
+            plan_scan(tmp_path / "store", **given)
+
+
+def test_what_is_no_part_is_refused(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store") as store:
+        store.append("t", 0, b"x")
+    plan: Any = plan_scan(tmp_path / "store")
+    with pytest.raises(InvalidMessage, match="`parts` of a plan"):
+        read_part(plan)
+    skip: Any = "skip"
+    with pytest.raises(InvalidMessage, match="on_damage is called"):
+        read_part(plan.parts[0], on_damage=skip)
+
+
+def test_filter_takes_any_iterables(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        store.append_batch([(topic, queue, b"x") for topic in ("order", "orders") for queue in range(4)])
+    listed = ScanFilter(topics=["orders"], queue_ids=np.array([1, 3]))  # type: ignore[arg-type]  # that is what is tested
+    assert listed == ScanFilter(topics=("orders",), queue_ids=(1, 3)) and hash(listed)
+    assert sorted(read_all(plan_scan(tmp_path / "store", listed))) == [("orders", 1, 0), ("orders", 3, 0)]
+    named = ScanFilter(topics={"orders"})  # type: ignore[arg-type]  # that is what is tested
+    assert len(read_all(plan_scan(tmp_path / "store", named))) == 4
 
 
 def test_plan_of_an_empty_store_has_no_part(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 from collections.abc import Callable
@@ -22,7 +23,18 @@ from stratalog.store import (
 )
 from stratalog.store.format.live_page import LIVE_FILE
 
-from .helpers import contents, crash_copy, flip_bit, scanned, segment_path, segment_paths, take_snapshot, tiny, until
+from .helpers import (
+    contents,
+    crash_copy,
+    flip_bit,
+    has_settled,
+    scanned,
+    segment_path,
+    segment_paths,
+    take_snapshot,
+    tiny,
+    until,
+)
 
 QUEUES = [("t", queue) for queue in range(4)]
 
@@ -322,3 +334,21 @@ def test_trims_of_sealed_segments_are_seen_by_a_reader_that_comes_later(tmp_path
             assert reader.topics() == ["jobs", "kept"]
     with MessageStore.open(tmp_path, read_only=True) as reader:
         assert reader.queue_bounds("jobs", 0) == (7, 10)
+
+
+def test_close_lets_go_of_every_file_at_once(tmp_path: Path) -> None:
+    """Not when the cycle collector comes: a program may open a store for each of thousands of requests."""
+    gc.collect()
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        store.append_batch([(*QUEUES[at % 4], b"x" * 3_000) for at in range(100)])
+        until(lambda: has_settled(store))
+        gc.disable()
+        try:
+            before = len(os.listdir("/proc/self/fd"))
+            with MessageStore.open(store.path, read_only=True) as reader:
+                assert len(scanned(reader)) == 4
+                assert reader.read(*QUEUES[0], 25, wait_ms=1) == []
+                assert len(os.listdir("/proc/self/fd")) > before
+            assert len(os.listdir("/proc/self/fd")) == before
+        finally:
+            gc.enable()

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, OffsetOutOfRange, StoreUnreadable
+from stratalog.store import (
+    MessageStore,
+    OffsetOutOfRange,
+    ScanFilter,
+    ScanPlanner,
+    StoreUnreadable,
+    inspect_folder,
+    read_part,
+)
+from stratalog.store.api import beside
 from stratalog.store.device.disk import OsFile, ReadingDisk
+from stratalog.store.segment.sealed import SealedSegment
 
 from .helpers import memory_folder, segment_path, tiny, until
 
@@ -208,3 +219,42 @@ def test_reader_that_opens_while_segments_go(memory: Path, segments: int) -> Non
             if not came:
                 break
         assert at > 3
+
+
+def test_plan_held_up_at_any_step_is_made_again(memory: Path) -> None:
+    """What is planned may be removed before it is read, which `read_part` says; planning itself goes on."""
+    writer, at, right, came = Writer(memory), 0, 0, True
+    with writer.store:
+        while came:
+            at += 1
+            disk = SteppingDisk()
+            with ScanPlanner(memory, disk=disk) as planner:
+                disk.steps, disk.at, disk.between = 0, at, writer.go_on
+                plan = planner.plan(ScanFilter(queue_ids=(0,)))
+                came = disk.steps >= at
+            assert plan.parts
+            for part in plan.parts:
+                with suppress(StoreUnreadable):
+                    for batch in read_part(part):
+                        assert batch.payload is not None
+                        assert bytes(batch.payload) == b"".join(map(message, batch.offsets.tolist()))
+                        right += len(batch)
+    assert at > 3, "nothing was held up"
+    assert right
+
+
+def test_description_is_made_again_if_retention_is_faster(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, row, held_up = Writer(memory), beside._sealed_row, list[bool]()
+
+    def row_of_a_removed_segment(sealed: SealedSegment) -> dict[str, Any]:
+        if not held_up:
+            held_up.append(True)
+            writer.go_on()
+        return row(sealed)
+
+    monkeypatch.setattr(beside, "_sealed_row", row_of_a_removed_segment)
+    with writer.store:
+        found = inspect_folder(memory)
+        assert held_up and found["verdict"] == "healthy"
+        first, end = writer.store.queue_bounds(*QUEUE)
+        assert found["queues"] == [{"topic": "t", "queue": 0, "first": first, "next_offset": end}]

@@ -1,0 +1,5 @@
+"""`python -m stratalog`: the command `stratalog`."""
+
+from .console.app import main
+
+main()
