@@ -72,7 +72,7 @@ class Decisions:
 
     def _decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
         topic, place = self._topic, int(places_of(queue_id, offset))
-        topic._catch_up()
+        topic.catch_up()
         with topic.lock:
             while place in self.open or self._pausing:
                 self.settle()
@@ -146,6 +146,7 @@ class Decisions:
             if decision is not None:
                 entry = decision.offset & MOST_ENTRY
                 self._topic.tracker.add_message(decision.queue_id, entry, decision.own_ms)
+                self._topic.count(1)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -42,3 +42,13 @@ class PlaceList:
         """Forget the places of some queues, or all: they are found anew."""
         kept = np.zeros(len(self), np.bool_) if queue_ids is None else ~np.isin(self._queues, queue_ids)
         self._queues, self._offsets = self._queues[kept], self._offsets[kept]
+
+
+def first_of_each(queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+    """(n,) of places that are there several times the first one, and all others."""
+    pairs = list(zip(queues.tolist(), offsets.tolist(), strict=True))
+    kept = np.ones(len(pairs), np.bool_)
+    if len(set(pairs)) < len(pairs):
+        kept[:] = False
+        kept[list({pair: at for at, pair in reversed(list(enumerate(pairs)))}.values())] = True
+    return kept

@@ -19,7 +19,10 @@ KINDS = ("kill", "disk", "file size", "clock", "close")
 WEIGHTS = (4, 4, 2, 1, 1)
 KIB = 1 << 10
 SMALL_CACHE = {  # arguments of CacheConfig
-    "heap_bytes": 64 * KIB, "off_heap_bytes": 256 * KIB, "block_bytes": 4 * KIB, "edge_bytes": 32 * KIB,
+    "heap_bytes": 64 * KIB,
+    "off_heap_bytes": 256 * KIB,
+    "block_bytes": 4 * KIB,
+    "edge_bytes": 32 * KIB,
 }
 
 
