@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import StoreCorrupt
+from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..format.copies import CopyHead
 from ..format.delays import COPIES
 from ..format.extras import Extras
@@ -125,7 +125,10 @@ class Copies:
         stream = self.stream
         if stream is None or at == len(self.places) or self.places[at] != place:
             return None
-        found = self._parts.reader.read(stream, int(self.at[at]), 1, 1)
+        try:
+            found = self._parts.reader.read(stream, int(self.at[at]), 1, 1)
+        except OffsetOutOfRange:  # all had it, and it went with its segment
+            return None
         head = CopyHead.unpack(found[0].key) if found else None
         if head is None or (head.queue_id, head.offset) != (queue_id, offset):
             return None

@@ -120,6 +120,24 @@ def test_what_an_index_behind_has_not_read_stays_pending_when_it_is_copied(
         assert taken(sub) == delayed[2:]
 
 
+def test_copy_that_went_with_its_segment_is_passed_over(tmp_path: Path, hand: Hand) -> None:
+    """All had it, and then a subscription goes back."""
+    with hand.open(tmp_path / "s", aging()) as store:
+        sub = store.subscribe("t", "a")
+        delayed = fill(store, 100, every=20)
+        taken(sub)
+        hand.now_ms += 5_000
+        retire(store)
+        topic = topic_of(store)
+        copies = len(topic.copies)
+        assert copies >= 3
+        assert topic.copies.stream is not None
+        store._shared.hidden.trim(topic.copies.stream, topic.copies.next_at)  # as retention does, and no look since
+        hand.now_ms += HOUR_MS
+        assert not store.cancel_delayed("t", 0, delayed[0])
+        assert taken(sub) == delayed[copies:]
+
+
 def test_pending_messages_outlive_their_segments_under_their_own_names(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s", aging()) as store:
         sub = store.subscribe("t", "a")
