@@ -65,7 +65,7 @@ class Delaying:
     def __init__(self, shared: Shared, delays: Delays, keeping: Keeping) -> None:
         self._shared = shared
         self.delays = delays
-        self._keeping = keeping
+        self.keeping = keeping
         self._counting = Counting(delays.parts, delays)
 
     def cancel(self, topic: str, queue_id: int, offset: int) -> bool:
@@ -81,7 +81,7 @@ class Delaying:
 
     def stats(self) -> dict[str, Any]:
         """By topic; `kept_bytes` are those of delayed messages in segments that retention would have removed."""
-        kept = self._keeping.kept
+        kept = self.keeping.kept
         return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in self.delays.stats().items()}
 
     def pending(self) -> Pending:

@@ -288,26 +288,18 @@ class Delays:
     def work(self) -> float:
         """Do what there is to do, once; how long to sleep then, in seconds."""
         self.catch_up()
-        is_behind = False
+        is_behind, sleep_s = False, LONGEST_S
         for topic in list(self.topics.values()):
             for _ in range(STEPS):
                 is_behind = self._catch_up_topic(topic)
                 if not is_behind:
                     break
-            topic.look()
+            sleep_s = min(sleep_s, topic.look())
             if topic.decisions.wants_compaction and not self._poisoned():
                 topic.decisions.compact()
         self._drop_copies_in_time()
         self._checkpoint_in_time()
-        return 0.0 if is_behind else self._sleep_s()
-
-    def _sleep_s(self) -> float:
-        now_ms, sleep_s = self.parts.clock.wall_ms(), LONGEST_S
-        for topic in list(self.topics.values()):
-            next_ms = topic.next_due_ms
-            if next_ms is not None:
-                sleep_s = min(sleep_s, max(0.0, (next_ms - now_ms) / 1000))
-        return sleep_s
+        return 0.0 if is_behind else sleep_s
 
     def _drop_copies_in_time(self) -> None:
         began_s = self.parts.clock.monotonic_s()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .topic import DelayedTopic
 
 TAKEN_ROWS = 1 << 16
+POLLED_S = 0.002  # a subscription that has looked so lately is not told: it looks again, or is told then
+NAPS_S = 0.5  # it is never told
 
 
 class Pointer:
@@ -22,8 +24,11 @@ class Pointer:
             All three are the topic's, under its lock.
     """
 
-    def __init__(self, topic: DelayedTopic, at: int, on_due: Callable[[], object] | None) -> None:
+    def __init__(
+        self, topic: DelayedTopic, at: int, on_due: Callable[[], object] | None, naps: Callable[[], bool]
+    ) -> None:
         self.at = at
+        self._naps = naps
         self.missed = False
         self.taken_s = topic.parts.clock.monotonic_s()
         self._next_due: tuple[int, int | None] = (-1, None)  # the topic's count of changes, and its next time then
@@ -59,6 +64,10 @@ class Pointer:
     def miss(self, at: int) -> None:
         """Go on at the row `at`, without those between. Under the topic's lock."""
         self.at, self.missed = at, True
+
+    def looks_in_s(self, now_s: float) -> float:
+        """How long the subscription need not be told, as it looks itself; 0 if it may wait to be told."""
+        return NAPS_S if self._naps() else max(0.0, POLLED_S - max(0.0, now_s - self.taken_s))
 
     def on_due(self) -> None:
         """Tell the subscription that there is something to take."""

@@ -173,9 +173,11 @@ def pack_delete(life: int) -> bytes:
 def ranges_of(ascending: Int64s) -> Int64s:
     """(n, 2) begin and end of the stretches in ascending offsets, of which there is one at least."""
     cuts = np.flatnonzero(ascending[1:] != ascending[:-1] + 1) + 1
-    begins = ascending[np.concatenate(([0], cuts))]
-    ends = ascending[np.concatenate((cuts - 1, [len(ascending) - 1]))] + 1
-    return np.stack((begins, ends), 1)
+    found = np.empty((len(cuts) + 1, 2), np.int64)
+    found[0, 0], found[-1, 1] = ascending[0], ascending[-1]
+    found[1:, 0], found[:-1, 1] = ascending[cuts], ascending[cuts - 1]
+    found[:, 1] += 1
+    return found
 
 
 def bitmap_of(ascending: Int64s) -> BitMap64:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import StoreUnusable
 from ..format.cursors import (
@@ -23,6 +24,8 @@ from ..format.cursors import (
 from .acked import Acked
 from .attempts import Attempts
 from .settings import Settings
+
+Int64s = npt.NDArray[np.int64]
 
 
 class Cursor:
@@ -52,6 +55,12 @@ class Cursor:
     def has(self, queue_id: int, offset: int) -> bool:
         """Whether a message is acknowledged."""
         return bool(self.queue(queue_id).are_in(np.array([offset], np.int64))[0])
+
+    def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which messages are acknowledged, by queue id and offset, in whatever order."""
+        known = {queue_id: self.queue(queue_id) for queue_id in set(queues.tolist())}
+        pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
+        return np.fromiter((offset in known[queue_id] for queue_id, offset in pairs), np.bool_, len(offsets))
 
     def begin(self, life: int, settings: Settings | None) -> None:
         """Begin another life: nothing of what was before counts any more."""

@@ -104,9 +104,7 @@ def joined(batches: Sequence[MessageBatch]) -> MessageBatch:
     """Some batches behind each other: a copy, unless there is only one."""
     if len(batches) == 1:
         return batches[0]
-    payloads = [
-        gathered(batch.buffer, batch.positions, batch.lengths, np.arange(len(batch))) for batch in batches
-    ]
+    payloads = [gathered(batch.buffer, batch.positions, batch.lengths, np.arange(len(batch))) for batch in batches]
     lengths = _concatenated([batch.lengths for batch in batches])
     names: dict[tuple[str, int], int] = {}
     index = []
@@ -115,9 +113,9 @@ def joined(batches: Sequence[MessageBatch]) -> MessageBatch:
         index.append(np.array(places, np.uint32)[batch.stream_index])
     extras = None
     if any(batch.extras is not None for batch in batches):
-        extras = ExtraColumns.joined([
-            (None if batch.extras is None else ExtraColumns.of(batch.extras), len(batch)) for batch in batches
-        ])
+        extras = ExtraColumns.joined(
+            [(None if batch.extras is None else ExtraColumns.of(batch.extras), len(batch)) for batch in batches]
+        )
     return MessageBatch(
         memoryview(b"".join(payloads)), lengths.cumsum() - lengths, lengths,
         _concatenated([batch.offsets for batch in batches]), _concatenated([batch.times_ms for batch in batches]),

@@ -19,7 +19,7 @@ from .fetching import Fetched, fetch_into
 from .filters import PropertyFilter
 from .in_flight import NEVER, Places
 from .ordering import Order
-from .place_list import PlaceList
+from .place_list import PlaceList, first_of_each
 from .room import Room
 from .scanner import Scanner
 from .state import State
@@ -313,11 +313,7 @@ class Dispatcher:
 
     def _are_passed(self, queues: Int64s, offsets: Int64s) -> Mask:
         """(n,) which messages the scanner will not give out."""
-        passed = np.ones(len(offsets), np.bool_)
-        for queue_id in np.unique(queues).tolist():
-            mine = queues == queue_id
-            passed[mine] = ~self._scanner.has_ahead(queue_id, offsets[mine])
-        return passed
+        return ~self._scanner.has_ahead(queues, offsets)
 
     def _next_due(self, room: Room) -> list[MessageBatch]:
         """The next messages of the list that nobody has; they are on it no more."""
@@ -339,23 +335,19 @@ class Dispatcher:
         """(queue ids, offsets) of what became due and the scanner has passed. What was cancelled is acknowledged."""
         passed = self._are_passed(due.queue_ids, due.offsets)
         over = np.flatnonzero(passed & due.cancelled)
-        with self.state.lock:
-            self._pass(Places(due.queue_ids, due.offsets, due.offsets).take(over))
+        if len(over):
+            with self.state.lock:
+                self._pass(Places(due.queue_ids, due.offsets, due.offsets).take(over))
         rows = passed & ~due.cancelled
         return due.queue_ids[rows], due.offsets[rows]
 
     def _mine(self, queues: Int64s, offsets: Int64s) -> Mask:
         """(n,) which messages are neither acknowledged nor given out nor in a line, each once."""
-        state, kept = self.state, np.zeros(len(offsets), np.bool_)
+        state, kept = self.state, first_of_each(queues, offsets)
         with state.lock:
-            for queue_id in np.unique(queues).tolist():
-                mine = np.flatnonzero(queues == queue_id)
-                wanted, first = np.unique(offsets[mine], return_index=True)
-                good = ~state.cursor.queue(queue_id).are_in(wanted)
-                good &= ~np.isin(wanted, state.table.offsets_of(queue_id))
-                if state.order is not None:
-                    good &= ~np.isin(wanted, state.order.offsets_of(queue_id))
-                kept[mine[first[good]]] = True
+            kept &= ~(state.cursor.have(queues, offsets) | state.table.have(queues, offsets))
+            if state.order is not None:
+                kept &= ~state.order.have(queues, offsets)
         return kept
 
     def _wanted(self, found: Fetched, places: Places) -> list[MessageBatch]:

@@ -18,6 +18,7 @@ from ..log.hidden_streams import HiddenStreams
 from ..log.streams import Stream, StreamMap
 from ..read.async_reads import AsyncReads
 from ..read.message import MessageBatch
+from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.waiting import WaitingReaders
 
@@ -30,8 +31,11 @@ class Reads(Protocol):
     def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
         """The messages from `offset` on, in columns. Raises OffsetOutOfRange, StoreCorrupt, StoreUnreadable."""
 
-    def read_at(self, topic: str, queue_id: int, offsets: npt.NDArray[np.int64]) -> MessageBatch:
-        """The messages with these offsets, which ascend, as far as they are there. Raises as `read_batch` does."""
+    def read_at(
+        self, topic: str, queue_ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], max_bytes: int,
+        *, is_first: bool,
+    ) -> Picks:  # fmt: skip
+        """The messages at some places (n,), as far as they are there and fit. Raises as `read_batch` does."""
 
     def topics(self) -> list[str]:
         """The topics that have a durable message."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from .plant import Bug
 
 FOLDER = "tests/store/subscriptions"
-MODEL = (f"{FOLDER}/test_model.py",)
 SUBSCRIPTION = f"{FOLDER}/test_subscription.py"
 
 SUBSCRIPTIONS: dict[str, Bug] = {
@@ -15,7 +14,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
     ),
     "subscriptions: a snapshot trims itself": Bug(
         "store/subscriptions/journal.py", "covered = self._parts.reads.reader.bounds(stream)[1]\n",
-        "covered = self._parts.reads.reader.bounds(stream)[1] + 1\n", MODEL,
+        "covered = self._parts.reads.reader.bounds(stream)[1] + 1\n", (f"{FOLDER}/test_crashes.py",),
     ),
     "subscriptions: records are trimmed before the snapshot is durable": Bug(
         "store/subscriptions/journal.py", "        self._parts.hidden.append(stream, records)\n        with",
