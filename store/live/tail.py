@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.frame import Frame
 from ..format.layout import DATA_START, WIDE_NUMBERS, align_up, checksum64
@@ -32,12 +33,13 @@ class Tail:
     """
 
     def __init__(
-        self, segment: FollowedSegment, firsts: npt.NDArray[np.int64], learn: Callable[[Frame], None],
+        self, segment: FollowedSegment, ring: Ring, firsts: npt.NDArray[np.int64], learn: Callable[[Frame], None],
         records: Stream, take_lows: Callable[[Trimmed], None],
     ) -> None:  # fmt: skip
         """A tail of which nothing is taken yet.
 
         Args:
+            ring: what is in memory of the lane's newest bytes.
             firsts (streams,): the offset with which each stream goes on here.
             learn: is called with each frame.
             records: the lane's stream of records.
@@ -50,7 +52,7 @@ class Tail:
         self._learn = learn
         self.table = OpenTable(firsts)
         self.firsts = firsts
-        self._reader = TailReader(segment)
+        self._reader = TailReader(segment, ring)
         header = segment.header
         self._scanner = FrameScanner(self._reader, header.lane, header.sequence, DATA_START, header.chain)
         self._last: tuple[int, npt.NDArray[np.int64]] = (0, np.empty(0, np.int64))  # of the newest frame

@@ -100,12 +100,16 @@ class LaneStreams:
         """Note the streams that a frame names. Raises StoreCorrupt."""
         for number, topic, queue_id in frame.definitions():
             self.know(number, behind, path)
-            if number == len(self.names):
-                self._add((topic, queue_id), 0)
-                self.is_complete = True  # numbers have no gaps: no stream was named since the one before
-            self.names[number] = (topic, queue_id)
-            if topic == RECORDS_TOPIC:
-                self.records = number
+            self.define(number, (topic, queue_id))
+
+    def define(self, number: int, name: Name) -> None:
+        """Note a stream that a frame names; those with lower numbers are known."""
+        if number == len(self.names):
+            self._add(name, 0)
+            self.is_complete = True  # numbers have no gaps: no stream was named since the one before
+        self.names[number] = name
+        if name[0] == RECORDS_TOPIC:
+            self.records = number
 
     def know(self, count: int, behind: FooterNames | None, path: Path) -> None:
         """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`.
@@ -149,16 +153,21 @@ class LaneStreams:
         frame = found.frame
         places = records_in(frame, found.payload, self.records, good) if self.records is not None else ()
         for position, data in places:
-            commit = AppliedRecord.unpack(data)
-            if commit is not None:
-                add_applied(self._commits, [commit.entry])
-                self._packed = None
-                continue
-            record = Record.unpack(data)
-            if record is None or (record.number >= len(self.names) and not self._repair.allowed):
+            if not self.note_record(data):
                 self._repair.on_damage("a record makes no sense", path, position)
-            else:
-                add_low(self.trimmed, record.number, record.effect)
+
+    def note_record(self, data: bytes | memoryview) -> bool:
+        """Note what a record says; False if it makes no sense."""
+        commit = AppliedRecord.unpack(data)
+        if commit is not None:
+            add_applied(self._commits, [commit.entry])
+            self._packed = None
+            return True
+        record = Record.unpack(data)
+        if record is None or (record.number >= len(self.names) and not self._repair.allowed):
+            return False
+        add_low(self.trimmed, record.number, record.effect)
+        return True
 
     def trimmed_at(self, next_offsets: npt.NDArray[np.int64]) -> dict[int, Low]:
         """The trimmed streams, from here on, where the streams go on like this.
