@@ -90,9 +90,7 @@ class MessageStore(
         fetcher = self._fetcher
         self._waiting = fetcher.waiting
         self._feeder: Feeder | None = None
-        self._running = running = Running(
-            self, path, fetcher.waiting, fetcher.async_reads, shared.lanes, shared.queues
-        )
+        self._running = running = Running(self, path, fetcher.waiting, fetcher.async_reads, shared.lanes, shared.queues)
         self._flushers = running.flushers
         self.losses: list[Loss] = []
         self._scanned_bytes = 0
@@ -289,6 +287,7 @@ class MessageStore(
         It returns when the callbacks of all tickets were called. If such a callback calls it, it does not wait for
         them. If a signal interrupts it, call it again: it continues.
         """
+        self._end_subscriptions()
         self._shared.close()
         self._running.end()
         self._running.listeners.join()  # behind everything else: a callback may close the store, too

@@ -19,7 +19,7 @@ from .bulk import Bulk
 from .details import Times, details_of
 from .finder import RUN_MESSAGES
 from .message import Message, MessageBatch, make_message
-from .picking import picked_runs
+from .picking import Picks, picks_of
 from .sources import LOW_32, Sources
 from .straight import Straight
 
@@ -181,9 +181,12 @@ class Reader:
             self._first.passed(stream, int(found.offsets[-1]) + 1)
         return found
 
-    def read_at(self, stream: Stream, offsets: npt.NDArray[np.int64]) -> MessageBatch:
-        """The messages with these offsets, which ascend, as far as they are there. Raises StoreCorrupt for any."""
-        return self._batch_of(stream, picked_runs(stream, offsets))
+    def read_at(
+        self, streams: Sequence[Stream], which: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], max_bytes: int,
+        *, is_first: bool,
+    ) -> Picks:  # fmt: skip
+        """The messages at some places, by index into `streams` and offset. See `picks_of`."""
+        return picks_of(self.sources, streams, which, offsets, max_bytes, is_first=is_first)
 
     def _batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         return self._batch_of(stream, list(self._within(stream, offset, limit, max_bytes)))

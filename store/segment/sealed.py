@@ -190,8 +190,10 @@ class SealedSegment:
                 self._check_lost(index)
                 kept = [(at, entry) for at, entry in zip(offsets, entries, strict=True) if entry != LOST_ENTRY]
                 offsets, entries = [at for at, _ in kept], [entry for _, entry in kept]
-            find = self._places if len(entries) < LONG_RUN else self._many_places
-            places, heads = find(index, ring, number, offsets, entries)
+            if len(entries) < LONG_RUN:
+                places, heads = self._places(index, ring, [number] * len(entries), offsets, entries)
+            else:
+                places, heads = self._many_places(index, ring, number, offsets, entries)
             return Run(self.segment, self, offsets, entries, places, heads)
         except _WrongFooter as error:
             if is_remade:
@@ -199,21 +201,33 @@ class SealedSegment:
             self.distrust(str(error))
         return self.run(ring, number, offset, limit)  # by the index made of the frames
 
-    def pick(self, ring: Ring | None, number: int, picked: npt.NDArray[np.int64]) -> Run:
-        """The messages of a stream with these offsets, which ascend; its row has all of them. Raises StoreCorrupt."""
+    def pick(
+        self, ring: Ring | None, numbers: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
+    ) -> tuple[Run, npt.NDArray[np.intp]]:
+        """Those of some messages, by stream number and offset (n,), that are here: in log order, and the index of each.
+
+        Raises StoreCorrupt.
+        """
         index = self._index or self.index
+        footer, found = index.footer, np.flatnonzero(numbers < index.streams)
+        mine = numbers[found]
+        rows = offsets[found] - footer.first[mine]
+        here = (rows >= 0) & (rows < footer.start[mine + 1] - footer.start[mine].astype(np.int64))
+        found = found[here]
+        entries = footer.entries[footer.start[mine[here]] + rows[here]]
         try:
-            entries = index.footer.entries[index.start[number] + picked - index.first[number]]
             if (entries == LOST_ENTRY).any():
                 self._check_lost(index)
-                entries, picked = entries[entries != LOST_ENTRY], picked[entries != LOST_ENTRY]
-            lists = picked.tolist(), entries.tolist()
-            return Run(self.segment, self, *lists, *self._places(index, ring, number, *lists))
+                entries, found = entries[entries != LOST_ENTRY], found[entries != LOST_ENTRY]
+            order = entries.argsort()
+            found = found[order]
+            lists = numbers[found].tolist(), offsets[found].tolist(), entries[order].tolist()
+            return Run(self.segment, self, lists[1], lists[2], *self._places(index, ring, *lists)), found
         except _WrongFooter as error:
             if index.is_remade:
                 raise self.damaged() from error
             self.distrust(str(error))
-        return self.pick(ring, number, picked)  # by the index made of the frames
+        return self.pick(ring, numbers, offsets)  # by the index made of the frames
 
     def places(
         self, ring: Ring, number: int, offset: int, end: int
@@ -283,16 +297,16 @@ class SealedSegment:
             raise _WrongFooter(error.what) from error
 
     def _places(
-        self, index: Index, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
+        self, index: Index, ring: Ring | None, numbers: list[int], offsets: Sequence[int], entries: list[int]
     ) -> tuple[Places, list[Head]]:
-        """Where messages lie, from their frames' heads; each must name this stream and offset."""
+        """Where messages lie, from their frames' heads; each must name its stream and offset."""
         starts: list[int] = []
         lengths: list[int] = []
         checksums: list[int] = []
         heads: list[Head] = []
         first_entry = end_entry = 0  # of the head at hand
         frame_entry, held = index.frame_entry, index.heads
-        for offset, entry in zip(offsets, entries, strict=True):
+        for number, offset, entry in zip(numbers, offsets, entries, strict=True):
             if not first_entry <= entry < end_entry:
                 frame = bisect_right(frame_entry, entry) - 1
                 head = held.get(frame) or self.head(index, ring, frame)
