@@ -25,10 +25,6 @@ REBUILD: dict[str, Bug] = {
         "    if len(content) != made.size_bytes or checksum64(content) != made.checksum:\n", "    if False:\n",
         (f"{FOOTERS}::test_footer_that_was_damaged_on_its_way_is_not_put_into_the_log",),
     ),
-    "rebuild: what is due counts as pending": Bug(
-        "store/rebuild/delays.py", "mine = (of_topic == number) & (rows.times_ms > part.after_ms)",
-        "mine = of_topic == number", (DELAYS,),
-    ),
     "rebuild: the mark of an index lies behind what is not in it": Bug(
         "store/api/rebuilding.py", "            place = Place(at.sequence + 1, 0)\n",
         "            place = Place(at.sequence + 2, 0)\n", (DELAYS,),
