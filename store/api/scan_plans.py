@@ -37,12 +37,12 @@ class ScanPlanner:
         """What the store is called for good, wherever its folder is."""
         return self._store._store_id.hex()
 
-    def _looks(self) -> dict[int, LaneLook]:
+    def _looks(self, *, payload: bool = True) -> dict[int, LaneLook]:
         store = self._store
         store.queue_bounds("-", 0)  # of any name: it looks whether there is something new
         looks = {}
         for lane in store._lanes:
-            looks[lane.index] = look = LaneLook(lane, store._store_id, self._tables.get(lane.index))
+            looks[lane.index] = look = LaneLook(lane, store._store_id, self._tables.get(lane.index), payload=payload)
             self._tables[lane.index] = look.table
         return looks
 
@@ -67,14 +67,14 @@ class ScanPlanner:
 
     def plan(
         self, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES, start: Positions | None = None,
-        end: Positions | None = None, skip_lost: bool = False,
+        end: Positions | None = None, skip_lost: bool = False, payload: bool = True,
     ) -> ScanPlan:  # fmt: skip
         """A plan: see `plan_scan`."""
         if not isinstance(wanted, ScanFilter):
             raise InvalidMessage(f"wanted is a ScanFilter, not {shown(type(wanted))}")
         if type(part_bytes) is not int or part_bytes < LEAST_PART_BYTES:
             raise InvalidMessage(f"part_bytes is an integer from {LEAST_PART_BYTES} on, not {shown(part_bytes)}")
-        looks = self._looks()
+        looks = self._looks(payload=payload)
         _check_starts(looks, start or {}, skip_lost=skip_lost)
         return plan_of(self._store.path, looks, wanted, part_bytes, start, end)
 
@@ -97,7 +97,7 @@ def _check_starts(looks: Mapping[int, LaneLook], start: Positions, *, skip_lost:
 
 def plan_scan(
     path: str | Path, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES, start: Positions | None = None,
-    end: Positions | None = None, skip_lost: bool = False, disk: Disk | None = None,
+    end: Positions | None = None, skip_lost: bool = False, payload: bool = True, disk: Disk | None = None,
 ) -> ScanPlan:  # fmt: skip
     """Plan a bulk read of a store up to one fixed end (R41): what is durable now, as a reader process sees it.
 
@@ -113,6 +113,7 @@ def plan_scan(
         end: by lane, where to end, at most where the log is durable; None is that place. The plan's own `end` is the
             `start` of a read that goes on behind it.
         skip_lost: True goes on behind what retention removed behind `start`.
+        payload: False if the parts are to be read without payloads: these do not count in `part_bytes` then.
         disk: another file system, for tests.
 
     Raises:
@@ -122,7 +123,7 @@ def plan_scan(
         InvalidMessage: an argument has a wrong type or value.
     """
     with ScanPlanner(path, disk=disk) as planner:
-        return planner.plan(wanted, part_bytes=part_bytes, start=start, end=end, skip_lost=skip_lost)
+        return planner.plan(wanted, part_bytes=part_bytes, start=start, end=end, skip_lost=skip_lost, payload=payload)
 
 
 def read_part(

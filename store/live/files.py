@@ -119,10 +119,10 @@ class TailReader(ChunkReader):
     What the ring has is not read from the device, where the writer's forces would wait for it.
     """
 
-    def __init__(self, segment: Segment, ring: Ring) -> None:
+    def __init__(self, segment: Segment, ring: Ring | None) -> None:
         super().__init__(segment.data, 0)
         self._segment = segment
-        self._ring: Ring | None = ring
+        self._ring = ring
         self._at = 0
         self._piece = memoryview(b"")
 

@@ -12,12 +12,12 @@ from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.frame import Frame
 from ..format.layout import DATA_START, WIDE_NUMBERS, align_up, checksum64
-from ..format.records import Low, Record, Trimmed, add_low
+from ..format.records import RECORD_BYTES, Low, Record, Trimmed, add_low
 from ..log.streams import Stream
 from ..log.write import OpenSegment, Shown
 from ..segment.evidence import Mark, mark_of
 from ..segment.open_table import OpenTable
-from ..segment.scanner import FrameScanner, records_in
+from ..segment.scanner import FrameScanner
 from .files import FollowedSegment, TailReader
 
 BROKEN = "a frame is damaged or missing"
@@ -147,15 +147,14 @@ class Tail:
         """Take what the records among the first `visible` messages say. A damaged one says nothing."""
         trimmed: dict[int, Low] = {}
         for frame in self._with_records:
-            header = frame.header
-            good = np.arange(header.first_entry, header.first_entry + header.count) < visible
-            payload = self._reader.view(frame.payload_start, header.payload_bytes)
-            checksums = frame.checksums[good & (frame.numbers == self._records.number)].tolist()
-            found = records_in(frame, payload, self._records.number, good)
-            for checksum, (_, data) in zip(checksums, found, strict=True):
-                record = Record.unpack(data)
-                if record is not None and checksum64(data) & 0xFFFFFFFF == checksum:
-                    add_low(trimmed, record.number, record.effect)
+            good = np.arange(frame.header.count) < visible - frame.header.first_entry
+            starts = frame.starts()
+            for at in np.flatnonzero(good & (frame.numbers == self._records.number)).tolist():
+                if frame.lengths[at] == RECORD_BYTES:  # those of commits are longer, and say nothing to readers
+                    data = self._reader.view(int(starts[at]), RECORD_BYTES)
+                    record = Record.unpack(data)
+                    if record is not None and checksum64(data) & 0xFFFFFFFF == frame.checksums[at]:
+                        add_low(trimmed, record.number, record.effect)
         self._with_records = [frame for frame in self._with_records if _end_entry(frame) > visible]
         self._take_lows(trimmed)
 

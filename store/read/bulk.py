@@ -238,8 +238,9 @@ def _sizes(begins: list[int], ends: list[int]) -> list[int]:
 def _fill_recent(ring: Ring, segment: Segment, begins: list[int], ends: list[int], view: memoryview) -> bool:
     base, memory, to = segment.base, ring.memory, 0
     assert base is not None
-    shift = (base + begins[0]) % ring.size_bytes - begins[0]
-    if ends[-1] + shift <= ring.size_bytes:
+    origin, size = ring.shape
+    shift = (base + begins[0] - origin) % size - begins[0]
+    if ends[-1] + shift <= size:
         for begin, end in zip(begins, ends, strict=True):
             following = to + end - begin
             view[to:following] = memory[begin + shift : end + shift]

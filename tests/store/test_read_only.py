@@ -322,4 +322,3 @@ def test_trims_of_sealed_segments_are_seen_by_a_reader_that_comes_later(tmp_path
             assert reader.topics() == ["jobs", "kept"]
     with MessageStore.open(tmp_path, read_only=True) as reader:
         assert reader.queue_bounds("jobs", 0) == (7, 10)
-
