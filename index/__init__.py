@@ -12,7 +12,7 @@ from .operation import DelayedOperation
 from .purgatory import Purgatory
 from .timer_thread import TimerThread
 from .timing_wheel import Timer, TimingWheel
-from .trackers import BucketTracker, HeapTracker, TimeBucketTracker, Tracker
+from .trackers import BucketTracker, HeapTracker, TimeBucketTracker, Tracker, join_trackers
 
 __all__ = [
     "SYSTEM_CLOCK",
@@ -33,6 +33,7 @@ __all__ = [
     "TrackerClosed",
     "TrackerDamaged",
     "TrackerFull",
+    "join_trackers",
 ]
 
 if not __name__.startswith("stratalog."):  # else a second copy of each module could be loaded by accident

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,13 @@ def _column(batch: ScanBatch, name: str, store: str) -> pa.Array:
 
 
 def _topics(batch: ScanBatch) -> pa.Array:
-    return pa.array(batch.streams.topics, pa.string()).take(pa.array(batch.topic_index))
+    return _names(batch.streams.topics).take(pa.array(batch.topic_index))
+
+
+@lru_cache(maxsize=4)
+def _names(topics: tuple[str, ...]) -> pa.Array:
+    """The topics of a segment: all of its batches have the same tuple."""
+    return pa.array(topics, pa.string())
 
 
 def _data(batch: ScanBatch) -> pa.Array:
@@ -70,7 +77,12 @@ def _data(batch: ScanBatch) -> pa.Array:
 
 
 def _times(batch: ScanBatch) -> pa.Array:
-    return pa.array(batch.times_ms * US_A_MS).cast(ARROW_TYPES["timestamp"])
+    return _fixed(ARROW_TYPES["timestamp"], batch.times_ms * US_A_MS)
+
+
+def _fixed(kind: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
+    """A column over an array's own memory."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 
 def _keys(batch: ScanBatch) -> pa.Array:
@@ -130,8 +142,8 @@ def _pairs(raw: bytes, batch: ScanBatch, row: int) -> list[tuple[str, str]]:
 
 _MAKERS: dict[str, Callable[[ScanBatch], pa.Array]] = {
     "topic": _topics,
-    "queue_id": lambda batch: pa.array(batch.queue_ids.astype(np.int32)),
-    "offset": lambda batch: pa.array(batch.offsets),
+    "queue_id": lambda batch: _fixed(ARROW_TYPES["queue_id"], batch.queue_ids.astype(np.int32)),
+    "offset": lambda batch: _fixed(ARROW_TYPES["offset"], batch.offsets),
     "timestamp": _times,
     "deliver_at": _delivery_times,
     "key": _keys,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ..store import Shard, ShardWriter, abort_shards, commit_shards, replace_store
+from ..store import Shard, ShardWriter, StoreConfig, abort_shards, commit_shards, replace_store
 from .errors import PipelineError
 from .sink_columns import by_store, check_columns, columns_of
-from .sink_stores import SinkOptions, existing, make_stores, sink_options, stores_at
+from .sink_stores import SinkOptions, existing, sink_options, stores_at, stores_in_place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,9 @@ class Written(WriterCommitMessage):
     query_id: str | None = None
 
 
-def write_rows(batches: Iterator[pa.RecordBatch], stores: Sequence[Path], transaction: str) -> Written:
+def write_rows(
+    batches: Iterator[pa.RecordBatch], stores: Sequence[Path], transaction: str, config: StoreConfig | None = None
+) -> Written:
     """Write a task's rows into shards, and force them; what fails leaves nothing. Raises StoreError."""
     context = TaskContext.get()
     partition, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
@@ -57,7 +59,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], stores: Sequence[Path], transa
             for at, picked in by_store(columns.streams, columns.stream_index, len(stores)):
                 if at not in writers:
                     writers[at] = ShardWriter(
-                        stores[at], transaction=transaction, partition=partition, attempt=attempt
+                        stores[at], transaction=transaction, partition=partition, attempt=attempt, config=config
                     )
                 mine = columns if picked is None else columns.take(picked)
                 rows += writers[at].append_columns(*mine)
@@ -104,12 +106,12 @@ class BatchSink(DataSourceArrowWriter):
         self._overwrite = overwrite
         self._keep = chosen.name is not None
         self._name = chosen.name or f"write-{secrets.token_hex(16)}"
-        self._fresh = make_stores(chosen) if overwrite else None
+        self._fresh = stores_in_place_of(chosen) if overwrite else None
         self._stores = existing(self._fresh) if self._fresh is not None else stores_at(chosen)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """A task's part."""
-        return write_rows(iterator, self._stores, self._name)
+        return write_rows(iterator, self._stores, self._name, self._options.config)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have written. Raises StoreError; Spark then calls `abort`."""
@@ -140,7 +142,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """A task's part."""
-        return write_rows(iterator, self._stores, self._options.name or "stream")
+        return write_rows(iterator, self._stores, self._options.name or "stream", self._options.config)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks of a micro-batch have written. Raises StoreError; Spark then calls `abort`, and the query fails."""

@@ -104,7 +104,12 @@ def _blobs(column: Any) -> tuple[Int64s, Any]:
 
 def _json(properties: Any) -> tuple[Int64s, bytes]:
     """A column of maps as JSON texts."""
-    texts = [None if row is None else json.dumps(dict(row), sort_keys=True).encode() for row in properties.to_pylist()]
+    rows = [None if row is None else dict(row) for row in properties.to_pylist()]
+    for number, row in enumerate(rows):
+        if row is not None and None in row.values():
+            name = next(name for name, value in row.items() if value is None)
+            raise InvalidMessage(f"row {number} of a batch has a property {name!r} without a value; leave it out")
+    texts = [None if row is None else json.dumps(row, sort_keys=True).encode() for row in rows]
     lengths = np.array([NONE if text is None else len(text) for text in texts], np.int64)
     return lengths, b"".join([text for text in texts if text is not None])
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..store import MessageStore, StoreConfig, replace_store
+from ..store import MessageStore, StoreConfig, check_replaceable, put_store
 from .errors import BadOption
 from .options import STORE_FILE, integer, paths_of
 
-WRITE_OPTIONS = ("path", "transaction", "query", "shards", "lanes", "wait_ms", "checkpointlocation")
+WRITE_OPTIONS = (
+    "path", "transaction", "query", "shards", "lanes", "max_message_bytes", "wait_ms", "checkpointlocation",
+)  # fmt: skip
 MOST_SHARDS = 10_000
+MOST_LANES = 64
+MOST_WAIT_MS = 86_400_000
+MOST_NAME_BYTES = 255
+LEFT_OVER_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,7 @@ class SinkOptions:
         lanes: of a store that is made; None for one.
         name: of the transaction or the query; None draws one, or takes Spark's.
         wait_ms: how long a commit waits for a process that has the store open.
+        config: the settings of the tasks' writers.
     """
 
     path: Path
@@ -35,6 +43,7 @@ class SinkOptions:
     lanes: int | None
     name: str | None
     wait_ms: int
+    config: StoreConfig
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -47,14 +56,37 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     paths = paths_of(options)
     if len(paths) != 1:
         raise BadOption(f"a write has one path, not {len(paths)}; give the folder of one store")
-    shards = integer(options, "shards")
-    if shards is not None and not 1 <= shards <= MOST_SHARDS:
-        raise BadOption(f"the option shards is from 1 to {MOST_SHARDS}, not {shards}")
-    wait_ms = integer(options, "wait_ms")
+    path = Path(os.path.realpath(paths[0]))
+    around = next((parent for parent in path.parents if (parent / STORE_FILE).exists()), None)
+    if around is not None:
+        raise BadOption(f"{path} lies inside the store {around}; give a path outside of it")
+    wait_ms = _between(options, "wait_ms", 0, MOST_WAIT_MS)
+    most_bytes = integer(options, "max_message_bytes")
     return SinkOptions(
-        Path(os.path.realpath(paths[0])), shards, integer(options, "lanes"),
-        options.get("transaction") or options.get("query"), 2_000 if wait_ms is None else wait_ms,
+        path, _between(options, "shards", 1, MOST_SHARDS), _between(options, "lanes", 1, MOST_LANES),
+        _name(options), 2_000 if wait_ms is None else wait_ms,
+        StoreConfig() if most_bytes is None else StoreConfig(max_message_bytes=most_bytes),
     )  # fmt: skip
+
+
+def _between(options: Mapping[str, str], name: str, low: int, high: int) -> int | None:
+    value = integer(options, name)
+    if value is not None and not low <= value <= high:
+        raise BadOption(f"the option {name} is from {low} to {high}, not {value}")
+    return value
+
+
+def _name(options: Mapping[str, str]) -> str | None:
+    """The name of a transaction or of a query. One that is blank would be no name, and its write be done twice."""
+    given = [name for name in ("transaction", "query") if name in options]
+    if len(given) > 1:
+        raise BadOption("a write has a transaction, a stream has a query; give one of the two options")
+    for name in given:
+        text = options[name]
+        if not text.strip() or len(text.encode()) > MOST_NAME_BYTES:
+            raise BadOption(f"the option {name} is a name of 1 to {MOST_NAME_BYTES} bytes, not {text[:300]!r}")
+        return text
+    return None
 
 
 def stores_at(options: SinkOptions) -> list[Path]:
@@ -62,17 +94,45 @@ def stores_at(options: SinkOptions) -> list[Path]:
     path, wanted = options.path, options.shards
     found = existing(path)
     if not found:
-        if path.exists() and any(path.iterdir()):
-            raise BadOption(f"{path} is neither a store nor a folder of stores; give another path")
+        _check_free(path)
         fresh = make_stores(options)
         try:
-            replace_store(path, fresh)
+            put_store(path, fresh)  # or another driver has done so
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
         found = existing(path)
+        if not found:
+            _check_free(path)
     if wanted is not None and wanted != len(found):
         raise BadOption(f"{path} has {len(found)} stores for good, and shards is {wanted}; leave that option out")
     return found
+
+
+def _check_free(path: Path) -> None:
+    """Raises BadOption if a new store would stand in the way of something."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise BadOption(f"{path} is neither a store nor a folder of stores; give another path")
+
+
+def stores_in_place_of(options: SinkOptions) -> Path:
+    """New stores beside the path, which will take its place. Raises BadOption, StoreError.
+
+    What drivers that were killed have left of theirs is removed, if it is older than a day.
+    """
+    check_replaceable(options.path)
+    for left in options.path.parent.glob(f".{options.path.name}.new-*"):
+        if time.time() - _touched(left) > LEFT_OVER_S:
+            shutil.rmtree(left, ignore_errors=True)
+    return make_stores(options)
+
+
+def _touched(folder: Path) -> float:
+    """When something was last added to stores that are made."""
+    times = []
+    for one in (folder, *folder.glob("incoming/*"), *folder.glob("*/incoming/*")):
+        with suppress(OSError):  # its task is gone meanwhile
+            times.append(one.stat().st_mtime)
+    return max(times, default=0.0)
 
 
 def existing(path: Path) -> list[Path]:
@@ -85,8 +145,11 @@ def existing(path: Path) -> list[Path]:
 def make_stores(options: SinkOptions) -> Path:
     """New, empty stores beside the path, under a name of their own. Raises StoreError."""
     path = options.path
-    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(f"no store can be made at {path}: {error.strerror}; give another path") from error
     folders = [fresh] if options.shards is None else [fresh / f"shard-{at:04d}" for at in range(options.shards)]
     try:
         for folder in folders:

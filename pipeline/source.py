@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..store import ScanPart, StoreCorrupt, plan_scan, read_part
@@ -30,8 +32,10 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One a part of each store's plan; a list, as Spark takes no other sequence."""
-        options = self._options
-        plans = (plan_scan(store, options.wanted, part_bytes=options.part_bytes) for store in options.stores)
+        options, payload = self._options, "data" in self.arrow_schema.names
+        plans = (
+            plan_scan(store, options.wanted, part_bytes=options.part_bytes, payload=payload) for store in options.stores
+        )
         return [InputPartition(part) for plan in plans for part in plan]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -42,8 +46,22 @@ class StoreReader(DataSourceReader):
         return batches_of(part, self.arrow_schema, self._options.on_damage)
 
 
+def settled() -> None:
+    """Spare this process of Spark's most of a garbage collection behind each task: 60 ms of the 65 that a task costs.
+
+    What is there by the first task are modules, which stay; `gc.freeze` has collections pass them over.
+    """
+    if TaskContext.get() is not None and not _settled:
+        gc.freeze()
+        _settled.append(True)
+
+
+_settled: list[bool] = []  # of this process: once is enough, and what later tasks leave is to be collected
+
+
 def batches_of(part: ScanPart, schema: pa.Schema, on_damage: str) -> Iterator[pa.RecordBatch]:
     """The messages of a part as record batches; payloads are read if the schema has them."""
+    settled()
     places: list[str] = []
 
     def note(error: StoreCorrupt) -> None:

@@ -74,9 +74,11 @@ def _starting(wanted: ScanFilter, text: str) -> ScanFilter:
             ) from None
     try:
         starts = tuple(
-            (topic, int(queue), int(offset)) for topic, queues in json.loads(text).items()
+            (topic, int(queue), offset) for topic, queues in json.loads(text).items()
             for queue, offset in queues.items()
         )  # fmt: skip
+        if any(type(offset) is not int for _, _, offset in starts):
+            raise ValueError("an offset is an integer")
     except (ValueError, AttributeError, TypeError):
         raise BadOption(f'the option starting is JSON such as {{"orders": {{"0": 17}}}}, not {text!r}') from None
     return replace(wanted, starts=starts)

@@ -8,7 +8,8 @@ from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.looking import look_into_folder
-from .api.replacing import replace_store
+from .api.rebuilding import InParts, Rebuilt, rebuild_store
+from .api.replacing import check_replaceable, put_store, replace_store
 from .api.scan_plans import ScanPlanner, plan_scan, read_part
 from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
@@ -62,6 +63,7 @@ __all__ = [
     "Delivery",
     "DeliveryBatch",
     "Extras",
+    "InParts",
     "InvalidConfig",
     "InvalidMessage",
     "InvalidTopic",
@@ -76,6 +78,7 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+    "Rebuilt",
     "ReplayDiffers",
     "ScanBatch",
     "ScanFilter",
@@ -105,11 +108,14 @@ __all__ = [
     "VerifyReport",
     "abort_shards",
     "arrow_column",
+    "check_replaceable",
     "commit_shards",
     "inspect_folder",
     "look_into_folder",
     "plan_scan",
+    "put_store",
     "read_part",
+    "rebuild_store",
     "replace_store",
     "store_of",
     "sweep_shards",

@@ -54,7 +54,8 @@ class StoreConfig:
         max_message_bytes: a larger message, with key and properties, raises `MessageTooLarge`.
         max_frame_bytes: a frame ends when its payloads reach this size.
         recent_bytes: the size of the ring of recent frames in memory, over all lanes. None takes 64 MiB (less if the
-            plan has less), or the plan's share if `memory_limit_bytes` is given. A lane's ring is never smaller than
+            plan has less), which grow with the log to the plan's share, 512 MiB at the most, unless there is a cache;
+            or the plan's share at once if `memory_limit_bytes` is given. A lane's ring is never smaller than
             four of its largest frames. Memory is taken as the log grows into it.
         retention_ms: removes sealed segments whose newest message is older than this; None keeps them.
         retention_bytes: removes the oldest sealed segments while the store is larger than this; None keeps them.

@@ -130,9 +130,7 @@ class BucketTracker(Tracker):
 
     def _add_part(self, times: Int64s, places: Int64s) -> int:
         if sets := self._overlapping(int(places.min()), int(places.max())):
-            batch, known = bitmap_of(np.unique(places)), BitMap64()
-            for one in sets:
-                known |= one & batch
+            known = _common(sets, places)
             if known and (found := are_in(places, known)) is not None:
                 times, places = times[~found], places[~found]
         return self._mutable.add_rows(times, places) if len(times) else 0
@@ -239,10 +237,14 @@ class BucketTracker(Tracker):
 
     def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
         found = self._mutable.are_pending(places)
-        if len(places):
-            for known in self._overlapping(int(places.min()), int(places.max())):
-                here = are_in(places, known) if known else None
-                found = found if here is None else found | here
+        sets = self._overlapping(int(places.min()), int(places.max())) if len(places) else []
+        here = are_in(places, _common(sets, places)) if sets else None
+        return found if here is None else found | here
+
+    def _pending_places(self) -> BitMap64:
+        found = self._mutable.pending_places() | self._pulled
+        for bucket in self._shelf.buckets:
+            found |= bucket.live
         return found
 
     # leaving
@@ -294,3 +296,11 @@ class BucketTracker(Tracker):
             "seals": self._seals, "merges": self._shelf.merges, "merged_rows": self._shelf.merged_rows,
             "is_merging": self._shelf.is_merging, "mutable": {"pending": len(self._mutable), **self._mutable.stats()},
         }  # fmt: skip
+
+
+def _common(sets: list[BitMap64], places: Int64s) -> BitMap64:
+    """Those of some places that are in a set."""
+    batch, common = bitmap_of(np.unique(places)), BitMap64()
+    for one in sets:
+        common |= one & batch
+    return common

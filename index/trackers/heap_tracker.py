@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from ..columns import Int64s
 from .tracker import Tracker
@@ -68,6 +69,9 @@ class HeapTracker(Tracker):
 
     def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
         return np.fromiter(map(self._pending.__contains__, places.tolist()), np.bool_, len(places))
+
+    def _pending_places(self) -> BitMap64:
+        return BitMap64(self._pending)
 
     def _count(self) -> int:
         return len(self._pending)

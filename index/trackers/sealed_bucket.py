@@ -283,9 +283,5 @@ class SealedBucket:
         return self.live | self.gone
 
 
-def _either(
-    one: npt.NDArray[np.bool_] | None, other: npt.NDArray[np.bool_] | None
-) -> npt.NDArray[np.bool_] | None:
+def _either(one: npt.NDArray[np.bool_] | None, other: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
     return other if one is None else one if other is None else one | other
-
-

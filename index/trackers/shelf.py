@@ -217,22 +217,18 @@ class Shelf:
         self._merge = _Merge(sources, number, self._merging(sources, number))
 
     def _merging(self, sources: list[SealedBucket], number: int) -> Iterator[int]:
+        writer = self._merged_writer(sources, number)
+        yield from _copied(sources, writer)
+        self._finish_merge(sources, writer)
+
+    def _merged_writer(self, sources: list[SealedBucket], number: int) -> BucketWriter:
         first, last = min(bucket.low for bucket in sources), max(bucket.high for bucket in sources)
         packing = Packing.of(first, last, (max(bucket.packing.spread for bucket in sources) << 16) - 1)
-        writer, part = self._writer(number, packing), max(1, MERGED_ROWS // len(sources))
-        for times, found in merge([bucket.kept_rows(part) for bucket in sources]):
-            writer.append(times, found)
-            yield len(times)
-        self._finish_merge(sources, writer)
+        return self._writer(number, packing)
 
     def _finish_merge(self, sources: list[SealedBucket], writer: BucketWriter) -> None:
         """Publish the merged bucket in place of its sources, and only then remove these."""
-        places = BitMap64()
-        for source in sources:
-            places |= source.places()
-        if len(places) > writer.rows:
-            raise damaged(f"the list of what is pending in {', '.join(source.names[0] for source in sources)}")
-        writer.finish(places)
+        places = _finished(sources, writer)
         merged = writer.opened()
         merged.take_over(sources)
         rest = [bucket for bucket in self.buckets if bucket not in sources]
@@ -242,5 +238,34 @@ class Shelf:
         self.merged_rows += writer.rows
         self._remove_unlisted()
 
+    # the buckets of other trackers
+
+    def join(self, sources: list[SealedBucket], mark: bytes) -> None:
+        """What is pending in buckets of other folders becomes one bucket here, durable and listed with this mark."""
+        new: list[SealedBucket] = []
+        if sources:
+            writer = self._merged_writer(sources, self._give_number())
+            for _ in _copied(sources, writer):
+                pass  # all at once: nobody waits meanwhile
+            _finished(sources, writer)
+            new = [writer.opened()]
+        self._publish([*self.buckets, *new], mark)
 
 
+def _copied(sources: list[SealedBucket], writer: BucketWriter) -> Iterator[int]:
+    """Write the rows of some buckets in order; how many with each step."""
+    part = max(1, MERGED_ROWS // len(sources))
+    for times, found in merge([bucket.kept_rows(part) for bucket in sources]):
+        writer.append(times, found)
+        yield len(times)
+
+
+def _finished(sources: list[SealedBucket], writer: BucketWriter) -> BitMap64:
+    """End the file of what was copied: all places that are pending in it."""
+    places = BitMap64()
+    for source in sources:
+        places |= source.places()
+    if len(places) > writer.rows:
+        raise damaged(f"the list of what is pending in {', '.join(source.names[0] for source in sources)}")
+    writer.finish(places)
+    return places

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from ..columns import Int64s
 from .time_buckets import TimeBuckets
@@ -46,6 +47,9 @@ class TimeBucketTracker(Tracker):
 
     def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
         return self._buckets.are_pending(places)
+
+    def _pending_places(self) -> BitMap64:
+        return self._buckets.pending_places()
 
     def _count(self) -> int:
         return len(self._buckets)

@@ -75,6 +75,10 @@ class TimeBuckets:
                 found = here if found is None else found | here
         return np.zeros(len(places), np.bool_) if found is None else found
 
+    def pending_places(self) -> BitMap64:
+        """All of them: a copy."""
+        return self._live | BitMap64([*self._inbox, *self._moved])
+
     # adding
 
     def add_one(self, place: int, time_ms: int) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from ..columns import Int64s
 from ..errors import BadEntry, TrackerClosed, TrackerFull
@@ -144,6 +145,11 @@ class Tracker(ABC):
         with self._open():
             return self._are_pending(places)
 
+    def pending_places(self) -> BitMap64:
+        """All that is pending, as a set of places: ledger * 2**32 + entry. A copy: as large as the sets that it has."""
+        with self._open():
+            return self._pending_places()
+
     @property
     def number_of_delayed_messages(self) -> int:
         """Entries that are pending: added, and neither given out nor cancelled. In constant time."""
@@ -250,6 +256,9 @@ class Tracker(ABC):
 
     @abstractmethod
     def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]: ...
+
+    @abstractmethod
+    def _pending_places(self) -> BitMap64: ...
 
     @abstractmethod
     def _count(self) -> int: ...

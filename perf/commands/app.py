@@ -27,6 +27,7 @@ from ..experiments.readers import Readers
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
 from ..experiments.spark_reads import SparkReads
+from ..experiments.spark_scale import SparkScale
 from ..experiments.spark_writes import SparkWrites
 from ..experiments.subscriptions import Subscriptions
 from ..experiments.tail_catchup import TailCatchup
@@ -42,7 +43,8 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
-    Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkWrites, Subscriptions,
+    Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
+    Subscriptions,
 )  # fmt: skip
 
 app = typer.Typer(

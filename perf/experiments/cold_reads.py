@@ -218,5 +218,3 @@ def warm_reads(data: Data, repeat: int, run: Run) -> list[dict[str, Figures]]:
         finally:
             if database is not None:
                 database.close()
-
-

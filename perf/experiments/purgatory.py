@@ -103,9 +103,7 @@ class Purgatory(Experiment):
 
     def _once(self, profile: Profile, design: str, rate: int) -> Figures:
         requests = max(1, min(self.requests, int(rate * self.seconds)))
-        drive = Drive(
-            profile, rate, requests, self.timeout_ms, self.message_bytes, self.seed, times_out=design != NONE
-        )
+        drive = Drive(profile, rate, requests, self.timeout_ms, self.message_bytes, self.seed, times_out=design != NONE)
         with ExitStack() as stack:
             figures: dict[str, Any]
             purges = None

@@ -1,4 +1,4 @@
-"""Subscriptions: how fast messages are received and acknowledged, beside a queue in SQLite."""
+"""Subscriptions: how fast messages are received and acknowledged, beside SQLite and, if it is there, Redis."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from rich.console import Console
 
 from ...store import MessageStore, Subscription, Ticket
 from ..machine.folders import sub_folder
+from ..references.redis_stream import MISSING, RedisStream, has_redis
+from ..references.redis_stream import SETUP as REDIS_SETUP
 from ..references.sqlite_queue import SETUP, SqliteQueue
 from ..report import figures as report
 from ..report.figures import Figures
@@ -36,7 +38,7 @@ class Subscriptions(Experiment):
     NAME: ClassVar[str] = "subscriptions"
     METHOD: ClassVar[str] = (
         "each way with a new subscription of one filled topic; every acknowledgement durable; the ways with an object "
-        f"a message, and the peer, take a tenth of the messages; {SETUP}"
+        f"a message, and the peer, take a tenth of the messages; {SETUP}; {REDIS_SETUP}"
     )
 
     messages: int = setting(1_000_000, "messages in the topic", short=6_000, least=1_000)
@@ -61,12 +63,16 @@ class Subscriptions(Experiment):
                 "ack_batch, random order": partial(self._run, store, run, self._in_random_order, self.messages),
                 f"receive({SOME}), submit_ack, one thread": partial(self._run, store, run, self._submitted, few),
                 f"receive(1), ack, {self.threads} threads": partial(self._run, store, run, self._by_threads, few),
-                "peer: SQLite, batches": partial(self._peer, base, run, self.batch),
-                "peer: SQLite, one at a time": partial(self._peer, base, run, 1),
+                "peer: SQLite, batches": partial(self._peer, SqliteQueue, base, run, self.batch),
+                "peer: SQLite, one at a time": partial(self._peer, SqliteQueue, base, run, 1),
             }
+            if has_redis():
+                ways["peer: Redis, batches"] = partial(self._peer, RedisStream, base, run, self.batch)
+                ways["peer: Redis, one at a time"] = partial(self._peer, RedisStream, base, run, 1)
             found = medians(ways, self.repeat, run)
             rows = [{"way": name, **figures} for name, figures in found.items()]
-            return {"rows": rows, "many": self._many(store, run)}
+            left_out = None if has_redis() else MISSING
+            return {"rows": rows, "many": self._many(store, run), "left_out": left_out}
 
     def _fill(self, store: MessageStore) -> None:
         payload = bytes(self.size_bytes)
@@ -134,17 +140,21 @@ class Subscriptions(Experiment):
             thread.join()
         return each * self.threads, time.perf_counter() - began
 
-    def _peer(self, base: Path, run: Run, batch: int) -> Figures:
+    def _peer(self, kind: type[SqliteQueue] | type[RedisStream], base: Path, run: Run, batch: int) -> Figures:
         count = max(100, self.messages // SHARE // (1 if batch > 1 else SHARE))
-        with sub_folder(base, "sqlite") as folder:
-            queue = SqliteQueue(folder)
-            queue.put([bytes(self.size_bytes)] * count)
-            done, began = 0, time.perf_counter()
-            while rows := queue.take(batch):
-                queue.ack([number for number, _ in rows])
-                done += len(rows)
-            seconds = time.perf_counter() - began
-            queue.close()
+        with sub_folder(base, "peer") as folder:
+            queue: Any = kind(folder)
+            try:
+                queue.put([bytes(self.size_bytes)] * count)
+                done, began = 0, time.perf_counter()
+                while rows := queue.take(batch):
+                    queue.ack([number for number, _ in rows])
+                    done += len(rows)
+                seconds = time.perf_counter() - began
+            finally:
+                queue.close()
+        if done != count:
+            raise WrongResult(f"the peer gave {done:,} of {count:,} messages")
         run.checked(done)
         return {"messages": done, "per_s": round(done / seconds)}
 
@@ -172,3 +182,5 @@ class Subscriptions(Experiment):
         shown = {"way": "way", "messages": "messages", "messages/s": "per_s"}
         console.print(report.table("receiving and acknowledging", report.chosen(figures["rows"], shown)))
         console.print(report.pairs("many subscriptions of one topic", figures["many"]))
+        if figures["left_out"] is not None:
+            console.print(figures["left_out"])

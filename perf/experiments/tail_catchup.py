@@ -55,9 +55,7 @@ class TailCatchup(Experiment):
             self.write, self.read, self.message_bytes, self.queues, self.backlog_bytes, self.seconds,
             self.warm_messages, self.seed, self.read_cache_bytes,
         )  # fmt: skip
-        memory = Memory(
-            limit_bytes=0, off_heap_bytes=self.tail_cache_bytes, read_cache_bytes=self.read_cache_bytes
-        )
+        memory = Memory(limit_bytes=0, off_heap_bytes=self.tail_cache_bytes, read_cache_bytes=self.read_cache_bytes)
         return {
             **medians({"tail": partial(tail.measure, base, load, memory, run)}, self.repeat, run),
             "catchup": catchup.measure(base, load, self.repeat, run),

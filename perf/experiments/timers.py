@@ -192,5 +192,3 @@ def lateness(rate: int, seconds: float) -> Figures:
     p50, p99 = np.percentile(found, (50, 99)).tolist()
     return {"per_s": wanted / added_s, "fired": wanted, "early": int((found < 0).sum()),
             "late_p50_ms": p50, "late_p99_ms": p99, "late_max_ms": float(found.max())}  # fmt: skip
-
-

@@ -47,17 +47,19 @@ def deliver(folder: Path, load: StoreLoad, seed: int) -> dict[str, Any]:
         going_on = threading.Thread(target=producer.go_on)
         going_on.start()
         lateness: list[Int64s] = []
-        counts = np.zeros((QUEUES, producer.most), np.uint8)
+        counts = np.zeros(QUEUES * producer.most, np.uint8)
         got, patience = 0, time.monotonic() + 2 * load.spread_ms / 1000 + SLACK_S
         early = 0
         while (going_on.is_alive() or got < producer.count) and time.monotonic() < patience:
             batch = sub.receive_batch(RECEIVED, wait_ms=200)
             if not len(batch):
                 continue
-            late = now_ms() - np.array([extra.due_ms for extra in batch.extras or ()], np.int64)
+            due_ms = batch.columns().deliver_at_ms
+            assert due_ms is not None, "all of them are delayed"
+            late = now_ms() - due_ms
             early += int((late < 0).sum())
             lateness.append(late)
-            np.add.at(counts, (batch.queue_ids, batch.offsets), 1)
+            np.add.at(counts, batch.queue_ids * producer.most + batch.offsets, 1)
             sub.ack_batch(batch.receipts)
             got += len(batch)
         going_on.join()

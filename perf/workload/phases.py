@@ -166,9 +166,7 @@ class ReadSide:
         return counts
 
 
-def mixed_phase(
-    store: MessageStore, work: Workload, tracks: list[Track], drive: Drive, reads: ReadSide
-) -> PhaseResult:
+def mixed_phase(store: MessageStore, work: Workload, tracks: list[Track], drive: Drive, reads: ReadSide) -> PhaseResult:
     """Phase 2: a queue is read once after each of its appends; then everything until nothing is left.
 
     With the blocking API the appending thread itself reads its queue, as in the contest. With the others, reader
@@ -193,9 +191,7 @@ def _alternating(store: MessageStore, work: Workload, tracks: list[Track], reads
     return _result(tracks, seconds, max(write_ends) - began)
 
 
-def _beside(
-    store: MessageStore, work: Workload, tracks: list[Track], drive: Drive, reads: ReadSide
-) -> PhaseResult:
+def _beside(store: MessageStore, work: Workload, tracks: list[Track], drive: Drive, reads: ReadSide) -> PhaseResult:
     feeds: list[deque[tuple[int, int]]] = [deque() for _ in reads.consumers]
     written = threading.Event()
     write_ends: list[float] = []

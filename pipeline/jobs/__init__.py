@@ -4,7 +4,21 @@ from .export import Exported, export
 from .load import Loaded, load
 from .page import page_of
 from .profile import Profile, profile
+from .rebuild import RebuiltStore, rebuild
 from .reshard import reshard
 from .verify import Verified, verify
 
-__all__ = ["Exported", "Loaded", "Profile", "Verified", "export", "load", "page_of", "profile", "reshard", "verify"]
+__all__ = [
+    "Exported",
+    "Loaded",
+    "Profile",
+    "RebuiltStore",
+    "Verified",
+    "export",
+    "load",
+    "page_of",
+    "profile",
+    "rebuild",
+    "reshard",
+    "verify",
+]

@@ -132,9 +132,7 @@ class AppendCalls:
         """
         return self._appender.append_batch(messages)
 
-    def append_batch_async(
-        self, messages: Iterable[tuple[str, int, Payload]]
-    ) -> asyncio.Future[npt.NDArray[np.int64]]:
+    def append_batch_async(self, messages: Iterable[tuple[str, int, Payload]]) -> asyncio.Future[npt.NDArray[np.int64]]:
         """`append_batch` for coroutines: hand many messages over and return a Future of their offsets.
 
         The Future is done when each message of the batch is durable or has failed. While the publish buffer is full,

@@ -153,9 +153,7 @@ class Appender:
                 group.stream.queue.put(group)
         return offsets_of(parts)
 
-    def append_batch_async(
-        self, messages: Iterable[tuple[str, int, Payload]]
-    ) -> asyncio.Future[npt.NDArray[np.int64]]:
+    def append_batch_async(self, messages: Iterable[tuple[str, int, Payload]]) -> asyncio.Future[npt.NDArray[np.int64]]:
         """Many messages, handed over: a Future of their offsets."""
         loop = asyncio.get_running_loop()
         batch = AsyncBatch(loop, self._cut(messages))
@@ -218,9 +216,7 @@ class Appender:
         if total > self._max_message_bytes:
             raise too_large(total, self._max_message_bytes)
 
-    def _accept_batch(
-        self, rows: list[tuple[str, int, Payload]]
-    ) -> tuple[list[Stream], list[bytes], list[int]]:
+    def _accept_batch(self, rows: list[tuple[str, int, Payload]]) -> tuple[list[Stream], list[bytes], list[int]]:
         """Check a batch: (streams, datas, sizes)."""
         try:
             found = self._find_all(rows)
@@ -228,9 +224,7 @@ class Appender:
             found = None
         return found or self._name_all(rows)
 
-    def _find_all(
-        self, rows: list[tuple[str, int, Payload]]
-    ) -> tuple[list[Stream], list[bytes], list[int]] | None:
+    def _find_all(self, rows: list[tuple[str, int, Payload]]) -> tuple[list[Stream], list[bytes], list[int]] | None:
         """A batch, a column at a time; None, or any error, if a stream is new or something may be wrong with a row."""
         topics, limit = self._topics, self._max_message_bytes
         streams = [
@@ -294,4 +288,3 @@ def _leave_line(queue: RequestQueue, request: AsyncRequest, timer: asyncio.Timer
     timer.cancel()
     if request.future.cancelled():
         queue.withdraw(request)
-

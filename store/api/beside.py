@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...cache import plan_memory
+from ..delayed.counting import sets_by_log
 from ..device.folder import LOCK_FILE
 from ..errors import StoreCorrupt, StoreLocked, StoreUnreadable, StoreUnusable
 from ..format.layout import FORMAT_VERSION, LOST_ENTRY, read_frame_header
@@ -160,8 +162,7 @@ def _deliveries(store: MessageStore) -> _Row:
     store.topics()  # follows the log
     try:
         pending = store._delaying.pending()
-        assert pending is not None, "its indexes are not open"
-        infos = store._subscriptions().all(None, pending)
+        infos = store._subscriptions().all(None, partial(sets_by_log, pending))
     except (StoreCorrupt, StoreUnusable):
         return _HIDDEN
     if not pending.is_whole:

@@ -71,14 +71,12 @@ def _parts(row: Any) -> tuple[object, object, object]:
     return topic, queue_id, data
 
 
-def check_extras(
-    deliver_at_ms: int | None, key: bytes | None, properties: Mapping[str, str] | None
-) -> Extras:
+def check_extras(deliver_at_ms: int | None, key: bytes | None, properties: Mapping[str, str] | None) -> Extras:
     """The optional columns of a message, checked; raises InvalidMessage."""
     if isinstance(deliver_at_ms, np.integer):
         deliver_at_ms = int(deliver_at_ms)
     if deliver_at_ms is not None and (type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < 1 << 62):
-        raise InvalidMessage(f"deliver_at_ms is ms since the epoch, an int of at least 0, not {shown(deliver_at_ms)}")
+        raise InvalidMessage(f"deliver_at_ms is ms since the epoch, 0 to 2**62 - 1, not {shown(deliver_at_ms)}")
     if key is not None and not isinstance(key, bytes):
         raise InvalidMessage(f"key is bytes, not {type(key).__name__}")
     if key is not None and type(key) is not bytes:

@@ -55,9 +55,7 @@ class ColumnAppender:
         table = self._stream_table
         if not table.is_of(streams):
             table = table_of(streams)
-        found = check_columns(
-            len(table.given), stream_index, lengths, payload, keys, properties, deliver_at_ms, limit
-        )
+        found = check_columns(len(table.given), stream_index, lengths, payload, keys, properties, deliver_at_ms, limit)
         self._shared.check_open()
         if not len(found.lengths):
             return []

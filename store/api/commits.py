@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from ..device.clock import Clock
 from ..device.disk import Disk, OsDisk
 from ..device.folder import check_store_folder, fixed_path, read_header
 from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, shown
-from ..format.applied import MAX_NAME_BYTES, NO_BATCH, batches_in
+from ..format.applied import MAX_NAME_BYTES, NO_BATCH
 from ..format.shard import Manifest, Shard
 from ..shards.attacher import is_replay
 from ..shards.committing import committing
@@ -78,13 +79,19 @@ def commit_shards(
     disk = disk or OsDisk()
     store = fixed_path(path)
     manifest = _manifest(disk, store, shards, name, batch, keep=keep)
-    with committing(disk, store):
-        is_new = not is_replay(manifest, _known_batches(disk, store, manifest, clock), store)
+    with committing(disk, store), ExitStack() as opened:
+        writer = _writer(disk, store, clock)
+        if writer is not None:
+            opened.enter_context(writer)
+        is_new = not is_replay(manifest, _known_batches(disk, store, manifest, writer, clock), store)
         if is_new:
             _check_shards(disk, store, manifest)
             write_manifest(disk, store, manifest)
         else:
             _remove(disk, store, shards)
+        if writer is not None:
+            with suppress(StoreError, OSError):  # it is durable; `stats` and the next opening tell what hinders it
+                writer.attach_pending()
     attached = _attach(disk, store, manifest, wait_ms, clock)
     return Commit(is_new, attached, sum(shard.rows for shard in shards))
 
@@ -129,11 +136,28 @@ def _manifest(
     return Manifest(header.store_id, name, NO_BATCH if batch is None else batch, keep, tuple(shards))
 
 
-def _known_batches(disk: Disk, store: Path, manifest: Manifest, clock: Clock | None) -> dict[int, int]:
+def _writer(disk: Disk, store: Path, clock: Clock | None) -> MessageStore | None:
+    """The store, opened to attach, so that a commit takes one opening; None if somebody has it open, or it is damaged.
+
+    What is damaged may still take a commit: reading tells.
+    """
+    try:
+        return MessageStore.open(store, disk=disk, clock=clock)
+    except StoreError:
+        return None
+
+
+def _known_batches(
+    disk: Disk, store: Path, manifest: Manifest, writer: MessageStore | None, clock: Clock | None
+) -> dict[int, int]:
     """The digests of the commits of this name, those that wait among them, by batch."""
     pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
-    with MessageStore.open(store, read_only=True, disk=disk, clock=clock) as reader:
-        found = batches_in(reader._applied_sections(), manifest.name, manifest.batch)
+    key = manifest.name, manifest.batch
+    if writer is not None:
+        found = writer._applied_batches(*key)
+    else:
+        with MessageStore.open(store, read_only=True, disk=disk, clock=clock) as reader:
+            found = reader._applied_batches(*key)
     mine = [one.manifest for one in pending if key_of(one.manifest) == key_of(manifest)]
     return {**found, **{one.batch: one.digest for one in mine}}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from ..delayed.counting import Counting, DelayedSets
 from ..delayed.delays import Delays
 from ..delayed.keeping import Keeping
 from ..delayed.parts import StoreParts
-from ..delayed.reckoning import Pending, pending_by_log
+from ..delayed.reckoning import Pending
 from ..device.disk import Disk
 from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, again, shown
 from ..log.streams import check_name
@@ -62,7 +65,8 @@ class Delaying:
     def __init__(self, shared: Shared, delays: Delays, keeping: Keeping) -> None:
         self._shared = shared
         self.delays = delays
-        self._keeping = keeping
+        self.keeping = keeping
+        self._counting = Counting(delays.parts, delays)
 
     def cancel(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the message was pending."""
@@ -77,15 +81,27 @@ class Delaying:
 
     def stats(self) -> dict[str, Any]:
         """By topic; `kept_bytes` are those of delayed messages in segments that retention would have removed."""
-        kept = self._keeping.kept
+        kept = self.keeping.kept
         return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in self.delays.stats().items()}
 
-    def pending(self) -> Pending | None:
-        """What is pending by the log, in a store that is looked at; None: the indexes are open, and know.
+    def pending(self) -> Pending:
+        """What is pending by the log. Raises StoreCorrupt, StoreUnreadable."""
+        with self._counted():
+            return self._counting.by_log()
 
-        Raises StoreCorrupt, StoreUnreadable.
-        """
-        return None if self.delays.is_open else _pending_by_log(self._shared, self.delays.parts.disk)
+    def sets(self, topics: Collection[str]) -> Mapping[str, DelayedSets]:
+        """Which messages of some topics are delayed, cancelled or copied. Raises StoreCorrupt, StoreUnreadable."""
+        with self._counted():
+            return self._counting.sets(topics)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except (OffsetOutOfRange, OSError) as error:
+            raise StoreUnreadable(
+                f"{self._shared.path}: delayed messages could not be counted: {error}. Nothing is lost; try again."
+            ) from error
 
     def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int | None) -> bool:
         shared = self._shared
@@ -109,7 +125,7 @@ class RefusingDelaying(Delaying):
 
     def __init__(self, shared: Shared, disk: Disk, refused: StoreError) -> None:
         self._shared = shared
-        self._disk = disk
+        self._counting = Counting(_parts_of(shared, disk), None)
         self._refused = refused
 
     def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int | None) -> bool:
@@ -121,10 +137,6 @@ class RefusingDelaying(Delaying):
     def stats(self) -> dict[str, Any]:
         """Nothing: the indexes are not open."""
         return {}
-
-    def pending(self) -> Pending:
-        """What is pending by the log. Raises StoreCorrupt, StoreUnreadable."""
-        return _pending_by_log(self._shared, self._disk)
 
 
 def make_delaying(shared: Shared, disk: Disk, running: Running, upkeep: Upkeep) -> Delaying:
@@ -142,12 +154,3 @@ def _parts_of(shared: Shared, disk: Disk) -> StoreParts:
         disk, shared.path, shared.clock, shared.streams, shared.lanes, shared.hidden, Reader(),
         keeps=shared.config.durability == "force",
     )  # fmt: skip
-
-
-def _pending_by_log(shared: Shared, disk: Disk) -> Pending:
-    try:
-        return pending_by_log(_parts_of(shared, disk))
-    except (OffsetOutOfRange, OSError) as error:
-        raise StoreUnreadable(
-            f"{shared.path}: delayed messages could not be counted: {error}. Nothing is lost; try again."
-        ) from error

@@ -12,6 +12,7 @@ from ..errors import OffsetOutOfRange, StoreError, StoreUnreadable
 from ..log.streams import Stream, check_name
 from ..read.async_reads import AsyncReads, Looked, Wanted
 from ..read.message import Message, MessageBatch
+from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
 from ..read.times import offset_at
@@ -120,9 +121,7 @@ class Fetcher:
         is_all = bool(wanted.is_choosy and found) and self._is_nothing_between(stream, wanted, found, following)
         return Looked(found, following, sealed, is_all)
 
-    def _is_nothing_between(
-        self, stream: Stream | None, wanted: Wanted, found: list[Message], following: int
-    ) -> bool:
+    def _is_nothing_between(self, stream: Stream | None, wanted: Wanted, found: list[Message], following: int) -> bool:
         """True if the queue has no message from behind what was found up to `following`."""
         behind = found[-1].offset + 1
         if behind >= following or len(found) >= wanted.max_messages:
@@ -175,9 +174,7 @@ class Fetcher:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def read_batch(
-        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
-    ) -> MessageBatch:
+    def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
         """The messages from `offset` on, in columns; does not wait."""
         stream = self._readable(topic, queue_id)
         plain = type(offset) is type(max_messages) is type(max_bytes) is int
@@ -196,11 +193,23 @@ class Fetcher:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def read_at(self, topic: str, queue_id: int, offsets: npt.NDArray[np.int64]) -> MessageBatch:
-        """The messages with these offsets, which ascend, as far as they are there, in columns."""
-        stream = self._readable(topic, queue_id)
+    def read_at(
+        self, topic: str, queue_ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], max_bytes: int,
+        *, is_first: bool,
+    ) -> Picks:  # fmt: skip
+        """The messages of a topic at some places (n,), as far as they are there and fit; see `picks_of`.
+
+        Raises OffsetOutOfRange for a queue that has no messages, StoreCorrupt, StoreUnreadable.
+        """
+        known, which = np.unique(queue_ids, return_inverse=True)
+        streams: list[Stream] = []
+        for queue_id in known.tolist():
+            stream = self._readable(topic, queue_id)
+            if stream is None or stream.number < 0:
+                raise OffsetOutOfRange(topic, queue_id, 0, 0, 0)
+            streams.append(stream)
         try:
-            return _empty_batch(topic, queue_id) if stream is None else self.reader.read_at(stream, offsets)
+            return self.reader.read_at(streams, which, offsets, max_bytes, is_first=is_first)
         except OSError as error:
             raise self._unreadable(error) from error
 
@@ -284,4 +293,3 @@ def _empty_batch(topic: str, queue_id: int) -> MessageBatch:
     return MessageBatch(
         memoryview(b""), nothing, nothing, nothing, nothing, np.empty(0, np.uint32), [(topic, queue_id)]
     )
-

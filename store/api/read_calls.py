@@ -51,9 +51,7 @@ class ReadCalls:
             StoreUnreadable: the system refused a read.
             InvalidTopic, InvalidMessage: the topic, the queue id or a number is not valid.
         """
-        return self._fetcher.read(
-            topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
-        )
+        return self._fetcher.read(topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes)
 
     async def read_async(
         self,

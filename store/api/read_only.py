@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from ..config import StoreConfig
 from ..device.disk import Disk
 from ..device.folder import read_header
-from ..device.ring import Ring
 from ..errors import InvalidConfig, StoreCorrupt, StoreFull, StoreReadOnly, StoreUnreadable, again
-from ..format.layout import BLOCK_BYTES, lane_name
+from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
 from ..live.files import SegmentIsGone
+from ..live.followed_ring import FollowedRing
 from ..live.follower import Follower, FollowingReaders
 from ..live.lane import FollowedLane
 from ..log.lane import Lane
@@ -127,12 +127,12 @@ class Following(Fetcher):
         config, clock = shared.config, shared.clock
         queue = RequestQueue(config.publish_buffer_bytes, config.max_frame_bytes, 0, Sizer(0), 0, clock)
         queue.close(refusal(shared.path))
-        ring = Ring(BLOCK_BYTES)
+        ring = FollowedRing()
         lane = Lane(index, folder, self._disk, config, clock.wall_ms, ring, _no_segment, _nothing, _nothing)
         lane.held = held
         shared.lanes.append(lane)
         shared.queues.append(queue)
-        return FollowedLane(self._disk, lane, header.store_id, shared.streams, queue)
+        return FollowedLane(self._disk, lane, ring, header.store_id, shared.streams, queue)
 
     # -- following ------------------------------------------------------------------------------------
 
@@ -218,9 +218,7 @@ class Following(Fetcher):
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         return self._fresh(partial(super().get_range, topic, queue_id, offset, fetch_num))
 
-    def read_batch(
-        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
-    ) -> MessageBatch:
+    def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
         return self._fresh(partial(super().read_batch, topic, queue_id, offset, max_messages, max_bytes))
 
     def scan(self) -> Iterator[MessageBatch]:
@@ -242,7 +240,7 @@ class Following(Fetcher):
         """Return the reader's figures since it was opened, as a plain nested dict, ready for JSON.
 
         `live`: whether there is a live page, whether it was written under the kernel that runs now, the process that
-        wrote it last, and how often this reader had something to look at.
+        wrote it last, how often this reader had something to look at, and whether it has found the writer's mirror.
         """
         views = [lane.view for lane in self._lanes]
         page = self.follower.page
@@ -265,6 +263,7 @@ class Following(Fetcher):
                 "current": page is not None and page.is_current,
                 "writer_pid": None if page is None else page.header.pid,
                 "looks": self.follower.looks,
+                "mirror": self.follower.has_mirror,
             },
         }
 

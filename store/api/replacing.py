@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from ..delayed.parts import DELAYED_FOLDER
 from ..device.disk import OsDisk
 from ..device.exchange import exchange
-from ..device.folder import STORE_FILE, fixed_path, looking_at
+from ..device.folder import LOCK_FILE, QUARANTINE, STORE_FILE, fixed_path, looking_at
 from ..errors import StoreUnusable
+from ..format.live_page import LIVE_FILE
+from ..format.shard import INCOMING
+
+# What a store has in its folder. Some are written under longer names first.
+_OURS = re.compile(
+    rf"({'|'.join((STORE_FILE, LOCK_FILE, LIVE_FILE, INCOMING, QUARANTINE, DELAYED_FOLDER))})(\..*)?|lane-\d\d"
+)
 
 
 def replace_store(path: str | Path, fresh: str | Path) -> None:
@@ -26,16 +35,14 @@ def replace_store(path: str | Path, fresh: str | Path) -> None:
 
     Raises:
         StoreLocked: a store at `path` is open for writing. Nothing has changed.
-        StoreUnusable: there is something else at `path`, or the file system cannot do it. Nothing has changed.
+        StoreUnusable: there is something else at `path`, or in a folder there, or the file system cannot do it.
+            Nothing has changed.
     """
     disk, place, new = OsDisk(), fixed_path(path), fixed_path(fresh)
     with ExitStack() as held:
-        for folder in (*stores_in(place), *stores_in(new)):
-            held.enter_context(looking_at(disk, folder))
+        _hold(disk, held, place, new)
         try:
             if place.exists():
-                if not stores_in(place) and any(place.iterdir()):
-                    raise StoreUnusable(f"{place} is neither a store nor a folder of stores; nothing was replaced")
                 exchange(place, new)
             else:
                 os.rename(new, place)
@@ -48,6 +55,57 @@ def replace_store(path: str | Path, fresh: str | Path) -> None:
         disk.force_folder(new.parent)
     with suppress(FileNotFoundError):
         shutil.rmtree(new)
+
+
+def check_replaceable(path: str | Path) -> None:
+    """Raises what `replace_store` would raise now of what is at `path`, so that no work is done in vain."""
+    with ExitStack() as held:
+        _hold(OsDisk(), held, fixed_path(path))
+
+
+def put_store(path: str | Path, fresh: str | Path) -> bool:
+    """Put a store that nobody has open, or a folder of such stores, where nothing is, or an empty folder.
+
+    Returns: False if something is there by now: of several who do this at once, one is the first.
+
+    Raises StoreUnusable: the file system refuses it; `fresh` is where it was.
+    """
+    disk, place, new = OsDisk(), fixed_path(path), fixed_path(fresh)
+    try:
+        os.rename(new, place)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise StoreUnusable(f"a store cannot be put at {place}: {error.strerror}") from error
+    disk.force_folder(place.parent)
+    disk.force_folder(new.parent)
+    return True
+
+
+def _hold(disk: OsDisk, held: ExitStack, place: Path, *others: Path) -> None:
+    """Lock the stores at some places. Raises StoreLocked; StoreUnusable if there is more than stores at the first."""
+    for folder in (*stores_in(place), *(store for other in others for store in stores_in(other))):
+        held.enter_context(looking_at(disk, folder))
+    what = _stranger(place)
+    if what is not None:
+        raise StoreUnusable(
+            f"{place} is neither a store nor a folder of stores alone: {what} is no part of one; nothing was replaced. "
+            f"Give another path, or move that away"
+        )
+
+
+def _stranger(place: Path) -> str | None:
+    """The name of something at a place that is no store's, and would be lost with it; None if there is nothing."""
+    if not place.exists():
+        return None
+    if not place.is_dir():
+        return place.name
+    stores = stores_in(place)
+    if stores != [place]:
+        names = {store.name for store in stores}
+        strange = [one.name for one in place.iterdir() if one.name not in names]
+        return next(iter(sorted(strange)), None) or next(filter(None, map(_stranger, stores)), None)
+    return next((one.name for one in sorted(place.iterdir()) if _OURS.fullmatch(one.name) is None), None)
 
 
 def stores_in(path: Path) -> list[Path]:

@@ -40,16 +40,16 @@ class ScanPlanner:
         """What the store is called for good, wherever its folder is."""
         return self._store._store_id.hex()
 
-    def _made(self, make: Callable[[dict[int, LaneLook]], Given]) -> Given:
+    def _made(self, make: Callable[[dict[int, LaneLook]], Given], *, payload: bool = True) -> Given:
         """What is made of the log as it is now. It is made again if retention removes a segment meanwhile."""
         fetcher = self._store._fetcher
         assert isinstance(fetcher, Following), "the store is only read"
-        return fetcher.fresh(lambda: make(self._looks()))
+        return fetcher.fresh(lambda: make(self._looks(payload=payload)))
 
-    def _looks(self) -> dict[int, LaneLook]:
+    def _looks(self, *, payload: bool = True) -> dict[int, LaneLook]:
         store, looks = self._store, {}
         for lane in store._lanes:
-            looks[lane.index] = look = LaneLook(lane, store._store_id, self._tables.get(lane.index))
+            looks[lane.index] = look = LaneLook(lane, store._store_id, self._tables.get(lane.index), payload=payload)
             self._tables[lane.index] = look.table
         return looks
 
@@ -81,7 +81,7 @@ class ScanPlanner:
 
     def plan(
         self, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES, start: Positions | None = None,
-        end: Positions | None = None, skip_lost: bool = False,
+        end: Positions | None = None, skip_lost: bool = False, payload: bool = True,
     ) -> ScanPlan:  # fmt: skip
         """A plan: see `plan_scan`."""
         _check_wanted(wanted)
@@ -94,7 +94,7 @@ class ScanPlanner:
             _check_starts(looks, start or {}, skip_lost=skip_lost)
             return plan_of(self._store.path, looks, wanted, part_bytes, start, end)
 
-        return self._made(plan)
+        return self._made(plan, payload=payload)
 
     def close(self) -> None:
         """Close the store."""
@@ -139,7 +139,7 @@ def _check_starts(looks: Mapping[int, LaneLook], start: Positions, *, skip_lost:
 
 def plan_scan(
     path: str | Path, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES, start: Positions | None = None,
-    end: Positions | None = None, skip_lost: bool = False, disk: Disk | None = None,
+    end: Positions | None = None, skip_lost: bool = False, payload: bool = True, disk: Disk | None = None,
 ) -> ScanPlan:  # fmt: skip
     """Plan a bulk read of a store up to one fixed end (R41): what is durable now, as a reader process sees it.
 
@@ -155,6 +155,7 @@ def plan_scan(
         end: by lane, where to end, at most where the log is durable; None is that place. The plan's own `end` is the
             `start` of a read that goes on behind it.
         skip_lost: True goes on behind what retention removed behind `start`.
+        payload: False if the parts are to be read without payloads: these do not count in `part_bytes` then.
         disk: another file system, for tests.
 
     Raises:
@@ -164,7 +165,7 @@ def plan_scan(
         InvalidMessage: an argument has a wrong type or value.
     """
     with ScanPlanner(path, disk=disk) as planner:
-        return planner.plan(wanted, part_bytes=part_bytes, start=start, end=end, skip_lost=skip_lost)
+        return planner.plan(wanted, part_bytes=part_bytes, start=start, end=end, skip_lost=skip_lost, payload=payload)
 
 
 def read_part(

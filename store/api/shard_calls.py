@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 from ..device.disk import Disk
-from ..errors import StoreError, StoreReadOnly, StoreUnreadable
+from ..errors import StoreError, StoreFull, StoreReadOnly, StoreUnreadable
+from ..format.applied import NO_BATCH
+from ..live.applied import applied_in
 from ..log.lane import Lane
 from ..recovery.repair import Loss
 from ..shards.attacher import Attacher, GivenUp
@@ -42,22 +46,22 @@ class ShardCalls:
         except OSError as error:
             if self._running.poison is not None:
                 raise self._running.poison from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreFull(f"{self._shared.path}: {error}. Free some space, and call it again.") from error
             raise StoreUnreadable(f"{self._shared.path}: {error}. Nothing is lost; call it again.") from error
 
-    def _applied_sections(self) -> list[bytes]:
-        """For `commit_shards`: the commits that each lane has, as its newest footer has them. Raises StoreCorrupt."""
+    def _applied_batches(self, name: str, batch: int) -> dict[int, int]:
+        """For `commit_shards`: the digest of each batch that the log has under the name of a commit.
+
+        Raises StoreCorrupt.
+        """
         self._shared.check_open()
-        views = [lane.view for lane in self._lanes]
-        if self._running.attacher is not None:
-            return [lane.applied for lane in self._lanes]
-        found = []
-        for view in views:
-            if view.sealed:
-                index = view.sealed[-1].index
-                if index.is_remade:  # of the frames, which say nothing of commits before them
-                    raise view.sealed[-1].damaged()
-                found.append(index.footer.applied)
-        return found
+        attacher = self._running.attacher
+        if attacher is not None:
+            return attacher.batches(name, batch)
+        key = name, batch == NO_BATCH
+        found = [applied_in(lane, key) for lane in self._lanes]
+        return {number: digest for one in found if one is not None for number, digest in one.batches.items()}
 
 
 def begin_attaching(

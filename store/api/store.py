@@ -90,9 +90,7 @@ class MessageStore(
         fetcher = self._fetcher
         self._waiting = fetcher.waiting
         self._feeder: Feeder | None = None
-        self._running = running = Running(
-            self, path, fetcher.waiting, fetcher.async_reads, shared.lanes, shared.queues
-        )
+        self._running = running = Running(self, path, fetcher.waiting, fetcher.async_reads, shared.lanes, shared.queues)
         self._flushers = running.flushers
         self.losses: list[Loss] = []
         self._scanned_bytes = 0
@@ -251,7 +249,7 @@ class MessageStore(
 
     def _add_lane(self, index: int, folder: Path, found: Found, lanes: int) -> None:
         config, upkeep, running = self.config, self._upkeep, self._running
-        ring = Ring(self._ring_bytes(lanes))
+        ring = Ring(self._ring_bytes(lanes), align_up(self._caches.recent_limit_bytes // lanes))
         lane = Lane(
             index, folder, self._disk, config, self._clock.wall_ms, ring,
             upkeep.next_segment, upkeep.look, upkeep.segment_full,
@@ -289,6 +287,7 @@ class MessageStore(
         It returns when the callbacks of all tickets were called. If such a callback calls it, it does not wait for
         them. If a signal interrupts it, call it again: it continues.
         """
+        self._end_subscriptions()
         self._shared.close()
         self._running.end()
         self._running.listeners.join()  # behind everything else: a callback may close the store, too

@@ -6,7 +6,7 @@ from ..subscriptions.parts import Parts, ReceiptNumbers
 from ..subscriptions.registry import SubscriptionInfo, Subscriptions
 from ..subscriptions.settings import Filter, Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
-from .appender import Appender
+from .columns import ColumnAppender
 from .delayed_calls import Delaying
 from .fetcher import Fetcher
 from .running import Running
@@ -18,7 +18,7 @@ class SubscriptionCalls:
     """Passes each call on to the store's part for subscriptions, made at the first one."""
 
     _shared: Shared
-    _appender: Appender
+    _columns: ColumnAppender
     _fetcher: Fetcher
     _trimming: Trimming
     _running: Running
@@ -31,7 +31,7 @@ class SubscriptionCalls:
         name: str,
         start: Start = "earliest",
         mode: Mode = "shared",
-        precision_ms: int = 0,
+        precision_ms: int | None = None,
         *,
         order_by: OrderBy = "queue",
         filter: Filter | None = None,  # the field's word, and what users write
@@ -50,18 +50,20 @@ class SubscriptionCalls:
             mode: "shared" gives out whatever is next. "ordered" gives the next message of a line out only when the one
                 before was acknowledged.
             precision_ms: how much later than its time a delayed message may come to those who wait, for fewer wake-ups.
-                It never comes early.
+                It never comes early. 0 for a new one.
             order_by: the lines of "ordered": each "queue", or each "key" in a queue; then messages without a key are
                 in no line.
             filter: for each property named the values that are wanted, as {"tag": {"a", "b"}}. Other messages count as
                 acknowledged.
             max_attempts, dead_letter_topic: a message that was given out so often, and neither acknowledged nor in
                 flight, is appended to this topic, another than `topic`, in a queue of the same id, and acknowledged.
-                Without them, those of an existing subscription stay.
+
+        A subscription keeps the settings that it was made with. Whoever opens it again gives the same `mode`,
+        `order_by` and `filter`; `precision_ms`, `max_attempts` and `dead_letter_topic` are the same or left out. See
+        `Subscription.change`.
 
         Raises:
-            InvalidTopic, InvalidMessage: an argument is not valid, or the subscription has another mode, order or
-                filter.
+            InvalidTopic, InvalidMessage: an argument is not valid, or the subscription has another setting.
             OffsetOutOfRange: an offset of `start` is after its queue's next one.
             StoreCorrupt: a record of the subscription is damaged.
             StoreReadOnly: the store is only read; see `subscriptions`.
@@ -84,8 +86,8 @@ class SubscriptionCalls:
     def subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """Return the subscriptions of a topic, or of all, with their settings and backlogs, by topic and name.
 
-        In a store that is only read, the messages that are delayed are counted by the log: each call reads all frames
-        with delivery times to come.
+        In a store that is only read, and until the index of a topic has read all of the log, the messages that are
+        delayed are counted by the log: such a call reads all frames with delivery times to come.
 
         Raises: InvalidTopic, StoreCorrupt, StoreUnreadable, StoreClosed.
         """
@@ -101,10 +103,15 @@ class SubscriptionCalls:
                         parts.delays.subscribers = self._subscribed
         return self._subscribed
 
+    def _end_subscriptions(self) -> None:
+        """The store is about to close. Again is fine."""
+        if self._subscribed is not None and not self._shared.closed:
+            self._subscribed.closing()
+
     def _parts_for_subscriptions(self) -> Parts:
         shared, fetcher, trimming = self._shared, self._fetcher, self._trimming
         return Parts(
-            shared.streams, shared.hidden, shared.clock, fetcher, self._appender.append, fetcher.waiting,
+            shared.streams, shared.hidden, shared.clock, fetcher, self._columns.append, fetcher.waiting,
             fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
-            shared.config.max_frame_bytes, ReceiptNumbers(), self._running.delays, self._delaying.pending,
+            shared.config.max_frame_bytes, ReceiptNumbers(), self._running.delays, self._delaying.sets,
         )  # fmt: skip

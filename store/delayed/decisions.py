@@ -72,7 +72,7 @@ class Decisions:
 
     def _decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
         topic, place = self._topic, int(places_of(queue_id, offset))
-        topic._catch_up()
+        topic.catch_up()
         with topic.lock:
             while place in self.open or self._pausing:
                 self.settle()
@@ -101,6 +101,8 @@ class Decisions:
         topic = self._topic
         stream = topic.parts.stream(topic.name, queue_id)
         if stream is None or offset < stream.low or offset >= topic.parts.next_offset(topic.name, queue_id):
+            return None
+        if place in topic.changes.cancelled:  # the log behind an index says nothing of that
             return None
         is_unread = topic.is_behind and offset >= topic.read_up_to(queue_id)
         if not is_unread and not topic.tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]:
@@ -144,6 +146,7 @@ class Decisions:
             if decision is not None:
                 entry = decision.offset & MOST_ENTRY
                 self._topic.tracker.add_message(decision.queue_id, entry, decision.own_ms)
+                self._topic.count(1)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -58,7 +58,7 @@ class Delays:
     Attributes:
         is_open: all indexes are; until then nothing may be removed from the log, as they are to read it.
         damaged: the topics whose changes cannot be read, and why. Nobody knows what of them is wanted, so retention
-            removes nothing until the store is opened with `repair=True`.
+            keeps the segments with delayed messages of theirs until the store is opened with `repair=True`.
         subscribers: set by the subscriptions; without it, what is pending counts as not acknowledged.
 
     Invariant: what is durable before `catch_up` is called is in the trackers when it returns, or in a part of the log
@@ -126,7 +126,8 @@ class Delays:
     def cover_subscribed_topics(self) -> None:
         """Make the indexes of all topics that have a subscription: messages are about to be removed."""
         for name in sorted(self.subscribers.topics()) if self.subscribers is not None else ():
-            self.topic(name)
+            if name not in self.damaged:
+                self.topic(name)
 
     # -- retention ------------------------------------------------------------------------------------
 
@@ -287,26 +288,18 @@ class Delays:
     def work(self) -> float:
         """Do what there is to do, once; how long to sleep then, in seconds."""
         self.catch_up()
-        is_behind = False
+        is_behind, sleep_s = False, LONGEST_S
         for topic in list(self.topics.values()):
             for _ in range(STEPS):
                 is_behind = self._catch_up_topic(topic)
                 if not is_behind:
                     break
-            topic.look()
+            sleep_s = min(sleep_s, topic.look())
             if topic.decisions.wants_compaction and not self._poisoned():
                 topic.decisions.compact()
         self._drop_copies_in_time()
         self._checkpoint_in_time()
-        return 0.0 if is_behind else self._sleep_s()
-
-    def _sleep_s(self) -> float:
-        now_ms, sleep_s = self.parts.clock.wall_ms(), LONGEST_S
-        for topic in list(self.topics.values()):
-            next_ms = topic.next_due_ms
-            if next_ms is not None:
-                sleep_s = min(sleep_s, max(0.0, (next_ms - now_ms) / 1000))
-        return sleep_s
+        return 0.0 if is_behind else sleep_s
 
     def _drop_copies_in_time(self) -> None:
         began_s = self.parts.clock.monotonic_s()
@@ -361,4 +354,7 @@ class Delays:
 
     def stats(self) -> dict[str, Any]:
         """By topic."""
-        return {name: figures_of(topic) for name, topic in sorted(self.topics.items())}
+        return {
+            **{name: {"damaged": why} for name, why in sorted(self.damaged.items())},
+            **{name: figures_of(topic) for name, topic in sorted(self.topics.items())},
+        }

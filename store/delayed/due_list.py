@@ -8,6 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .parts import StoreParts
+from .positions import offsets_of
+
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -40,6 +43,18 @@ def joined(parts: list[Due]) -> Due:
     columns = zip(*[(part.queue_ids, part.offsets, part.cancelled) for part in parts], strict=True)
     queue_ids, offsets, cancelled = map(np.concatenate, columns)
     return Due(queue_ids, offsets, cancelled)
+
+
+def due_of(parts: StoreParts, topic: str, queue_ids: Int64s, entries: Int64s) -> Due:
+    """What left the tracker of a topic, (n,) each; messages that were trimmed are marked as cancelled."""
+    known, index = np.unique(queue_ids, return_inverse=True)
+    next_offsets, lows = np.empty(len(known), np.int64), np.zeros(len(known), np.int64)
+    for at, queue_id in enumerate(known.tolist()):
+        next_offsets[at] = parts.next_offset(topic, queue_id)
+        stream = parts.stream(topic, queue_id)
+        lows[at] = 0 if stream is None else stream.low
+    offsets = offsets_of(entries, next_offsets[index])
+    return Due(queue_ids, offsets, offsets < lows[index])
 
 
 class DueList:

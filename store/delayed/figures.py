@@ -22,6 +22,7 @@ def figures_of(topic: DelayedTopic) -> dict[str, Any]:
             "rebuilds": topic.rebuilds,
             "last_rebuild": topic.last_rebuild,
             "last_error": topic.last_error,
+            "damaged": None,
             "paused": topic.should_pause_all_deliveries,
             "memory_bytes": tracker["memory_bytes"] + topic.changes.memory_bytes,
             "disk_bytes": tracker["disk_bytes"],

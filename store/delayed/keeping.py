@@ -16,18 +16,19 @@ import numpy.typing as npt
 
 from ..config import StoreConfig
 from ..errors import StoreCorrupt
-from ..format.delays import COPIES, Place
-from ..format.hidden import hidden_parts
+from ..format.delays import COPIES, DELAYS, Place
+from ..format.hidden import hidden_parts, hidden_topic
 from ..format.layout import NO_DUES
 from ..log.lane import Lane
 from ..log.retention import expired_segments, size_of
+from ..log.streams import Stream
 from ..read.message import Message
 from ..segment.sealed import SealedSegment
 from .topic import DelayedTopic
 from .walk import DueRows, Walk
 
 if TYPE_CHECKING:
-    from .delays import Delays
+    from .delays import Delays, Subscribers
 
 MOST_WASTE = 1.5  # bytes on disk for each wanted one
 LOOK_S = 1.0  # between two looks at what is kept ..
@@ -76,7 +77,7 @@ class Keeping:
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
         """Whether a lane's oldest segment may be removed now. Raises StoreError, OSError: then it may not."""
         delays = self._delays
-        if not delays.is_open or delays.damaged:
+        if not delays.is_open or self._is_held_by_damage(lane, oldest):
             return False
         now_s = delays.parts.clock.monotonic_s()
         expired = self._expired(lane, oldest)
@@ -114,14 +115,37 @@ class Keeping:
         for one in wanted:
             self.kept[one.topic.name] = self.kept.get(one.topic.name, 0) + one.size_bytes
 
+    # -- damage ---------------------------------------------------------------------------------------
+
+    def _is_held_by_damage(self, lane: Lane, oldest: SealedSegment) -> bool:
+        """Whether a segment has something of a topic whose changes cannot be read, and that somebody may want."""
+        if not self._delays.damaged:
+            return False
+        for name in self._delays.damaged:
+            for kind in (DELAYS, COPIES):
+                stream = self._delays.parts.hidden.find(hidden_topic(kind, name))
+                if stream is not None and stream.lane is lane and stream.number >= 0:
+                    begin, count = oldest.first_of(stream.number)
+                    if count and begin + count > stream.low:
+                        return True
+        return any(self._of_damaged_topic(lane, rows) for rows in _rows_of(lane, oldest))
+
+    def _of_damaged_topic(self, lane: Lane, rows: DueRows) -> bool:
+        """Whether some of these messages are delayed ones of such a topic, and not acknowledged by all."""
+        subscribers = self._delays.subscribers
+        for number in np.unique(rows.numbers).tolist():
+            stream: Stream = lane.streams[number]
+            if stream.topic in self._delays.damaged:
+                mine = rows.offsets[(rows.numbers == number) & (rows.times_ms > rows.written_ms)]
+                mine = np.sort(mine[mine >= stream.low])
+                if len(mine) and (subscribers is None or _any_wanted(subscribers, stream, mine)):
+                    return True
+        return False
+
     # -- what is wanted -------------------------------------------------------------------------------
 
     def _wanted(self, lane: Lane, sealed: SealedSegment) -> Iterator[_Wanted]:
-        walk = Walk(lane, Place(sealed.segment.sequence, 0))
-        while walk.place.sequence == sealed.segment.sequence:
-            rows = walk.step(-1)
-            if rows is None:
-                break
+        for rows in _rows_of(lane, sealed):
             for number in np.unique(rows.numbers).tolist():
                 yield from self._wanted_of(lane, number, rows)
 
@@ -171,6 +195,8 @@ class Keeping:
         if messages:
             rows = topic.copies.append(messages)
             with topic.lock:
+                if topic.is_behind:  # its walk comes too late for them; if this fails, they are copied once more
+                    topic.add(*np.array([(one.queue_id, one.offset, one.deliver_at_ms) for one in messages]).T)
                 topic.copies.take_in(rows)
             self.copied_messages += len(messages)
 
@@ -184,11 +210,25 @@ class Keeping:
                     topic.decisions.compact()
 
 
+def _rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
+    """The messages of a segment that have a delivery time."""
+    walk = Walk(lane, Place(sealed.segment.sequence, 0))
+    while walk.place.sequence == sealed.segment.sequence:
+        rows = walk.step(-1)
+        if rows is None:
+            break
+        yield rows
+
+
 def _has_dues(sealed: SealedSegment) -> bool:
     try:
         return sealed.footer.dues != NO_DUES
     except StoreCorrupt:  # nor can its messages be told
         return False
+
+
+def _any_wanted(subscribers: Subscribers, stream: Stream, offsets: Int64s) -> bool:
+    return bool(subscribers.unacknowledged(stream.topic, stream.queue_id, offsets).any())
 
 
 def _copies_wanted(delays: Delays, topic: DelayedTopic, at: Int64s, sizes: Int64s) -> Iterator[_Wanted]:

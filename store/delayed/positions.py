@@ -24,7 +24,8 @@ def places_of(queue_ids: Number, offsets: Number) -> Number:
     return queue_ids << ENTRY_BITS | (offsets & MOST_ENTRY)
 
 
-def offsets_of(entries: Int64s, next_offset: int) -> Int64s:
-    """(n,) the offsets of messages of one queue, which goes on at `next_offset`."""
-    last = max(next_offset - 1, 0)
-    return last - ((last - entries) & MOST_ENTRY)
+def offsets_of(entries: Int64s, next_offset: int | Int64s) -> Int64s:
+    """(n,) the offsets of messages of one queue, which goes on at `next_offset`; or of a queue each (n,)."""
+    last = np.maximum(np.asarray(next_offset, np.int64) - 1, 0)
+    found: Int64s = last - ((last - entries) & MOST_ENTRY)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +26,14 @@ class Pending(NamedTuple):
 
     Attributes:
         offsets: by topic and queue id, (n,) ascending.
+        cancelled: the same of those that were cancelled, and may be there no more.
+        copies: the same of those that live on as copies, delayed or not.
         is_whole: False if damage hides some. The index of a store that opens leaves out the same ones.
     """
 
     offsets: dict[str, dict[int, Int64s]]
+    cancelled: dict[str, dict[int, Int64s]]
+    copies: dict[str, dict[int, Int64s]]
     is_whole: bool
 
     def counts(self) -> dict[str, int]:
@@ -36,15 +41,18 @@ class Pending(NamedTuple):
         return {topic: sum(map(len, queues.values())) for topic, queues in sorted(self.offsets.items())}
 
 
-def pending_by_log(parts: StoreParts) -> Pending:
+def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> Pending:
     """Read the frames with delivery times and the records of changes; nothing else is read, and nothing is changed.
 
-    It takes 8 bytes of memory a pending message. Raises StoreCorrupt if a record of a change or a copy is damaged,
-    OffsetOutOfRange or OSError if a writer removed some of them meanwhile.
+    `topics`: None counts all. It takes 8 bytes of memory a pending message.
+
+    Raises StoreCorrupt if a record of a change or a copy is damaged, OffsetOutOfRange or OSError if a writer
+    removed some of them meanwhile.
     """
     now_ms = parts.clock.wall_ms()
-    changes = _changes(parts)
+    changes = _changes(parts, topics)
     found: dict[str, _Queues] = {}
+    copied: dict[str, _Queues] = {}
     damaged = 0
     for lane in parts.lanes:
         walk = Walk(lane)
@@ -53,32 +61,35 @@ def pending_by_log(parts: StoreParts) -> Pending:
             for number in np.unique(rows.numbers[later]).tolist():
                 stream = lane.streams[number]
                 mine = later & (rows.numbers == number)
-                if not is_hidden(stream.topic):
+                if not is_hidden(stream.topic) and (topics is None or stream.topic in topics):
                     _note(found, stream.topic, stream.queue_id, rows.offsets[mine])
         damaged += walk.damaged
-    for topic in _topics_with(COPIES, parts):
+    for topic in _topics_with(COPIES, parts, topics):
         copies = Copies(topic, parts)
         for queue_id, at, offsets in copies.of_queues():
             _note(found, topic, queue_id, offsets[copies.times_ms[at] > now_ms])
+            _note(copied, topic, queue_id, offsets)
     for topic, changed in changes.items():
         _apply(changed, found.setdefault(topic, {}), topic, parts, now_ms)
-    named = {topic: _counted(topic, queues, parts) for topic, queues in found.items()}
-    return Pending({topic: queues for topic, queues in named.items() if queues}, not damaged)
+    cancelled = {topic: _cancelled(changed, topic, parts) for topic, changed in changes.items()}
+    counted = [_all_counted(one, parts) for one in (found, cancelled, copied)]
+    return Pending(counted[0], counted[1], counted[2], not damaged)
 
 
 def _note(found: dict[str, _Queues], topic: str, queue_id: int, offsets: Int64s) -> None:
     found.setdefault(topic, {}).setdefault(queue_id, []).append(offsets)
 
 
-def _topics_with(kind: str, parts: StoreParts) -> list[str]:
-    """The topics that have a hidden stream of a kind."""
+def _topics_with(kind: str, parts: StoreParts, topics: Collection[str] | None) -> list[str]:
+    """The topics, of some or of all, that have a hidden stream of a kind."""
     told = [hidden_parts(stream.topic) for stream in parts.hidden.of_kind(kind)]
-    return [one.names[0] for one in told if one is not None and one.names]
+    named = [one.names[0] for one in told if one is not None and one.names]
+    return [name for name in named if topics is None or name in topics]
 
 
-def _changes(parts: StoreParts) -> dict[str, ChangedDelays]:
+def _changes(parts: StoreParts, topics: Collection[str] | None) -> dict[str, ChangedDelays]:
     found = {}
-    for topic in _topics_with(DELAYS, parts):
+    for topic in _topics_with(DELAYS, parts, topics):
         stream, reader = parts.hidden.find(hidden_topic(DELAYS, topic)), ChangesReader()
         assert stream is not None, "it was just listed"
         for record in changes_of(stream, parts.reader):
@@ -105,6 +116,20 @@ def _apply(changed: ChangedDelays, queues: _Queues, topic: str, parts: StorePart
             first = parts.reader.finder.bounds(stream)[0]
             there = (offsets >= first) | copies.has(queue_id, offsets)  # else it was removed, and the change is left
             queues.setdefault(queue_id, []).append(offsets[there])
+
+
+def _cancelled(changed: ChangedDelays, topic: str, parts: StoreParts) -> _Queues:
+    places = np.fromiter(changed.cancelled, np.int64, len(changed.cancelled))
+    queues = places >> ENTRY_BITS
+    return {
+        queue_id: [offsets_of(places[queues == queue_id] & MOST_ENTRY, parts.next_offset(topic, queue_id))]
+        for queue_id in np.unique(queues).tolist()
+    }
+
+
+def _all_counted(found: dict[str, _Queues], parts: StoreParts) -> dict[str, dict[int, Int64s]]:
+    named = {topic: _counted(topic, queues, parts) for topic, queues in found.items()}
+    return {topic: queues for topic, queues in named.items() if queues}
 
 
 def _counted(topic: str, queues: _Queues, parts: StoreParts) -> dict[int, Int64s]:

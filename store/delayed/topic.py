@@ -16,7 +16,7 @@ from ..read.message import Message
 from .copies import Copies
 from .decisions import Decisions
 from .disk_files import DiskFiles
-from .due_list import Due, DueList
+from .due_list import Due, DueList, due_of
 from .opening import new_tracker, open_index
 from .parts import StoreParts
 from .pointer import Pointer
@@ -26,6 +26,7 @@ from .walk import Walk, reached
 DUE_ROWS = 1 << 20  # that wait for the slowest pointer: 17 MB
 DRAINED_ROWS = 1 << 16  # at a time
 MEASURED_ROWS = 1 << 12  # memory is looked at once for so many changes
+FOREVER_S = 1e9
 STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, misses rows
 
 Int64s = npt.NDArray[np.int64]
@@ -62,7 +63,7 @@ class DelayedTopic:
         self.lock = threading.RLock()
         self.settled = threading.Condition(self.lock)
         self.last_error: str | None = None
-        self._catch_up = catch_up
+        self.catch_up = catch_up
         self._wake = wake
         self._memory_limit_bytes = memory_limit_bytes
         opened = open_index(name, parts)
@@ -144,7 +145,7 @@ class DelayedTopic:
         Pending ones are to be left out: they come through a pointer. What is neither is delivered as any message. What
         retention has removed since it was read counts as cancelled: nobody may know any more that it was.
         """
-        self._catch_up()
+        self.catch_up()
         with self.lock:
             self.decisions.settle()
             places = places_of(np.full(len(offsets), queue_id), offsets)
@@ -185,18 +186,18 @@ class DelayedTopic:
         """Open ones."""
         return len(self._pointers)
 
-    @property
-    def next_due_ms(self) -> int | None:
-        """When the next pending message is due; None if nothing is pending."""
-        with self.lock:
-            return self.tracker.next_deadline_ms
+    def open_pointer(
+        self, on_due: Callable[[], object] | None = None, naps: Callable[[], bool] = lambda: False
+    ) -> Pointer:
+        """A place in what becomes due from now on.
 
-    def open_pointer(self, on_due: Callable[[], object] | None = None) -> Pointer:
-        """A place in what becomes due from now on. `on_due` is called when there is something: it must be short."""
-        self._catch_up()
+        `on_due` is called when there is something: it must be short. `naps` says whether the subscription looks itself
+        every so often, and need not be told.
+        """
+        self.catch_up()
         with self.lock:
             self.advance()
-            pointer = Pointer(self, self._due.end, on_due)
+            pointer = Pointer(self, self._due.end, on_due, naps)
             self._pointers.add(pointer)
             return pointer
 
@@ -225,17 +226,7 @@ class DelayedTopic:
             self._count += len(entries)
             if self._pointers:
                 moved = True
-                self._due.add(self._due_of(queue_ids, entries))
-
-    def _due_of(self, queue_ids: Int64s, entries: Int64s) -> Due:
-        """The rows, those of trimmed messages marked as cancelled."""
-        offsets, gone = entries.copy(), np.zeros(len(entries), np.bool_)
-        for queue_id in np.unique(queue_ids).tolist():
-            mine = queue_ids == queue_id
-            offsets[mine] = offsets_of(entries[mine], self.parts.next_offset(self.name, queue_id))
-            stream = self.parts.stream(self.name, queue_id)
-            gone[mine] = offsets[mine] < (0 if stream is None else stream.low)
-        return Due(queue_ids, offsets, gone)
+                self._due.add(due_of(self.parts, self.name, queue_ids, entries))
 
     def _drop_slowest(self) -> bool:
         """Have the pointers that hold the list up, and seem to be left alone, miss it; whether there is room now."""
@@ -257,7 +248,7 @@ class DelayedTopic:
 
     def take(self, pointer: Pointer, most: int) -> Due:
         """What a pointer has not taken yet, up to `most` rows."""
-        self._catch_up()
+        self.catch_up()
         with self.lock:
             is_new = self.advance()
             found = self._due.read(pointer.at, most)
@@ -276,13 +267,21 @@ class DelayedTopic:
             self._pointers.discard(pointer)
             self.drop_passed()
 
-    def look(self) -> None:
-        """Tell those who wait of what is due now. Called by a thread of the store."""
+    def look(self) -> float:
+        """Tell those who wait of what is due now; in how many seconds the next look is wanted, if all stays as it is.
+
+        Called by a thread of the store. It leaves to subscriptions that look themselves what they find so.
+        """
         with self.lock:
-            has_new = self.advance()
+            now_s = self.parts.clock.monotonic_s()
+            naps_s = [pointer.looks_in_s(now_s) for pointer in self._pointers]
+            has_new = (not naps_s or min(naps_s) <= 0) and self.advance()
             told = [pointer for pointer in self._pointers if has_new or pointer.at < self._due.end]
+            next_ms = self.tracker.next_deadline_ms
+            next_s = FOREVER_S if next_ms is None else (next_ms - self.parts.clock.wall_ms()) / 1000
         for pointer in told:
             pointer.on_due()
+        return max(next_s, min(naps_s, default=0.0), 0.0)
 
     # -- the messages themselves ----------------------------------------------------------------------
 
@@ -374,7 +373,7 @@ class DelayedTopic:
 
     def _rebuild(self, why: str) -> None:
         """The files are damaged: begin anew from the log. What was given out before is due, and so not added."""
-        self.rebuilds += 1
+        self.rebuilds, self._count = self.rebuilds + 1, self._count + 1
         self.last_rebuild = why
         self.tracker.close()
         files = DiskFiles(self.parts.disk, self.parts.folder_of(self.name))

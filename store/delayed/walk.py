@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.delays import BEGIN, Place
 from ..format.footer import Footer
@@ -116,19 +117,12 @@ class Walk:
         begins = footer.frame_entry
         low = int(begins.searchsorted(first, side="right")) - 1
         high = int(begins.searchsorted(first + STEP_MESSAGES))
-        frames = low + np.flatnonzero(footer.frame_flags[low:high] & HAS_DUE)
-        parts = []
-        for position in footer.frame_position[frames].tolist():
-            frame = _frame_at(sealed.segment, self.lane, position)
-            begin = frame.header.first_entry
-            skip = max(0, first - begin)
-            mine = offsets[begin + skip : begin + frame.header.count]
-            parts.append(_rows_of(frame, skip, mine))
+        rows = sealed_rows(sealed.segment, self.lane.ring, footer, (low, high), first, offsets)
         if high < len(begins):
             self._move(sealed.segment.sequence, int(begins[high]))
         else:
             self._leave(sealed.segment.sequence)
-        return _joined(parts)
+        return rows
 
     # -- open segments --------------------------------------------------------------------------------
 
@@ -152,7 +146,7 @@ class Walk:
         return _joined(parts)
 
     def _rows_of_open(self, segment: Segment, table: OpenTable, index: int, first: int, end: int) -> DueRows:
-        frame = _frame_at(segment, self.lane, table.frame_position[index])
+        frame = _frame_at(segment, self.lane.ring, table.frame_position[index])
         begin = frame.header.first_entry
         low, high = max(first, begin), min(end, begin + frame.header.count)
         offsets = np.empty(high - low, np.int64)
@@ -183,13 +177,35 @@ def reached(lane: Lane, place: Place, number: int) -> int:
     return lane.offsets[number]
 
 
-def _frame_at(segment: Segment, lane: Lane, position: int) -> Frame:
-    raw, _ = segment.fetch(lane.ring, position, GUESS_BYTES)
+def sealed_rows(
+    segment: Segment, ring: Ring | None, footer: Footer, frames: tuple[int, int], first: int, offsets: Int64s
+) -> DueRows:  # fmt: skip
+    """The messages with a delivery time in some frames of a sealed segment, from the entry `first` on.
+
+    Args:
+        ring: of the lane, if the segment may be in it.
+        frames: (first, behind the last) by their numbers in the footer.
+        offsets: of all entries of the segment.
+
+    Raises StoreCorrupt, OSError.
+    """
+    low, high = frames
+    parts = []
+    for position in footer.frame_position[low + np.flatnonzero(footer.frame_flags[low:high] & HAS_DUE)].tolist():
+        frame = _frame_at(segment, ring, position)
+        begin = frame.header.first_entry
+        skip = max(0, first - begin)
+        parts.append(_rows_of(frame, skip, offsets[begin + skip : begin + frame.header.count]))
+    return _joined(parts)
+
+
+def _frame_at(segment: Segment, ring: Ring | None, position: int) -> Frame:
+    raw, _ = segment.fetch(ring, position, GUESS_BYTES)
     header = read_frame_header(raw[:FRAME_HEADER_BYTES], 0)
     frame = None
     if header is not None and (header.sequence, header.position) == (segment.sequence, position):
         if len(raw) < header.header_bytes:
-            raw, _ = segment.fetch(lane.ring, position, header.header_bytes)
+            raw, _ = segment.fetch(ring, position, header.header_bytes)
         frame = decode_at(raw, 0)
     if frame is None:
         segment.check_open()

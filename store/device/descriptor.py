@@ -13,6 +13,7 @@ too, without asking the system what it is. Nothing is ever polled with it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from select import epoll
 from typing import Protocol
@@ -34,4 +35,9 @@ class Descriptor(Protocol):
 
 def open_descriptor(path: Path | str, flags: int, mode: int = 0o644) -> Descriptor:
     """`os.open`, with an owner for what it returns. Never inherited by another program. Raises OSError."""
-    return next(map(epoll.fromfd, map(os.open, (path,), (flags | os.O_CLOEXEC,), (mode,))))
+    return owned(os.open, path, flags | os.O_CLOEXEC, mode)
+
+
+def owned(make: Callable[..., int], *given: object) -> Descriptor:
+    """What `make(*given)` returns, with an owner. Raises what it raises."""
+    return next(map(epoll.fromfd, map(make, *[(one,) for one in given])))

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from .descriptor import open_descriptor
 from .mapped import MappedFile
+from .shared_memory import SharedMemory
 
 Buffer = bytes | bytearray | memoryview
 RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)  # 0 where it is missing: then a force follows the write
@@ -360,6 +361,14 @@ class OsDisk:
     def map(self, path: Path, size_bytes: int, bell_at: int) -> MappedFile:
         """Map the first bytes of a file; `bell_at` is the word that may be slept on. Raises OSError."""
         return MappedFile(path, size_bytes, bell_at, write=True)
+
+    def make_shared(self, name: str, size_bytes: int) -> SharedMemory | None:
+        """Memory for readers in other processes, by `SharedMemory.make`."""
+        return SharedMemory.make(name, size_bytes)
+
+    def find_shared(self, pid: int, name: str) -> SharedMemory | None:
+        """That of another process, by `SharedMemory.find`. Raises BlockingIOError."""
+        return SharedMemory.find(pid, name)
 
     def force_folder(self, folder: Path) -> None:
         owner = open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -53,3 +53,10 @@ def provide(address: int, size: int) -> None:
     """Have the kernel provide the pages of fresh memory; contents stay. A hint: else they come when touched."""
     if _LIBC is not None:
         _LIBC.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+
+
+def fault_in(mapping: mmap.mmap) -> None:
+    """Have the pages of a mapping of shared memory there. A hint: else they come when touched."""
+    if _LIBC is not None:
+        pages = np.frombuffer(mapping, np.uint8)
+        _LIBC.madvise(ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(len(mapping)), MADV_POPULATE_READ)

@@ -1,6 +1,6 @@
 """The ring of recent frames: the buffer that frames are built in, written from and read back from.
 
-A lane's log positions map onto one anonymous, page-aligned mapping, position modulo size. So a frame is
+A lane's log positions map onto one anonymous, page-aligned mapping, lap after lap. So a frame is
 copied once, from the caller's bytes into the ring; the device writes from there (O_DIRECT leaves nothing
 in the page cache), what was just written is read from there, and the unaligned tail of a trimmed write is
 already in place for the next one (R5).
@@ -19,6 +19,7 @@ from .prefault import provide
 
 SMALL_BYTES = 1024
 WARM_STEP_BYTES = 2 << 20
+LEAST_GROWTH_BYTES = 1 << 20
 NOWHERE = 1 << 62  # a lane position that no log reaches
 
 
@@ -27,45 +28,102 @@ class Ring:
 
     Positions are *lane positions*: they only grow, over all segments of one opening of the store.
 
+    A ring may grow: where a lap ends, it goes on into memory behind its end whose pages were provided meanwhile. So no
+    byte is moved, and what a reader has found stays where it is.
+
+    Attributes:
+        low: bytes at or above this position are intact.
+        shape: (origin, size); position p lies at (p - origin) % size. Replaced as a whole.
+        size_bytes, limit_bytes: the size now, and at the most.
+        warm: bytes, from the memory's beginning, whose pages are there.
+
     Invariants:
-        * `low` is `end` of the highest reservation minus the size; bytes at or above it are intact;
+        * `low` is at least `end` of the highest reservation minus the size;
         * `reserve` runs before anything is overwritten, so a reader that finds its position still at or
-          above `low` *after* copying has copied intact bytes.
+          above `low` *after* copying has copied intact bytes;
+        * a position at or above `low` lies at one place by each shape since it was reserved; `low` is raised before a
+          shape comes by which that would not be so.
     """
 
-    def __init__(self, size_bytes: int) -> None:
-        assert size_bytes % BLOCK_BYTES == 0
-        self.size_bytes = size_bytes
+    def __init__(self, size_bytes: int, limit_bytes: int = 0) -> None:
+        """`limit_bytes` may be less than the size: then the ring does not grow. Raises OSError without memory."""
+        assert size_bytes % BLOCK_BYTES == limit_bytes % BLOCK_BYTES == 0
         self.low = 0
-        self._map = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._map = _memory(size_bytes, limit_bytes)
+        self.size_bytes = self._first_bytes = size_bytes
+        self.limit_bytes = len(self._map)
+        self.shape = 0, size_bytes
+        self._begin = 0
+        self._lap_end = size_bytes
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._view = memoryview(self._map)
         self.memory = self._view.toreadonly()
-        self.recent = self._map  # for readers: position modulo size; the bytes of a slice are a copy
-        self.warm = 0  # bytes, from the beginning, whose pages are there
+        self.recent = self._map  # for readers: a slice of it is a copy
+        self.warm = 0
+
+    def begin(self, position: int) -> None:
+        """The log goes on from this position, a block's; nothing before it is here."""
+        self.low = self._begin = position
+        self.shape = position, self.size_bytes
+        self._lap_end = position + self.size_bytes
 
     def warm_up(self, until: int) -> None:
-        """Have the kernel provide the pages up to `until`, without the interpreter lock.
+        """Have the kernel provide the pages for positions below `until`, up to the first size.
 
         The first touch of a page costs up to milliseconds on a virtual machine; a builder that meets it
         holds up every producer. Contents stay as they are. A hint: where it fails, pages come when touched.
         """
-        until = min(until, self.size_bytes)
+        until = min(until - self._begin, self._first_bytes)
         while self.warm < until:
-            size = min(WARM_STEP_BYTES, self.size_bytes - self.warm)
-            provide(self._address + self.warm, size)
-            self.warm += size
+            self._provide(self._first_bytes)
+
+    def written(self, tail: int) -> int:
+        """Bytes of the log that went through the ring, whose newest position is `tail`."""
+        return tail - self._begin
+
+    @property
+    def can_grow(self) -> bool:
+        """The pages of the first size are there, and not those of all that it may have."""
+        return self._first_bytes <= self.warm < self.limit_bytes
+
+    @property
+    def grown_bytes(self) -> int:
+        """Bytes behind the first size whose pages are there."""
+        return max(0, self.warm - self._first_bytes)
+
+    def grow(self) -> None:
+        """Provide some more pages; the ring goes on into them when its lap ends. One thread may call it."""
+        if self.can_grow:
+            self._provide(self.limit_bytes)
+
+    def _provide(self, end: int) -> None:
+        """The next pages, without the interpreter lock."""
+        size = min(WARM_STEP_BYTES, end - self.warm)
+        provide(self._address + self.warm, size)
+        self.warm += size
 
     def reserve(self, end: int) -> None:
         """Give up what must be overwritten so that positions up to `end` can be filled."""
+        while end > self._lap_end:
+            self._next_lap()
         self.low = max(self.low, end - self.size_bytes)
+
+    def _next_lap(self) -> None:
+        """The lap goes on behind the end, if pages are there; else the next one begins."""
+        size, at = min(self.warm, self.limit_bytes), self._lap_end - self.size_bytes
+        if size - self.size_bytes < LEAST_GROWTH_BYTES:
+            self._lap_end += self.size_bytes
+            return
+        self.low = max(self.low, at)  # what is left of the lap before has no place by the new shape
+        self.shape = at, size
+        self._lap_end = at + size
+        self.size_bytes = size
 
     def fill(self, position: int, parts: Sequence[bytes | memoryview], size: int) -> None:
         """Copy `parts`, `size` bytes in all, to `position`. The range must be reserved."""
-        at = position % self.size_bytes
-        room = self.size_bytes - at
+        at, room = self._place(position)
         if size < SMALL_BYTES * len(parts):
             parts = [b"".join(parts)]  # one call less for each part beats one copy less
         if size <= room:
@@ -86,42 +144,57 @@ class Ring:
 
     def zero(self, low: int, high: int) -> None:
         """Fill [low, high) with zeros, up to the end of a block: so it does not lie across the ring's end."""
-        at = low % self.size_bytes
+        at, _ = self._place(low)
         self._map[at : at + high - low] = bytes(high - low)
 
     def parts(self, low: int, high: int) -> list[memoryview]:
         """[low, high) as one view, or two where it wraps, for a write."""
         assert 0 <= high - low <= self.size_bytes
-        at = low % self.size_bytes
+        at, room = self._place(low)
         size = high - low
-        if at + size <= self.size_bytes:
+        if size <= room:
             return [self._view[at : at + size]]
-        return [self._view[at:], self._view[: at + size - self.size_bytes]]
+        return [self._view[at : at + room], self._view[: size - room]]
 
     def copy(self, position: int, size: int) -> bytes:
         """A copy of the bytes; intact only if `position >= low` still holds afterwards."""
-        at = position % self.size_bytes
-        end = at + size
-        if end <= self.size_bytes:
-            return self._map[at:end]
-        return self._map[at:] + self._map[: end - self.size_bytes]
+        at, room = self._place(position)
+        if size <= room:
+            return self._map[at : at + size]
+        return self._map[at : at + room] + self._map[: size - room]
 
     def look(self, position: int, size: int) -> bytes | memoryview:
         """The bytes as a view, to read only, or as a copy where they lie across the ring's end."""
-        at = position % self.size_bytes
-        end = at + size
-        return self.memory[at:end] if end <= self.size_bytes else self.copy(position, size)
+        at, room = self._place(position)
+        return self.memory[at : at + size] if size <= room else self.copy(position, size)
 
     def copies(self, base: int, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """A copy of each range, `base` added to its start; intact under the same condition. Starts ascend."""
-        at = (base + starts[0]) % self.size_bytes
-        shift = at - starts[0]
-        if starts[-1] + lengths[-1] + shift > self.size_bytes:
+        origin, size = self.shape
+        shift = (base + starts[0] - origin) % size - starts[0]
+        if starts[-1] + lengths[-1] + shift > size:
             return [self.copy(base + start, length) for start, length in zip(starts, lengths, strict=True)]
         recent = self.recent
         return [recent[(at := start + shift) : at + length] for start, length in zip(starts, lengths, strict=True)]
 
+    def _place(self, position: int) -> tuple[int, int]:
+        """Where a position lies in the memory, and the bytes from there to the ring's end."""
+        origin, size = self.shape
+        at = (position - origin) % size
+        return at, size - at
+
     def close(self) -> None:
         """Give the memory back. A reader under way finds its bytes overtaken; the mapping goes with the last."""
         self.low = NOWHERE
+        self.warm = 0
         self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _memory(size_bytes: int, limit_bytes: int) -> mmap.mmap:
+    """Addresses for the ring at its largest, else as it is at first. Pages come when touched."""
+    try:
+        return mmap.mmap(-1, max(size_bytes, limit_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError:
+        if limit_bytes <= size_bytes:
+            raise
+    return _memory(size_bytes, 0)

@@ -16,9 +16,11 @@ Record (the data of a message of the lane's stream of records)
 Entry
     batch    i64      number of the batch, NO_BATCH for a transaction
     digest   u64      of all rows of the commit; equal digests are equal rows
-    first    u64      number of the first shard's segment in this lane; the others follow it without a gap
-    shards   u32      how many shards this lane got
-    kept     u8       1: remembered for good. 0: only as long as its manifest may be there
+    first    u64      number of the first shard's segment in this lane; the others follow it without a gap. Of a
+                      commit in frames: how many messages the lane's log has when it has all of the commit's
+    shards   u32      how many shards this lane got; 0 of a commit in frames
+    flags    u8       KEPT: remembered for good; else only as long as its manifest may be there
+                      IN_FRAMES: its messages follow the record in ordinary frames, with no other between them
     size     u8       bytes of the name
     older    u16      how many batches of the query before this one are named
     name     UTF-8
@@ -41,6 +43,9 @@ NO_BATCH: Final = -1
 MAX_NAME_BYTES: Final = 255
 HISTORY: Final = 64  # older batches of a query: a replay of one that is older still cannot be told from another one
 
+KEPT: Final = 1
+IN_FRAMES: Final = 2
+
 _RECORD = struct.Struct("<4sBBH")
 _ENTRY = struct.Struct("<qQQIBBH")
 _BATCH = struct.Struct("<qQ")
@@ -57,6 +62,7 @@ class Applied(NamedTuple):
     shards: int
     is_kept: bool = True
     older: tuple[tuple[int, int], ...] = ()  # (batch, digest)
+    in_frames: bool = False
 
     @property
     def key(self) -> tuple[str, bool]:
@@ -64,10 +70,8 @@ class Applied(NamedTuple):
         return self.name, self.batch == NO_BATCH
 
     def pack(self) -> bytes:
-        name = self.name.encode()
-        head = _ENTRY.pack(
-            self.batch, self.digest, self.first, self.shards, self.is_kept, len(name), len(self.older)
-        )  # fmt: skip
+        name, flags = self.name.encode(), KEPT * self.is_kept | IN_FRAMES * self.in_frames
+        head = _ENTRY.pack(self.batch, self.digest, self.first, self.shards, flags, len(name), len(self.older))
         return b"".join([head, name, *(_BATCH.pack(*one) for one in self.older)])
 
     def behind(self, known: Applied | None) -> Applied:
@@ -139,37 +143,36 @@ def unpack_applied(section: bytes) -> dict[tuple[str, bool], Applied]:
     return table
 
 
-def with_applied(section: bytes, entries: Iterable[Applied]) -> bytes:
-    """A section with some more commits. Of a query the later batch counts."""
-    table = unpack_applied(section)
+def add_applied(table: dict[tuple[str, bool], Applied], entries: Iterable[Applied]) -> None:
+    """Note some more commits. Of a query the later batch counts."""
     for entry in entries:
         known = table.get(entry.key)
         if known is None or known.batch <= entry.batch:
             table[entry.key] = entry
-    return pack_applied(table)
 
 
-def batches_in(sections: Iterable[bytes], name: str, batch: int) -> dict[int, int]:
+def batches_in(tables: Iterable[AppliedTable], name: str, batch: int) -> dict[int, int]:
     """The digest of each batch that some lanes remember under the name of a commit; see `Applied.batches`."""
-    tables = [unpack_applied(section) for section in sections]
     found: dict[int, int] = {}
     for table in tables:
-        if (name, batch == NO_BATCH) in table:
-            found.update(table[name, batch == NO_BATCH].batches)
+        known = table.get((name, batch == NO_BATCH))
+        if known is not None:
+            found.update(known.batches)
     return found
 
 
 def _entry_at(content: bytes, at: int) -> tuple[Applied | None, int]:
     if len(content) - at < _ENTRY.size:
         return None, len(content)
-    batch, digest, first, shards, is_kept, size, count = _ENTRY.unpack_from(content, at)
+    batch, digest, first, shards, flags, size, count = _ENTRY.unpack_from(content, at)
     begin, names_end = at + _ENTRY.size, at + _ENTRY.size + size
     end = names_end + _BATCH.size * count
-    if end > len(content) or not size or batch < NO_BATCH or is_kept > 1:
+    in_frames = bool(flags & IN_FRAMES)
+    if end > len(content) or not size or batch < NO_BATCH or flags > KEPT | IN_FRAMES or (in_frames and shards):
         return None, len(content)
     try:
         name = content[begin:names_end].decode()
     except UnicodeDecodeError:
         return None, len(content)
     older = tuple(_BATCH.iter_unpack(content[names_end:end]))
-    return Applied(name, batch, digest, first, shards, bool(is_kept), older), end
+    return Applied(name, batch, digest, first, shards, bool(flags & KEPT), older, in_frames), end

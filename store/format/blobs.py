@@ -127,10 +127,12 @@ class ExtraColumns(Sequence[Extras]):
         """Those of some batches, each with its number of messages, behind each other."""
         times = None
         if any(one is not None and one.times_ms is not None for one, _ in parts):
-            times = np.concatenate([
-                np.full(count, NO_TIME) if one is None or one.times_ms is None else one.times_ms
-                for one, count in parts
-            ])
+            times = np.concatenate(
+                [
+                    np.full(count, NO_TIME) if one is None or one.times_ms is None else one.times_ms
+                    for one, count in parts
+                ]
+            )
         keys = Blobs.joined([(None if one is None else one.keys, count) for one, count in parts])
         properties = Blobs.joined([(None if one is None else one.properties, count) for one, count in parts])
         return cls(sum(count for _, count in parts), times, keys, properties)

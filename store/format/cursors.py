@@ -2,7 +2,7 @@
 
     magic    4 bytes  CURSOR_MAGIC
     version  u8       CURSOR_VERSION
-    kind     u8       STATE, ACKS or DELETE
+    kind     u8       STATE, ACKS, DELETE or ATTEMPTS
     part     u16      } a STATE that is too large for one record comes in `parts` records, one behind the other; it
     parts    u16      } counts only if all of them are there
     zeros    u16
@@ -16,12 +16,14 @@
              RANGES   pairs of i64: begin, end (exclusive)
              BITMAP   a 64-bit Roaring bitmap in its portable form
     DELETE   nothing; its life is the one behind that of the subscription
+    ATTEMPTS groups with the same head; messages that were given out, once if the form is ONE, RANGES or BITMAP:
+             COUNTS   pairs of i64: an offset, how often it was given out
 
-Within an era of a queue, records only add: the mark grows, and acknowledged offsets come. So their order does not
-matter, a record may be repeated, and a snapshot is a STATE with all that is acknowledged. A STATE with a later era of a
-queue, which a seek writes, replaces what was there of that queue; one with a later life replaces everything. What
-belongs to an earlier era or life counts for nothing, wherever it lies. So two threads that append records at the same
-time need no lock between them.
+Within an era of a queue, records only add: the mark grows, acknowledged offsets come, and of two numbers of attempts
+the larger one counts. So their order does not matter, a record may be repeated, and a snapshot is a STATE with all that
+is acknowledged, and the ATTEMPTS of the others. A STATE with a later era of a queue, which a seek writes, replaces what
+was there of that queue; one with a later life replaces everything. What belongs to an earlier era or life counts for
+nothing, wherever it lies. So two threads that append records at the same time need no lock between them.
 """
 
 from __future__ import annotations
@@ -41,9 +43,12 @@ CURSOR_VERSION: Final = 1
 STATE: Final = 1
 ACKS: Final = 2
 DELETE: Final = 3
+ATTEMPTS: Final = 4
+KINDS: Final = (STATE, ACKS, DELETE, ATTEMPTS)
 ONE: Final = 1
 RANGES: Final = 2
 BITMAP: Final = 3
+COUNTS: Final = 4
 
 Int64s = npt.NDArray[np.int64]
 _HEAD = struct.Struct("<4sBBHHHI")
@@ -69,17 +74,18 @@ class Record(NamedTuple):
         if len(data) < HEAD_BYTES:
             return None
         magic, version, kind, part, parts, zeros, life = _HEAD.unpack_from(data)
-        is_known = (magic, version, zeros) == (CURSOR_MAGIC, CURSOR_VERSION, 0) and kind in (STATE, ACKS, DELETE)
+        is_known = (magic, version, zeros) == (CURSOR_MAGIC, CURSOR_VERSION, 0) and kind in KINDS
         return cls(kind, life, part, parts, memoryview(data)[HEAD_BYTES:]) if is_known and part < parts else None
 
 
 class Group(NamedTuple):
-    """Acknowledged offsets of one queue in one era: ranges (n, 2) of begin and end, or a bitmap."""
+    """Offsets of one queue in one era: ranges (n, 2) of begin and end, or a bitmap; or counts (n, 2) with numbers."""
 
     queue_id: int
     era: int
     ranges: Int64s | None
     bitmap: BitMap64 | None
+    counts: Int64s | None = None
 
 
 class Mark(NamedTuple):
@@ -138,7 +144,25 @@ def pack_one(life: int, queue_id: int, era: int, offset: int) -> bytes:
 def pack_acks(life: int, groups: Iterable[tuple[int, int, Int64s]], limit_bytes: int) -> list[bytes]:
     """The records of acknowledged messages: for each queue its id, its era and offsets (n,), which ascend."""
     packed = [one for group in groups for one in _packed_offsets(*group, limit_bytes)]
-    return _joined(life, packed, limit_bytes)
+    return _joined(ACKS, life, packed, limit_bytes)
+
+
+def pack_attempts(
+    life: int, groups: Iterable[tuple[int, int, Int64s, Int64s]], limit_bytes: int
+) -> list[bytes]:
+    """The records of messages that were given out: for each queue its id, its era, offsets (n,), which ascend, and how
+    often each was.
+    """
+    packed: list[bytes] = []
+    for queue_id, era, offsets, counts in groups:
+        once = offsets[counts == 1]
+        if len(once):
+            packed += _packed_offsets(queue_id, era, once, limit_bytes)
+        rows = np.stack((offsets, counts), 1)[counts > 1]
+        step = max(1, (limit_bytes - HEAD_BYTES - _GROUP.size) // 16)
+        for part in (rows[at : at + step] for at in range(0, len(rows), step)):
+            packed.append(_GROUP.pack(queue_id, era, COUNTS, part.nbytes) + part.tobytes())
+    return _joined(ATTEMPTS, life, packed, limit_bytes)
 
 
 def pack_delete(life: int) -> bytes:
@@ -149,9 +173,11 @@ def pack_delete(life: int) -> bytes:
 def ranges_of(ascending: Int64s) -> Int64s:
     """(n, 2) begin and end of the stretches in ascending offsets, of which there is one at least."""
     cuts = np.flatnonzero(ascending[1:] != ascending[:-1] + 1) + 1
-    begins = ascending[np.concatenate(([0], cuts))]
-    ends = ascending[np.concatenate((cuts - 1, [len(ascending) - 1]))] + 1
-    return np.stack((begins, ends), 1)
+    found = np.empty((len(cuts) + 1, 2), np.int64)
+    found[0, 0], found[-1, 1] = ascending[0], ascending[-1]
+    found[1:, 0], found[:-1, 1] = ascending[cuts], ascending[cuts - 1]
+    found[:, 1] += 1
+    return found
 
 
 def bitmap_of(ascending: Int64s) -> BitMap64:
@@ -177,24 +203,24 @@ def _packed_bitmap(queue_id: int, era: int, bitmap: BitMap64) -> bytes:
     return _GROUP.pack(queue_id, era, BITMAP, len(data)) + data
 
 
-def _joined(life: int, groups: Sequence[bytes], limit_bytes: int) -> list[bytes]:
+def _joined(kind: int, life: int, groups: Sequence[bytes], limit_bytes: int) -> list[bytes]:
     """Records of some packed groups."""
     records: list[bytes] = []
     held: list[bytes] = []
     size = HEAD_BYTES
     for group in groups:
         if held and size + len(group) > limit_bytes:
-            records.append(_head(ACKS, life) + b"".join(held))
+            records.append(_head(kind, life) + b"".join(held))
             held, size = [], HEAD_BYTES
         held.append(group)
         size += len(group)
     if held:
-        records.append(_head(ACKS, life) + b"".join(held))
+        records.append(_head(kind, life) + b"".join(held))
     return records
 
 
 def unpack_acks(body: memoryview) -> list[Group]:
-    """The groups of an ACKS record. Raises ValueError for what is none."""
+    """The groups of an ACKS or ATTEMPTS record. Raises ValueError for what is none."""
     found: list[Group] = []
     at = 0
     while at < len(body):
@@ -212,6 +238,8 @@ def unpack_acks(body: memoryview) -> list[Group]:
         elif form == ONE and size == _OFFSET.size:
             offset = _OFFSET.unpack(data)[0]
             found.append(Group(queue_id, era, np.array([[offset, offset + 1]], np.int64), None))
+        elif form == COUNTS and not size % 16:
+            found.append(Group(queue_id, era, None, None, np.frombuffer(data, np.int64).reshape(-1, 2)))
         else:
             raise ValueError(f"a group of form {form} with {size} bytes is not known")
     return found

@@ -187,9 +187,13 @@ def decode_head(header: FrameHeader, raw: bytes) -> Frame | None:
     Here is where all columns are checked, the optional ones included: who has a frame can decode it.
     """
     head = check_frame_head(header, raw)
-    if head is None:
-        return None
-    count, columns = header.count, head.columns
+    return None if head is None else frame_of(head)
+
+
+def frame_of(head: FrameHead) -> Frame | None:
+    """The frame of a head whose checksum is not looked at here, if its sizes agree."""
+    header, columns = head.header, head.columns
+    count = header.count
     number_type, number_bytes = ("<u4", 4) if header.flags & WIDE_NUMBERS else ("<u2", 2)
     length_type, length_bytes = ("<u4", 4) if header.flags & WIDE_LENGTHS else ("<u2", 2)
     if (number_bytes + length_bytes + 6) * count > len(columns):

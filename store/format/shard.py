@@ -31,7 +31,12 @@ Manifest
     of the first. It is written under another name, forced, renamed, and the folder is forced: then the commit is
     done, and attaching it cannot be refused any more.
 
-Attaching
+Attaching a small commit
+    The lane's log gets the commit's record and behind it, in ordinary frames, the messages of its shards, in their
+    order. The record says how many messages the log has then. If a crash has left fewer, whoever opens the store next
+    appends the rest.
+
+Attaching a large commit
     The lane's open segment is sealed. In the heads of the shard's frames, numbers and low bits of offsets, lane,
     sequence and chain are replaced by the log's; header, footer and seal record are written around them; nothing
     else of the file is touched. It then is a segment like any other, and gets the name of the lane's next one. Before

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..device.disk import Disk, LogFile
 from ..device.lane_start import read_start
 from ..device.open_files import note_opened
+from ..device.ring import Ring
 from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
 from ..segment.evidence import first_number
 from ..segment.scanner import ChunkReader
@@ -115,10 +116,13 @@ class TailReader(ChunkReader):
     """Ranges of a segment that grows, read in small pieces and never behind `size_bytes`.
 
     Behind it there are blocks that the writer still writes, past the page cache. Read too early, they would stay in it.
+    What the ring has is not read from the device, where the writer's forces would wait for it.
     """
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, ring: Ring | None) -> None:
         super().__init__(segment.data, 0)
+        self._segment = segment
+        self._ring = ring
         self._at = 0
         self._piece = memoryview(b"")
 
@@ -130,13 +134,13 @@ class TailReader(ChunkReader):
         at = self._at
         if position < at or end > at + len(self._piece):
             wanted = min(max(end - position, PIECE_BYTES), self.size_bytes - position)
-            self._piece, self._at = memoryview(self.file.read(position, wanted)), position
+            self._piece, self._at = memoryview(self._segment.fetch(self._ring, position, wanted)[0]), position
             at = position
         return self._piece[position - at : end - at]
 
     def forget(self) -> None:
         """Read anew, from the device: somebody else may have read a block before it was written."""
-        self._piece = memoryview(b"")
+        self._piece, self._ring = memoryview(b""), None
         drop = getattr(self.file, "drop_cached", None)
         if drop is not None:
             drop(0, self.size_bytes)

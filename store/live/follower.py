@@ -11,11 +11,13 @@ from pathlib import Path
 from ..device.background import Background, Bell
 from ..device.clock import Clock
 from ..device.disk import Disk
+from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt, StoreError
 from ..format.live_page import LaneState
 from ..format.store_files import StoreHeader
 from ..log.streams import StreamMap
 from ..read.waiting import WaitingRead, WaitingReaders
+from .followed_ring import find_mirror
 from .lane import FollowedLane
 from .page import LivePage, bell_of
 from .publisher import RING_EVERY_S
@@ -27,6 +29,7 @@ NAP_S = 0.0005  # between two looks while the writer is busy: what comes meanwhi
 AWAKE_S = 1.5 * RING_EVERY_S  # no sleep for so long behind a move of the bell: the writer counts on it
 PATIENCE_S = 1.0  # of a sleep: then it is looked whether there is another page
 ENDING_S = 0.01
+LOOKS_OF_FOLLOWERS = 2  # a reader with fewer looks at what is new reads the files
 
 
 class FollowingReaders(WaitingReaders):
@@ -71,6 +74,8 @@ class Follower:
         self._look_at = float("-inf")  # of the monotonic time: then it is looked for another page, or at the files
         self._lock = threading.Lock()
         self._wanted, self._ended = Bell(), Bell()
+        self._mirror: SharedMemory | None = None
+        self._mirror_of = 0  # the opening whose mirror was looked for
         self._watching: Background | None = None
         self._closing = False
         self.error: StoreCorrupt | None = None
@@ -108,6 +113,7 @@ class Follower:
         if due:
             self._look_at = now + LOOK_S
             self._find_page()
+            self._find_mirror()
         page = self._page
         moves = page.moves if page is not None else NO_MOVES  # before the states: these are as new at least
         if page is not None and not page.is_current and (due or moves != self._seen):
@@ -121,6 +127,8 @@ class Follower:
 
     def _bring_in(self, page: LivePage | None, moves: bytes, *, current: bool) -> None:
         self.looks += 1
+        if self.looks == LOOKS_OF_FOLLOWERS:
+            self._look_at = float("-inf")  # the next look finds the mirror
         for followed in self._lanes:
             before = followed.lane.view.sealed
             shown = followed.follow(partial(_state_of, page, followed.lane.index), is_current=current)
@@ -136,6 +144,37 @@ class Follower:
         if self._page is None or not self._page.is_in_place():
             # Without a page of its own the folder's frames tell: one that was taken away may not be written any more.
             self._page, self._seen = LivePage.of(self._disk, self._folder, self._header), NO_MOVES
+
+    @property
+    def has_mirror(self) -> bool:
+        """Whether a writer's mirror was found. It may be the one of a writer who is gone."""
+        return self._mirror is not None
+
+    def _find_mirror(self) -> None:
+        """Find the mirror of who writes now. Not for a reader that looks once or twice, as the writer copies for it."""
+        page = self._page
+        if page is None or self.looks < LOOKS_OF_FOLLOWERS:
+            return
+        page.look_again()
+        if not page.is_current or page.header.openings == self._mirror_of:
+            return
+        try:
+            found = find_mirror(self._disk, page.header.pid, self._header.store_id, self._header.lanes)
+            if found is not None:
+                for followed in self._lanes:
+                    followed.take_mirror(*found)
+                self._let_go_of_mirror()
+                self._mirror = found[0]
+            self._mirror_of = page.header.openings
+        except BlockingIOError:  # its writer looks whether it has readers; soon again
+            return
+        except (OSError, ValueError):  # no room for a mapping
+            self._mirror_of = page.header.openings
+
+    def _let_go_of_mirror(self) -> None:
+        mirror, self._mirror = self._mirror, None
+        if mirror is not None:
+            mirror.close()
 
     def look_at_starts(self) -> bool:
         """Learn where the lanes' logs begin now; True if one has moved. Raises OSError."""
@@ -197,10 +236,13 @@ class Follower:
         while self._watching is not None and not self._ended.wait(ENDING_S):
             if self._page is not None:
                 self._page.wake()  # it may sleep there; others who do look, and go on sleeping
+        with self._lock:
+            self._let_go_of_mirror()
 
     def after_fork(self) -> None:
         """In a child process: the thread is not here."""
         self._lock, self._watching, self._closing = threading.Lock(), None, True
+        self._mirror = None
 
 
 def _state_of(page: LivePage | None, lane: int) -> LaneState | None:

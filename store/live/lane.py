@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.disk import Disk
+from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..format.frame import Frame
 from ..format.layout import BLOCK_BYTES, SEALED, UNKNOWN, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
+from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
@@ -25,6 +27,7 @@ from ..log.write import Shown, View
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, Looked, SegmentIsGone, log_start, look
+from .followed_ring import FollowedRing
 from .tail import Tail
 
 NOTHING: Mark = (0, 0)
@@ -59,9 +62,10 @@ class FollowedLane:
     """
 
     def __init__(
-        self, disk: Disk, lane: Lane, store_id: bytes, streams: StreamMap, queue: RequestQueue
+        self, disk: Disk, lane: Lane, ring: FollowedRing, store_id: bytes, streams: StreamMap, queue: RequestQueue
     ) -> None:
         self.lane = lane
+        self.ring = ring
         self._disk = disk
         self._folder: Path = lane.folder
         self._store_id = store_id
@@ -163,6 +167,9 @@ class FollowedLane:
                     raise StoreCorrupt("the segment's seal record is damaged", looked.path, BLOCK_BYTES)
                 break
             segment = FollowedSegment(self._disk, self._folder, looked.header, grows=False)
+            segment.base = self.ring.base_of(sequence)
+            if segment.base is not None:
+                self.ring.show(segment.base + looked.record.data_end)
             fresh.append(SealedSegment(segment, looked.record))
             sequence += 1
         if not fresh:
@@ -213,11 +220,34 @@ class FollowedLane:
             tail = self._tails[-1] if self._tails else None
             if tail is not None:
                 is_last = tail.sequence == sequence
+                self._rely_on_ring(tail, position if is_last else None)
                 shown += tail.advance(position if is_last else None)
                 if is_last:
                     break
             self._open_next(tail)
         return shown
+
+    def _rely_on_ring(self, tail: Tail, position: int | None) -> None:
+        """Read a segment from the ring if that reaches up to a position of it, None for its end."""
+        segment, ring = tail.segment, self.ring
+        base = ring.base_of(segment.sequence)
+        if base is not None:
+            segment.base = base
+        if position is None:
+            ring.show(ring.base_of(segment.sequence + 1))
+        else:
+            ring.show(None if base is None else base + position)
+
+    def take_mirror(self, memory: SharedMemory, header: MirrorHeader) -> None:
+        """Read the newest bytes from here, as far as they are there. Raises OSError, ValueError."""
+        at = header.words_at(self.lane.index)
+        words, ring = memory.map(at, WORDS_BYTES), memory.map(at + WORDS_BYTES, header.ring_bytes)
+        self.ring.take(words, ring)
+        view = self.lane.view
+        for segment in [*(one.segment for one in view.sealed), *(one.segment for one in view.open)]:
+            base = self.ring.base_of(segment.sequence)
+            if base is not None:  # else it keeps one below all that the ring has now
+                segment.base = base
 
     def _learn(self, frame: Frame) -> None:
         """The streams that a frame names for the first time."""
@@ -242,11 +272,13 @@ class FollowedLane:
 
     def _tail(self, header: SegmentHeader, before: Tail | None) -> Tail:
         segment = FollowedSegment(self._disk, self._folder, header, grows=True)
-        return Tail(segment, self._next_offsets(before), self._learn, self.lane.trims.records, self._take_lows)
+        return Tail(
+            segment, self.ring, self._next_offsets(before), self._learn, self.lane.trims.records, self._take_lows
+        )
 
     def _looker(self, segment: FollowedSegment) -> Tail:
         """For a look at frames that are not taken."""
-        return Tail(segment, np.zeros(0, np.int64), self._learn, self.lane.trims.records, self._take_lows)
+        return Tail(segment, self.ring, np.zeros(0, np.int64), self._learn, self.lane.trims.records, self._take_lows)
 
     def _next_offsets(self, before: Tail | None) -> npt.NDArray[np.int64]:
         if before is not None:

@@ -28,6 +28,7 @@ from ..format.live_page import (
 )
 from ..log.lane import Lane
 from ..log.write import View
+from .mirror import LaneMirror, Mirror
 
 RING_EVERY_S = 0.005  # readers look by themselves for longer than that before they sleep: see `follower.AWAKE_S`
 
@@ -35,15 +36,16 @@ RING_EVERY_S = 0.005  # readers look by themselves for longer than that before t
 class _Told:
     """What the page says of a lane. `slot` is where it was written last, `other` where it is written next."""
 
-    __slots__ = ("first", "lane", "mark", "mark_at", "other", "sealed", "slot", "under_way", "view")
+    __slots__ = ("first", "lane", "mark", "mark_at", "mirror", "other", "sealed", "slot", "under_way", "view")
 
-    def __init__(self, lane: Lane, slot: int, other: int) -> None:
+    def __init__(self, lane: Lane, slot: int, other: int, mirror: LaneMirror | None) -> None:
         self.lane, self.under_way = lane, lane.under_way  # kept: this is looked at behind every force
         self.slot, self.other = slot, other
         self.view: View | None = None
         self.first = self.sealed = 0
         self.mark: tuple[int, int] | None = None  # until the first word is written, whatever that is: there may be any
         self.mark_at = mark_at(lane.index)
+        self.mirror = mirror
 
     def look_at(self, view: View) -> bool:
         """Note which segments there are. False if that says nothing new."""
@@ -69,6 +71,7 @@ class Publisher:
           Nobody is woken behind a mark that is written less than `RING_EVERY_S` after the last wake: that wake had a
           move of the bell behind the moment that is noted, and readers do not sleep for longer than that behind a
           move, so none can have fallen asleep since. Thus a busy writer does not pay a system call for each force;
+        * the mirror has what a mark covers before the mark is written, while there are readers who look into it;
         * no append ever fails because of the page: where there is no room for it, there is none, and `error` says why.
     """
 
@@ -77,6 +80,7 @@ class Publisher:
         self._path = folder / LIVE_FILE
         self._store_id = store_id
         self._page: Mapped | None = None
+        self._mirror: Mirror | None = None
         self._count = 0
         self._rung_at = float("-inf")
         self._lock = threading.Lock()
@@ -96,10 +100,12 @@ class Publisher:
         # Behind a power cut the bell may be older than the slots.
         self._count = max(page.word(BELL_AT), *(state.bell for state in states))
         self._page, first = page, None
+        mirror = self._mirror = Mirror.of(self._disk, self._store_id, lanes)
         for lane, state in zip(lanes, states, strict=True):
             slots = slot_at(lane.index, 0), slot_at(lane.index, 1)
             newest = page.load(slots[1], len(state.pack())) == state.pack()
-            told = _Told(lane, slots[newest], slots[not newest])
+            of_lane = None if mirror is None else mirror.lanes[lane.index]
+            told = _Told(lane, slots[newest], slots[not newest], of_lane)
             # Both hooks are set before the first look at the lane: nothing it does from now on is missed.
             lane.under_way.on_forced = lane.on_view = partial(self._publish, told)
             self._publish(told)
@@ -146,13 +152,18 @@ class Publisher:
             if page is None:
                 return
             is_new = view is not told.view and told.look_at(view)
+            mirror = self._mirror
             if mark is not told.mark:
+                if mirror is not None and mirror.is_read and told.mirror is not None:
+                    told.mirror.bring_up(told.under_way.forced)  # first: who sees the mark finds it there
                 told.mark = mark
                 page.set_word(told.mark_at, mark_word(mark))
             elif not is_new:
                 return
             if monotonic() - self._rung_at >= RING_EVERY_S:
                 self._rung_at = monotonic()
+                if mirror is not None:
+                    mirror.look()
                 self._move(page, told)
                 page.wake()
             elif is_new:
@@ -169,9 +180,12 @@ class Publisher:
         """Publish nothing more. What was published stays true."""
         with self._lock:
             page, self._page = self._page, None
+            mirror, self._mirror = self._mirror, None
+        if mirror is not None:
+            mirror.close()
         if page is not None:
             page.close()
 
     def after_fork(self) -> None:
         """In a child process: the page is its parent's, and a lost thread may hold the lock."""
-        self._lock, self._page = threading.Lock(), None
+        self._lock, self._page, self._mirror = threading.Lock(), None, None

@@ -8,15 +8,16 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.frame import Frame
 from ..format.layout import DATA_START, WIDE_NUMBERS, align_up, checksum64
-from ..format.records import Low, Record, Trimmed, add_low
+from ..format.records import RECORD_BYTES, Low, Record, Trimmed, add_low
 from ..log.streams import Stream
 from ..log.write import OpenSegment, Shown
 from ..segment.evidence import Mark, mark_of
 from ..segment.open_table import OpenTable
-from ..segment.scanner import FrameScanner, records_in
+from ..segment.scanner import FrameScanner
 from .files import FollowedSegment, TailReader
 
 BROKEN = "a frame is damaged or missing"
@@ -32,12 +33,13 @@ class Tail:
     """
 
     def __init__(
-        self, segment: FollowedSegment, firsts: npt.NDArray[np.int64], learn: Callable[[Frame], None],
+        self, segment: FollowedSegment, ring: Ring, firsts: npt.NDArray[np.int64], learn: Callable[[Frame], None],
         records: Stream, take_lows: Callable[[Trimmed], None],
     ) -> None:  # fmt: skip
         """A tail of which nothing is taken yet.
 
         Args:
+            ring: what is in memory of the lane's newest bytes.
             firsts (streams,): the offset with which each stream goes on here.
             learn: is called with each frame.
             records: the lane's stream of records.
@@ -50,7 +52,7 @@ class Tail:
         self._learn = learn
         self.table = OpenTable(firsts)
         self.firsts = firsts
-        self._reader = TailReader(segment)
+        self._reader = TailReader(segment, ring)
         header = segment.header
         self._scanner = FrameScanner(self._reader, header.lane, header.sequence, DATA_START, header.chain)
         self._last: tuple[int, npt.NDArray[np.int64]] = (0, np.empty(0, np.int64))  # of the newest frame
@@ -145,15 +147,14 @@ class Tail:
         """Take what the records among the first `visible` messages say. A damaged one says nothing."""
         trimmed: dict[int, Low] = {}
         for frame in self._with_records:
-            header = frame.header
-            good = np.arange(header.first_entry, header.first_entry + header.count) < visible
-            payload = self._reader.view(frame.payload_start, header.payload_bytes)
-            checksums = frame.checksums[good & (frame.numbers == self._records.number)].tolist()
-            found = records_in(frame, payload, self._records.number, good)
-            for checksum, (_, data) in zip(checksums, found, strict=True):
-                record = Record.unpack(data)
-                if record is not None and checksum64(data) & 0xFFFFFFFF == checksum:
-                    add_low(trimmed, record.number, record.effect)
+            good = np.arange(frame.header.count) < visible - frame.header.first_entry
+            starts = frame.starts()
+            for at in np.flatnonzero(good & (frame.numbers == self._records.number)).tolist():
+                if frame.lengths[at] == RECORD_BYTES:  # those of commits are longer, and say nothing to readers
+                    data = self._reader.view(int(starts[at]), RECORD_BYTES)
+                    record = Record.unpack(data)
+                    if record is not None and checksum64(data) & 0xFFFFFFFF == frame.checksums[at]:
+                        add_low(trimmed, record.number, record.effect)
         self._with_records = [frame for frame in self._with_records if _end_entry(frame) > visible]
         self._take_lows(trimmed)
 

@@ -119,10 +119,12 @@ def joined(parts: Sequence[ColumnRows]) -> ColumnRows:
     counts = [len(part.lengths) for part in parts]
     times = None
     if any(part.times_ms is not None for part in parts):
-        times = np.concatenate([
-            np.full(count, NO_TIME) if part.times_ms is None else part.times_ms
-            for part, count in zip(parts, counts, strict=True)
-        ])
+        times = np.concatenate(
+            [
+                np.full(count, NO_TIME) if part.times_ms is None else part.times_ms
+                for part, count in zip(parts, counts, strict=True)
+            ]
+        )
     return ColumnRows(
         parts[0].streams,
         None,

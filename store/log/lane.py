@@ -315,10 +315,10 @@ class Lane:
     def _resume(self, opened: OpenSegment, data_end: int, chain: int) -> None:
         """Go on in a segment that was cleanly closed, on the block behind its end."""
         segment, self.table = opened
-        segment.base = 0
         segment.open_log()  # now, while its path leads to it for certain
-        self.segment, self.chain = segment, chain
-        self.tail = self.issued = self.ring.low = align_up(data_end)
+        self.segment, self.chain, segment.base = segment, chain, 0
+        self.tail = self.issued = align_up(data_end)
+        self.ring.begin(self.tail)
         self.marked = (segment.sequence, data_end)
         self.under_way.resume(self.tail, self.marked)
         self.view = View(self.view.sealed, (opened,))

@@ -304,9 +304,7 @@ def _answer_blocked(requests: Sequence[BlockingRequest], error: StoreError | Non
     pass_on(chain)
 
 
-def _answer_loop(
-    loop: asyncio.AbstractEventLoop, requests: list[AsyncRequest], error: StoreError | None
-) -> None:
+def _answer_loop(loop: asyncio.AbstractEventLoop, requests: list[AsyncRequest], error: StoreError | None) -> None:
     try:
         loop.call_soon_threadsafe(_resolve, requests, error)
     except Exception:

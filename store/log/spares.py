@@ -30,9 +30,7 @@ class Spares:
         * while one is ready, taking it waits for no other that is being made.
     """
 
-    def __init__(
-        self, disk: Disk, folder: Path, config: StoreConfig, recyclable: deque[Path], *, direct: bool
-    ) -> None:
+    def __init__(self, disk: Disk, folder: Path, config: StoreConfig, recyclable: deque[Path], *, direct: bool) -> None:
         """`recyclable`: files of removed segments, to be used again."""
         self._disk = disk
         self._folder = folder

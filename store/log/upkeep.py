@@ -26,12 +26,13 @@ from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
 from ..segment.segment import Segment
 from .lane import Lane
 from .retention import held_bytes, newest_ms
+from .ring_growth import RingGrowth
 from .spares import Spares
 from .trims import Guard, TrimmedSegments
 from .write import FullSegment
 
 TICK_S = 0.5
-WARM_AHEAD_BYTES = 16 * MIB
+WARM_AHEAD_BYTES, WARM_UNUSED_BYTES = 16 * MIB, 2 * MIB
 DROP_BYTES = 4 * MIB
 
 
@@ -84,6 +85,7 @@ class Upkeep:
         self.last_error: str | None = None
         self._thread = Background(self._run)
         self._ahead = Background(self._run_ahead)
+        self._growth = RingGrowth()
 
     def start(self, lanes: Sequence[Lane]) -> None:
         """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""
@@ -99,6 +101,7 @@ class Upkeep:
             for lane in lanes:
                 self.spares_of(lane.index).give_back(found[lane.index])
             raise
+        self._growth.start(lanes)
         self._thread.start()
         self._ahead.start()
 
@@ -195,7 +198,9 @@ class Upkeep:
 
     def _warm(self) -> None:
         for lane in self._lanes:
-            lane.ring.warm_up(lane.tail + WARM_AHEAD_BYTES)
+            is_used = lane.ring.written(lane.tail) > 0
+            lane.ring.warm_up(lane.tail + (WARM_AHEAD_BYTES if is_used else WARM_UNUSED_BYTES))
+        self._growth.look()
 
     def _drop_pages(self) -> None:
         """Where frames go through the page cache, they leave it once they are forced (R24): the ring has them."""
@@ -216,6 +221,7 @@ class Upkeep:
         self.look()
         self._thread.join()
         self._ahead.join()
+        self._growth.stop()
 
     def close(self) -> None:
         """Seal what is full and end. The lanes must have ended."""

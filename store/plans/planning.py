@@ -22,6 +22,7 @@ from .wanted import Bounds, Lows, ScanFilter, StreamTable, bounds_of
 Int64s = npt.NDArray[np.int64]
 Source = SealedSegment | OpenSegment
 FrameColumns = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], Int64s]  # positions, first entries, times
+ROW_BYTES = 40  # of a message without its payload, about, as a batch has it
 FEW_PIECES = 1.25  # a range that is larger than a part by less than this factor is not cut
 
 
@@ -34,10 +35,11 @@ class LaneLook:
         table: the lane's streams.
     """
 
-    def __init__(self, lane: Lane, store_id: bytes, known: StreamTable | None = None) -> None:
-        """`known`: the table of an earlier look."""
+    def __init__(self, lane: Lane, store_id: bytes, known: StreamTable | None = None, *, payload: bool = True) -> None:
+        """`known`: the table of an earlier look. `payload`: payloads are to be read; else they do not count."""
         self._lane = lane
         self._store_id = store_id
+        self._payload = payload
         view = lane.view
         # The newest first: a message of a segment is durable after all of the segments before.
         opened: list[tuple[Source, int]] = [(one, one.table.visible) for one in reversed(view.open)]
@@ -118,6 +120,10 @@ class LaneLook:
             known, damaged, rebuilt,
         )  # fmt: skip
 
+    def _read_share(self, data_end: int, messages: int) -> float:
+        """The part of a segment's bytes that counts."""
+        return 1.0 if self._payload else min(1.0, ROW_BYTES * messages / max(1, data_end - DATA_START))
+
     # -- sealed segments ------------------------------------------------------------------------------
 
     def _of_footer(
@@ -131,7 +137,7 @@ class LaneLook:
             return
         frames = _frames_wanted(footer.frame_entry, footer.frame_time, entries, wanted)
         positions = footer.frame_position.astype(np.int64)
-        share = matching / messages
+        share = matching / messages * self._read_share(source.record.data_end, messages)
         for first, end, size in _cut(positions, source.record.data_end, frames, part_bytes / share):
             own = _clipped(entries, footer.frame_entry, first, end)
             yield self._range(source, (first, end), own, max(1, int(size * share)))
@@ -179,7 +185,7 @@ class LaneLook:
         if not matching:
             return
         chosen = _frames_wanted(begins, times, entries, wanted)
-        share = matching / len(numbers)
+        share = matching / len(numbers) * self._read_share(data_end, len(numbers))
         for first, end, size in _cut(positions.astype(np.int64), data_end, chosen, part_bytes / share):
             begin = int(begins[first])
             stop = int(begins[end]) if end < len(begins) else len(numbers)

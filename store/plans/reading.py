@@ -27,6 +27,7 @@ from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
 from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
 from ..segment.sealed import SealedSegment
 from .batch import ScanBatch
+from .chunks import FrameChunks
 from .plan import FrameRange, KnownFrames, ScanPart
 from .wanted import Bounds, ScanFilter, StreamTable, bounds_of
 
@@ -144,7 +145,7 @@ class _RangeReader:
         self._file = self._segment.data
         self._reader: ChunkReader | None = None
         if payload and not self._is_selective and len(self._table.positions):
-            self._reader = ChunkReader(self._file, self._table.data_end, buffers)
+            self._reader = FrameChunks(self._file, self._table.positions.tolist(), self._table.data_end, buffers)
         self._head_bytes = HEAD_GUESS_BYTES
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ LEAST_MESSAGES = 64  # of a call; below that runs are as quick
 MOST_MESSAGES = 1 << 18
 GAP_BYTES = 4096  # such as a frame's header and columns
 LARGEST_WASTE = 4  # the gaps are at most a fourth of the messages
+SMALL_BYTES = 1024  # of a message: a copy more costs less than slices of views
 LONG_PIECE_BYTES = 16 << 10  # it is worth a call of its own
 
 Int64s = npt.NDArray[np.int64]
@@ -84,16 +85,22 @@ class Bulk:
         borders = np.cumsum([len(part.rows) for part in parts])[:-1]
         pieces, positions, size = _pieces(ring, parts, starts, lengths, borders)
         buffer = self._buffers.take(size)
-        view = buffer.getbuffer()
-        try:
-            if not _filled(ring, pieces, view):
-                return None
-            ends = (positions + lengths).tolist()
-            sums = [checksum64(view[begin:end]) for begin, end in zip(positions.tolist(), ends, strict=True)]
-            if (np.array(sums, np.uint64).astype(np.uint32) != rows[:, CHECKSUM]).any():
-                return None
-        finally:
-            view.release()
+        apart = len(rows) == sum([len(piece.begins) for piece in pieces])
+        datas = _copies(ring, pieces) if apart and size < SMALL_BYTES * len(rows) else None
+        if datas is not None:
+            sums = [*map(checksum64, datas)]
+            buffer.writelines(datas)
+        else:
+            view = buffer.getbuffer()
+            try:
+                if not _filled(ring, pieces, view):
+                    return None
+                ends = (positions + lengths).tolist()
+                sums = [checksum64(view[begin:end]) for begin, end in zip(positions.tolist(), ends, strict=True)]
+            finally:
+                view.release()
+        if (np.array(sums, np.uint64).astype(np.uint32) != rows[:, CHECKSUM]).any():
+            return None
         self._count(parts, pieces, lengths)
         return MessageBatch(
             self._buffers.lend(buffer, size), positions, lengths, np.arange(offset, offset + len(rows)),
@@ -196,6 +203,19 @@ def _pieces(
     return found, starts + shifts, int(after[-1])
 
 
+def _copies(ring: Ring, pieces: list[Pieces]) -> list[bytes] | None:
+    """A copy of each piece; None if the ring does not have all of them."""
+    datas: list[bytes] = []
+    for segment, is_recent, begins, ends in pieces:
+        base = segment.base
+        if not is_recent or base is None:
+            return None
+        datas += ring.copies(base, begins, _sizes(begins, ends))
+        if base + begins[0] < ring.low:  # overtaken while it was copied
+            return None
+    return datas
+
+
 def _filled(ring: Ring, pieces: list[Pieces], view: memoryview) -> bool:
     """Copy all pieces into a buffer, back to back; False if one of them is not there any more. Raises OSError."""
     for segment, is_recent, begins, ends in pieces:
@@ -218,8 +238,9 @@ def _sizes(begins: list[int], ends: list[int]) -> list[int]:
 def _fill_recent(ring: Ring, segment: Segment, begins: list[int], ends: list[int], view: memoryview) -> bool:
     base, memory, to = segment.base, ring.memory, 0
     assert base is not None
-    shift = (base + begins[0]) % ring.size_bytes - begins[0]
-    if ends[-1] + shift <= ring.size_bytes:
+    origin, size = ring.shape
+    shift = (base + begins[0] - origin) % size - begins[0]
+    if ends[-1] + shift <= size:
         for begin, end in zip(begins, ends, strict=True):
             following = to + end - begin
             view[to:following] = memory[begin + shift : end + shift]

@@ -13,7 +13,7 @@ from ..segment.held import HELD_BYTES, HeldMemory
 from .feed import key_of
 from .finder import first_offset
 
-RECENT_BYTES = 64 * MIB
+RECENT_BYTES, MOST_RECENT_BYTES = 64 * MIB, 512 * MIB
 STEP_STREAMS = 512
 PAUSE_S = 50e-6
 
@@ -26,6 +26,7 @@ class Caches:
         publish_buffer_bytes: never more than the setting of this name says.
         recent_bytes: of the ring, which is both the tail cache and the write cache (R20, R21): it serves what was
             just written whether it can be read from the device or not.
+        recent_limit_bytes: what the ring may grow to: more than `recent_bytes` where nothing was set.
         held: what readers hold of sealed segments: the plan's index cache.
         messages, reads: None where there is none.
     """
@@ -34,14 +35,16 @@ class Caches:
         """Raises StoreUnusable if a tier cannot have its memory."""
         plan = self.plan = plan_memory(config.memory_limit_bytes) if config.memory_limit_bytes != 0 else None
         self.publish_buffer_bytes = config.publish_buffer_bytes
-        recent = config.recent_bytes
+        recent, limit = config.recent_bytes, 0
         if plan is not None:
             self.publish_buffer_bytes = min(self.publish_buffer_bytes, plan.publish_buffer_bytes)
             if recent is None:
                 share = plan.dram_bytes if config.cache is None else plan.write_cache_bytes
-                # Nobody has asked for more: it is used again and again, and fresh memory is dear to touch.
+                # Nobody has asked for more. Fresh memory is dear to touch, so it grows as the log does.
                 recent = min(share, RECENT_BYTES) if config.memory_limit_bytes is None else share
+                limit = min(share, MOST_RECENT_BYTES) if config.cache is None and not config.read_cache_bytes else 0
         self.recent_bytes = RECENT_BYTES if recent is None else recent
+        self.recent_limit_bytes = max(self.recent_bytes, limit)
         self.held = HeldMemory(HELD_BYTES if plan is None else plan.index_cache_bytes)
         self.error: str | None = None  # why a cache was given up
         self.messages: MessageCache | None = None

@@ -101,12 +101,13 @@ class LaneFeed:
         assert opened.segment.base is not None
         places = positions + opened.segment.base
         ring = self.lane.ring
+        origin, size = ring.shape
         keys, offsets = key_of(self.lane, self._lanes, numbers), self._offsets(numbers)
         batch = Batch(
-            keys, offsets, lengths, places % ring.size_bytes,
+            keys, offsets, lengths, (places - origin) % size,
             tags_of(keys, offsets, rows[:, CHECKSUM].astype(np.int64)), ring.memory,
         )  # fmt: skip
-        return list(self._parts(batch, positions, places))
+        return list(self._parts(batch, positions, places, size))
 
     def stop(self) -> None:
         """Follow the lane no longer, and let go of its tables."""
@@ -176,9 +177,9 @@ class LaneFeed:
         self._next[sorted_numbers[begins]] += np.diff(begins, append=len(numbers))
         return offsets
 
-    def _parts(self, batch: Batch, positions: Ints, places: Ints) -> list[Fed]:
+    def _parts(self, batch: Batch, positions: Ints, places: Ints, ring_bytes: int) -> list[Fed]:
         ring = self.lane.ring
-        across = np.flatnonzero(batch.starts + batch.lengths > ring.size_bytes).tolist()
+        across = np.flatnonzero(batch.starts + batch.lengths > ring_bytes).tolist()
         parts: list[Fed] = []
         begin = 0
         for index in [*across, len(batch)]:

@@ -160,9 +160,7 @@ def packed_properties(properties: Mapping[str, str] | None) -> bytes | None:
     return None if properties is None else json.dumps(dict(properties), separators=(",", ":")).encode()
 
 
-def make_message(
-    topic: str, queue_id: int, offset: int, data: bytes, time_ms: int, extra: Extras | None
-) -> Message:
+def make_message(topic: str, queue_id: int, offset: int, data: bytes, time_ms: int, extra: Extras | None) -> Message:
     """A Message from its parts. Raises StoreError if its properties cannot be decoded."""
     draft = _Draft(topic, queue_id, offset, data, time_ms)
     if extra is not None:

@@ -1,43 +1,161 @@
-"""Finding messages of a stream that do not follow each other: a run a segment, whatever lies between."""
+"""Reading messages by their places in many queues of a topic, together: what lies in one segment is one run."""
 
 from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ..format.blobs import ExtraColumns
+from ..format.extras import Extras
+from ..log.lane import Lane
 from ..log.streams import Stream
+from ..log.write import OpenSegment
 from ..segment.run import Run
+from .details import details_of
+from .message import MessageBatch
+from .sources import Sources
 
 Int64s = npt.NDArray[np.int64]
-RUN_MESSAGES = 1024  # a longer run is cut: its places are lists
+Rows = npt.NDArray[np.intp]
 
 
-def picked_runs(stream: Stream, offsets: Int64s) -> list[Run]:
-    """The messages with these offsets, which ascend, as far as they can be read: runs in their order.
+class Picks(NamedTuple):
+    """Messages by their places.
 
-    Raises StoreCorrupt if the index of a segment that may have some is damaged.
+    Attributes:
+        batch: in the order in which they were asked for.
+        rows: (m,) for each the number of the place that asked for it; ascending.
+        looked: how many places these are, from the first one on; the messages of those behind do not fit.
     """
-    view, number, low = stream.lane.view, stream.number, stream.low
-    left = offsets[offsets >= low]
-    runs: list[Run] = []
-    for segment, table in reversed(view.open):
-        row = table.row(number) if len(left) else None
-        if row is not None:
-            begin, end = left.searchsorted((row[0], row[0] + len(row[1])))
-            for part in reversed(_parts(left[begin:end])):
-                entries = np.array(row[1], np.uint32)[part - row[0]]
-                runs.append(Run(segment, table, part.tolist(), entries, table.places(entries)))
-            left = left[:begin]
+
+    batch: MessageBatch
+    rows: Rows
+    looked: int
+
+
+class _Found(NamedTuple):
+    """Messages of one segment, in log order. `rows`: the numbers of their places."""
+
+    stream: Stream  # one of the lane
+    run: Run
+    rows: Rows
+
+
+def picks_of(
+    sources: Sources, streams: Sequence[Stream], which: Int64s, offsets: Int64s, max_bytes: int, *, is_first: bool
+) -> Picks:
+    """The messages at some places, as far as they can be read, and as far as their payloads fit into `max_bytes`.
+
+    `which` (n,) has the index of each place's stream; streams are of one topic. With `is_first`, the first message may
+    be larger than `max_bytes`. Raises StoreCorrupt, OSError, and OffsetOutOfRange if retention takes some meanwhile.
+    """
+    found = list(_found(sources, streams, which, offsets))
+    lengths = np.zeros(len(offsets), np.int64)
+    for one in found:
+        lengths[one.rows] = one.run.places[1]
+    looked = int(lengths.cumsum().searchsorted(max_bytes, side="right"))
+    if looked < len(offsets):
+        rows = [int(one.rows.min()) for one in found]
+        if is_first:
+            looked = max(looked, min(rows) + 1)
+        found = list(_found(sources, streams, which[:looked], offsets[:looked]))
+    return _fetched(sources, found, streams, which, offsets, looked)
+
+
+def _found(sources: Sources, streams: Sequence[Stream], which: Int64s, offsets: Int64s) -> Iterator[_Found]:
+    """Where the messages lie. Caches know messages by their streams: with one, each has runs of its own."""
+    lows = np.array([stream.low for stream in streams], np.int64)
+    left = np.flatnonzero(offsets >= lows[which]) if len(offsets) else np.empty(0, np.intp)
+    keys = [stream.lane.index for stream in streams] if sources.are_log else list(range(len(streams)))
+    numbers = np.array([stream.number for stream in streams], np.int64)
+    for key in dict.fromkeys(keys):
+        mine = [at for at, other in enumerate(keys) if other == key]
+        rows = left if len(mine) == len(keys) else left[np.isin(which[left], mine)]
+        if len(rows):
+            yield from _of_lane(streams[mine[0]], numbers[which[rows]], offsets[rows], rows)
+
+
+def _of_lane(stream: Stream, numbers: Int64s, offsets: Int64s, rows: Rows) -> Iterator[_Found]:
+    """The same of some streams of a lane, by their numbers; `stream` is one of them. The newest segment first."""
+    lane = stream.lane
+    view = lane.view
+    for opened in reversed(view.open):
+        if not len(rows):
+            return
+        run, at = _pick_open(opened, numbers, offsets)
+        yield from _by_source(lane, stream, run, rows[at])
+        numbers, offsets, rows = _without(at, numbers, offsets, rows)
     for sealed in reversed(view.sealed):
-        if not len(left):
-            break
-        first, count = sealed.first_of(number)
-        if count:
-            begin, end = left.searchsorted((first, first + count))
-            runs += [sealed.pick(stream.lane.ring, number, part) for part in reversed(_parts(left[begin:end]))]
-            left = left[:begin]
-    return [run for run in reversed(runs) if len(run)]
+        if not len(rows):
+            return
+        run, at = sealed.pick(lane.ring, numbers, offsets)
+        yield from _by_source(lane, stream, run, rows[at])
+        numbers, offsets, rows = _without(at, numbers, offsets, rows)
 
 
-def _parts(offsets: Int64s) -> list[Int64s]:
-    return [offsets[at : at + RUN_MESSAGES] for at in range(0, len(offsets), RUN_MESSAGES)]
+def _pick_open(opened: OpenSegment, numbers: Int64s, offsets: Int64s) -> tuple[Run, Rows]:
+    """The messages that an open segment has, in log order; and the index of each."""
+    segment, table = opened
+    table.row(int(numbers[0]))  # what is visible is in the rows then
+    rows, found, at = table.rows.by_number, [], []
+    for index, (number, offset) in enumerate(zip(numbers.tolist(), offsets.tolist(), strict=True)):
+        row = rows.get(number)
+        if row is not None and 0 <= offset - row[0] < len(row[1]):
+            found.append(row[1][offset - row[0]])
+            at.append(index)
+    entries, picked = np.array(found, np.uint32), np.array(at, np.intp)
+    order = entries.argsort()
+    entries, picked = entries[order], picked[order]
+    return Run(segment, table, offsets[picked].tolist(), entries, table.places(entries)), picked
+
+
+def _without(at: Rows, numbers: Int64s, offsets: Int64s, rows: Rows) -> tuple[Int64s, Int64s, Rows]:
+    if not len(at):
+        return numbers, offsets, rows
+    kept = np.ones(len(rows), np.bool_)
+    kept[at] = False
+    return numbers[kept], offsets[kept], rows[kept]
+
+
+def _by_source(lane: Lane, stream: Stream, run: Run, rows: Rows) -> Iterator[_Found]:
+    """A run as one or two: the ring has all of a run or nothing, and the older messages may have left it."""
+    base = run.segment.base
+    cut = 0 if base is None else bisect_left(run.places[0], lane.ring.low - base)
+    for begin, end in ((0, cut), (cut, len(run))) if 0 < cut < len(run) else ((0, len(run)),):
+        if begin < end:
+            yield _Found(stream, run.part(begin, end), rows[begin:end])
+
+
+def _fetched(
+    sources: Sources, found: Sequence[_Found], streams: Sequence[Stream], which: Int64s, offsets: Int64s, looked: int
+) -> Picks:
+    datas: list[bytes | None] = [None] * looked
+    times = np.zeros(looked, np.int64)
+    extras: list[Extras | None] = [None] * looked
+    has_extras = False
+    for stream, run, rows in found:
+        places = rows.tolist()
+        for row, data in zip(places, sources.payloads(stream, run), strict=True):
+            datas[row] = data
+        times[rows], some = details_of(stream, run)
+        if some is not None:
+            has_extras = True
+            for row, extra in zip(places, some, strict=True):
+                extras[row] = extra
+    whole = [data for data in datas if data is not None]
+    sources.counters.messages += len(whole)
+    there = np.sort(np.concatenate([np.empty(0, np.intp), *(one.rows for one in found)]))
+    lengths = np.fromiter(map(len, whole), np.int64, len(whole))
+    ends = lengths.cumsum()
+    sources.counters.bytes += int(ends[-1]) if len(ends) else 0
+    names = [(stream.topic, stream.queue_id) for stream in streams]
+    columns = ExtraColumns.of([extras[row] for row in there.tolist()]) if has_extras else None
+    batch = MessageBatch(
+        memoryview(b"".join(whole)), ends - lengths, lengths, offsets[there], times[there],
+        which[there].astype(np.uint32), names, columns,
+    )  # fmt: skip
+    return Picks(batch, there, looked)

@@ -19,7 +19,7 @@ from .bulk import Bulk
 from .details import Times, details_of
 from .finder import RUN_MESSAGES
 from .message import Message, MessageBatch, make_message
-from .picking import picked_runs
+from .picking import Picks, picks_of
 from .sources import LOW_32, Sources
 from .straight import Straight
 
@@ -69,6 +69,8 @@ class Reader:
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         """{index: data}: index 0 is the message at `offset`."""
         found = self._newest(stream, offset, limit)
+        if found is None and self._straight is not None:
+            found = self._straight.get_range(stream, offset, limit)
         if found is None:
             try:
                 found = self._range(stream, offset, limit)
@@ -81,10 +83,6 @@ class Reader:
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         if self._first is not None:
             found = self._first.get_range(stream, offset, limit)
-            if found is not None:
-                return found
-        elif self._straight is not None:
-            found = self._straight.get_range(stream, offset, limit)
             if found is not None:
                 return found
         found = {}
@@ -121,8 +119,9 @@ class Reader:
         recent, low = ring.recent, ring.low - segment.base
         rows = table.flat  # three numbers an entry; of a dozen entries quicker one by one than as an array
         last, oldest = 3 * entries[-1], rows[3 * entries[0]]
-        shift = (segment.base + oldest) % ring.size_bytes - oldest
-        if oldest < low or rows[last] + rows[last + 1] + shift > ring.size_bytes:
+        origin, size = ring.shape
+        shift = (segment.base + oldest - origin) % size - oldest
+        if oldest < low or rows[last] + rows[last + 1] + shift > size:
             return None
         found: dict[int, bytes] = {}
         index = size = 0
@@ -182,9 +181,12 @@ class Reader:
             self._first.passed(stream, int(found.offsets[-1]) + 1)
         return found
 
-    def read_at(self, stream: Stream, offsets: npt.NDArray[np.int64]) -> MessageBatch:
-        """The messages with these offsets, which ascend, as far as they are there. Raises StoreCorrupt for any."""
-        return self._batch_of(stream, picked_runs(stream, offsets))
+    def read_at(
+        self, streams: Sequence[Stream], which: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], max_bytes: int,
+        *, is_first: bool,
+    ) -> Picks:  # fmt: skip
+        """The messages at some places, by index into `streams` and offset. See `picks_of`."""
+        return picks_of(self.sources, streams, which, offsets, max_bytes, is_first=is_first)
 
     def _batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         return self._batch_of(stream, list(self._within(stream, offset, limit, max_bytes)))

@@ -33,6 +33,19 @@ class ReadCounters:
         self.device_bytes = 0  # with the gaps between those that were read together
         self.device_reads = 0
 
+    def count_memory(self, lengths: list[int], mapped: int, recent_bytes: int) -> None:
+        """Messages of these lengths came without a system call: the first `mapped` from a mapping, others the ring."""
+        count, size = len(lengths), sum(lengths)
+        self.messages += count
+        self.bytes += size
+        if mapped < count:
+            self.recent_messages += count - mapped
+            self.recent_bytes += recent_bytes
+        if mapped:
+            if mapped < count:
+                lengths = lengths[:mapped]
+            self.count_device(lengths, min(lengths), size - recent_bytes, 0)
+
     def count_device(self, lengths: Sequence[int], least: int, size: int, calls: int) -> None:
         """Of messages, of which the shortest has `least` bytes, these lengths were read: `size` in all, in `calls`."""
         self.device_messages += len(lengths)

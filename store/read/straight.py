@@ -6,7 +6,6 @@ heads, costs more than its messages.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
@@ -15,20 +14,14 @@ from ..device.disk import OsFile
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.layout import checksum64
-from ..log.lane import Lane
 from ..log.streams import Stream
-from ..log.write import View
 from ..segment.open_table import CHECKSUM, LENGTH, POSITION
 from ..segment.segment import Segment
+from .parts import Part, column, cut_parts, find_parts
 from .sources import LOW_32, ReadCounters
 
 MOST_MESSAGES = 1024  # of a call; a longer one wants its bytes in chunks
 
-SPARSE_BYTES = 1 << 20  # from one message of a stream to the next: a window for each would be too much
-
-# Some messages of a segment: the entries, and the position, length and checksum of entry n at 3 n, 3 n + 1, 3 n + 2.
-# And whether the stream's messages lie far apart.
-Part = tuple[Segment, Sequence[int], Sequence[int], bool]
 Direct = dict[int, list[bytes]]  # what was read past the page cache, by the number of its part
 Spans = list[tuple[int, int]]  # begin and end of messages that were copied from a mapping, among those found
 
@@ -57,15 +50,35 @@ class Straight:
         found: dict[int, bytes] = {}
         spans: Spans = []
         try:
-            parts = _find(stream.lane, stream.number, offset, limit)
+            parts = find_parts(stream.lane, stream.number, offset, limit)
             if parts is None:
                 return None
-            if not self._fetch(ring, _cut(ring, parts), found, spans):
+            if self._in_memory(ring, parts, found):
+                return found
+            found.clear()
+            if not self._fetch(ring, cut_parts(ring, parts), found, spans):
                 return None
         except (OSError, StoreCorrupt):
             return None
         self._count(found, spans)
         return found
+
+    def _in_memory(self, ring: Ring, parts: list[Part], found: dict[int, bytes]) -> bool:
+        """Add the messages, if all of them are in the ring or in mapped pages, as most of what is read twice is."""
+        mapped = recent = 0  # messages of the mapping, which come first; bytes of the ring
+        for segment, flat, entries, _ in parts:
+            base = segment.base
+            if base is not None and base + flat[3 * entries[0]] >= ring.low:
+                size = _copied(ring, base, flat, entries, found)
+                if size < 0 or base + flat[3 * entries[0]] < ring.low:
+                    return False
+                recent += size
+            elif not recent and segment.copied(flat, entries, found) == len(entries):
+                mapped += len(entries)
+            else:
+                return False
+        self._counters.count_memory(list(map(len, found.values())), mapped, recent)
+        return True
 
     def _count(self, found: dict[int, bytes], spans: Spans) -> None:
         counters, lengths = self._counters, list(map(len, found.values()))
@@ -88,7 +101,7 @@ class Straight:
             if file is not None:
                 alone.append((number, file))
             elif segment.wants_asking:
-                segment.ask(_column(flat, entries, POSITION), _column(flat, entries, LENGTH))
+                segment.ask(column(flat, entries, POSITION), column(flat, entries, LENGTH))
         if not alone:
             return {}
         ranges: list[Range] = []
@@ -178,20 +191,22 @@ class Straight:
             self._counters.count_device((length,), length, length, 1)
             found[len(found)] = data
             return checksum64(data) & LOW_32 == flat[at + 2]
-        lengths = _column(flat, entries, LENGTH)
+        lengths = column(flat, entries, LENGTH)
         datas: list[bytes] = []
-        size, calls = segment.read_on(datas, _column(flat, entries, POSITION), lengths)
+        size, calls = segment.read_on(datas, column(flat, entries, POSITION), lengths)
         self._counters.count_device(lengths, min(lengths), size, calls)
         return _taken(datas, flat, entries, found)
+
 
 
 def _copied(ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
     """Add copies of messages that the ring has: how many bytes, -1 if one has a wrong checksum."""
     first, last = flat[3 * entries[0]], 3 * entries[-1]
-    shift = (base + first) % ring.size_bytes - first
-    if flat[last] + flat[last + 1] + shift > ring.size_bytes:  # the end of the ring lies between them
-        lengths = _column(flat, entries, LENGTH)
-        datas = ring.copies(base, _column(flat, entries, POSITION), lengths)
+    origin, size = ring.shape
+    shift = (base + first - origin) % size - first
+    if flat[last] + flat[last + 1] + shift > size:  # the end of the ring lies between them
+        lengths = column(flat, entries, LENGTH)
+        datas = ring.copies(base, column(flat, entries, POSITION), lengths)
         return sum(lengths) if _taken(datas, flat, entries, found) else -1
     memory, index, size = ring.recent, len(found), 0
     for entry in entries:
@@ -205,34 +220,14 @@ def _copied(ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], 
     return size
 
 
-def _column(flat: Sequence[int], entries: Sequence[int], column: int) -> list[int]:
-    """One column of some entries of a flat table."""
-    if isinstance(entries, range):  # of a table that was made for this call: a list
-        return list(flat[3 * entries.start + column : 3 * entries.stop : 3])
-    return [flat[3 * entry + column] for entry in entries]
-
 
 def _taken(datas: Sequence[bytes], flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> bool:
     """Add the bytes of messages; False if one has a wrong checksum."""
-    if [whole & LOW_32 for whole in map(checksum64, datas)] != _column(flat, entries, CHECKSUM):
+    if [whole & LOW_32 for whole in map(checksum64, datas)] != column(flat, entries, CHECKSUM):
         return False
     found.update(enumerate(datas, len(found)))
     return True
 
-
-def _cut(ring: Ring, parts: list[Part]) -> list[Part]:
-    """The parts, cut where the ring begins."""
-    for index, (segment, flat, entries, is_sparse) in enumerate(parts):
-        base = segment.base
-        if base is not None:
-            if base + flat[3 * entries[0]] >= ring.low:
-                break  # and so are all behind it
-            if base + flat[3 * entries[-1]] >= ring.low:
-                older = entries[: bisect_left(entries, ring.low - base, key=lambda entry: flat[3 * entry])]
-                newer = entries[len(older) :]
-                halves = ((segment, flat, half, is_sparse) for half in (older, newer))
-                return [*parts[:index], *halves, *parts[index + 1 :]]
-    return parts
 
 
 def _file_past_cache(segment: Segment, flat: Sequence[int], entries: Sequence[int]) -> OsFile | None:
@@ -244,53 +239,3 @@ def _file_past_cache(segment: Segment, flat: Sequence[int], entries: Sequence[in
         return None
     return file if segment.windows.alone(flat, entries) else None
 
-
-def _find(lane: Lane, number: int, offset: int, limit: int) -> list[Part] | None:
-    """Where the messages lie, from `offset` on; None if the first one, or the way to another, is not there."""
-    view = lane.view
-    parts: list[Part] = []
-    at, end = offset, offset + limit
-    opened = len(view.open)
-    while opened:  # the newest first: most reads are of what was just written
-        opened -= 1
-        row = view.open[opened].table.row(number)
-        if row is not None and row[0] <= offset:
-            break
-    else:
-        at = _find_sealed(lane, view, number, at, end, parts)
-        if at < 0:
-            return None
-    for segment, table in islice(view.open, opened, None):
-        if at == end:
-            break
-        row = table.row(number)
-        if row is None:
-            continue
-        if at < row[0]:
-            return None  # a gap that a repair left, or damage
-        entries = row[1][at - row[0] : end - row[0]]
-        if entries:
-            at += len(entries)
-            parts.append((segment, table.flat, entries, segment.header.capacity_bytes > SPARSE_BYTES * len(row[1])))
-    return parts or None
-
-
-def _find_sealed(lane: Lane, view: View, number: int, at: int, end: int, parts: list[Part]) -> int:
-    """Add what the sealed segments have; the offset behind it, -1 if it cannot be told. Raises StoreCorrupt."""
-    sealed = view.sealed
-    index = bisect_right(sealed, at, key=lambda segment: segment.first_offset(number)) - 1
-    if index < 0:
-        return -1
-    for segment in islice(sealed, index, None):
-        part = segment.places(lane.ring, number, at, end)
-        if part is None:
-            return -1
-        flat, entries, count = part
-        if entries:
-            # Where the heads of frames are still to be read, the windows around them bring in the messages as well.
-            is_sparse = segment.kept is not None and segment.record.data_end > SPARSE_BYTES * count
-            parts.append((segment.segment, flat, entries, is_sparse))
-            at += len(entries)
-            if at == end:
-                break
-    return at

@@ -49,9 +49,7 @@ def _in_sealed(sealed: SealedSegment, number: int, time_ms: int, low: int) -> in
     return None if at is None else first + int(kept[at])
 
 
-def _in_open(
-    opened: OpenSegment, number: int, time_ms: int, next_offset: int, low: int
-) -> tuple[int | None, int]:
+def _in_open(opened: OpenSegment, number: int, time_ms: int, next_offset: int, low: int) -> tuple[int | None, int]:
     """The offset, if it is here and not below `low`, and the offset behind what is here."""
     row = opened.table.row(number)
     entries = None if row is None else row[1][:]  # a copy: it may become longer

@@ -377,4 +377,3 @@ def _is_closed(used: Sequence[UsedFile]) -> bool:
     """
     record = used[-1].record if used else None
     return record is not None and record.state == CLOSED
-

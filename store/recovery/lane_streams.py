@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.applied import AppliedRecord, unpack_applied, with_applied
+from ..format.applied import Applied, AppliedRecord, add_applied, pack_applied, unpack_applied
 from ..format.footer import FooterData
 from ..format.frame import Frame
 from ..format.layout import DATA_START
@@ -48,10 +48,18 @@ class LaneStreams:
         self.names: list[Name] = []
         self.next_offsets: list[int] = []
         self.trimmed: dict[int, Low] = {}
-        self.applied = b""
+        self._commits: dict[tuple[str, bool], Applied] = {}
+        self._packed: bytes | None = b""  # None: not known for the newest commits
         self.records: int | None = None
         self.unnamed = self.told = self.new_from = 0
         self.is_complete = True
+
+    @property
+    def applied(self) -> bytes:
+        """The commits that the log has up to here, as a footer has them."""
+        if self._packed is None:
+            self._packed = pack_applied(self._commits)
+        return self._packed
 
     def load(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are behind its segment."""
@@ -92,12 +100,16 @@ class LaneStreams:
         """Note the streams that a frame names. Raises StoreCorrupt."""
         for number, topic, queue_id in frame.definitions():
             self.know(number, behind, path)
-            if number == len(self.names):
-                self._add((topic, queue_id), 0)
-                self.is_complete = True  # numbers have no gaps: no stream was named since the one before
-            self.names[number] = (topic, queue_id)
-            if topic == RECORDS_TOPIC:
-                self.records = number
+            self.define(number, (topic, queue_id))
+
+    def define(self, number: int, name: Name) -> None:
+        """Note a stream that a frame names; those with lower numbers are known."""
+        if number == len(self.names):
+            self._add(name, 0)
+            self.is_complete = True  # numbers have no gaps: no stream was named since the one before
+        self.names[number] = name
+        if name[0] == RECORDS_TOPIC:
+            self.records = number
 
     def know(self, count: int, behind: FooterNames | None, path: Path) -> None:
         """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`.
@@ -141,15 +153,21 @@ class LaneStreams:
         frame = found.frame
         places = records_in(frame, found.payload, self.records, good) if self.records is not None else ()
         for position, data in places:
-            commit = AppliedRecord.unpack(data)
-            if commit is not None:
-                self.applied = with_applied(self.applied, [commit.entry])
-                continue
-            record = Record.unpack(data)
-            if record is None or (record.number >= len(self.names) and not self._repair.allowed):
+            if not self.note_record(data):
                 self._repair.on_damage("a record makes no sense", path, position)
-            else:
-                add_low(self.trimmed, record.number, record.effect)
+
+    def note_record(self, data: bytes | memoryview) -> bool:
+        """Note what a record says; False if it makes no sense."""
+        commit = AppliedRecord.unpack(data)
+        if commit is not None:
+            add_applied(self._commits, [commit.entry])
+            self._packed = None
+            return True
+        record = Record.unpack(data)
+        if record is None or (record.number >= len(self.names) and not self._repair.allowed):
+            return False
+        add_low(self.trimmed, record.number, record.effect)
+        return True
 
     def trimmed_at(self, next_offsets: npt.NDArray[np.int64]) -> dict[int, Low]:
         """The trimmed streams, from here on, where the streams go on like this.
@@ -161,8 +179,9 @@ class LaneStreams:
         return dict(self.trimmed)
 
     def _apply(self, more: bytes) -> None:
-        if more != self.applied:
-            self.applied = with_applied(self.applied, unpack_applied(more).values())
+        if more != self._packed:
+            add_applied(self._commits, unpack_applied(more).values())
+            self._packed = None
 
     def _add(self, name: Name, next_offset: int) -> None:
         if name[0] == RECORDS_TOPIC:

@@ -85,8 +85,12 @@ def first_number(found: FoundStart, numbers: Iterable[int]) -> int:
 
 
 def is_of_another_store(
-    head: bytes, lane: int, store_id: bytes | None, sequence: int,
-    before: SealRecord | None, following: SegmentHeader | None,
+    head: bytes,
+    lane: int,
+    store_id: bytes | None,
+    sequence: int,
+    before: SealRecord | None,
+    following: SegmentHeader | None,
 ) -> bool:
     """Is a damaged header one of another store's segment, with some bits flipped? Frames do not name their store.
 

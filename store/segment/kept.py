@@ -25,9 +25,10 @@ class KeptPlaces(Item):
         streams: how many the segment knows.
         first, start, entries: of the footer; no message is lost.
         flat: position, length and checksum of each entry, back to back.
+        columns: all of these.
     """
 
-    __slots__ = ("entries", "first", "flat", "start", "streams")
+    __slots__ = ("columns", "entries", "first", "flat", "start", "streams")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class KeptPlaces(Item):
         self.start = memoryview(start.data)
         self.entries = memoryview(entries.data)
         self.flat = columns.reshape(-1).data
+        self.columns = self.streams, self.first, self.start, self.entries, self.flat
         super().__init__(columns.nbytes + first.nbytes + start.nbytes + entries.nbytes)
 
 

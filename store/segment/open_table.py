@@ -189,9 +189,7 @@ def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]
     return rows
 
 
-def entry_columns(
-    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], checksums: Uint32s
-) -> Uint32s:
+def entry_columns(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], checksums: Uint32s) -> Uint32s:
     """The same of columns."""
     rows = np.empty((len(lengths), 3), np.uint32)
     rows[:, POSITION] = starts

@@ -211,8 +211,6 @@ def _place_around_gaps(
     return begins, begin, placed
 
 
-
-
 def neighbours(lane: Lane, sealed: SealedSegment) -> tuple[Offsets | None, Offsets | None]:
     """The offsets of a lane's streams before a sealed segment and behind it, each None if it is not known.
 

@@ -147,7 +147,7 @@ class ChunkReader:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="stratalog-read-ahead")
             for wanted in range(index, index + 1 + CHUNKS_AHEAD):
-                if wanted not in self._chunks and wanted * CHUNK_BYTES < self.size_bytes:
+                if wanted not in self._chunks and self._span(wanted)[1] > 0:
                     self._chunks[wanted] = self._pool.submit(self._load, wanted)
             for old in [known for known in self._chunks if known < index - 1]:
                 del self._chunks[old]
@@ -162,11 +162,15 @@ class ChunkReader:
         self._newest = index, chunk
         return chunk
 
-    def _load(self, index: int) -> memoryview:
+    def _span(self, index: int) -> tuple[int, int]:
+        """Where a chunk begins, and its bytes: none behind the end."""
         begin = index * CHUNK_BYTES
-        size = min(CHUNK_BYTES, self.size_bytes - begin)
+        return begin, max(0, min(CHUNK_BYTES, self.size_bytes - begin))
+
+    def _load(self, index: int) -> memoryview:
+        begin, size = self._span(index)
         read_into = getattr(self.file, "read_into", None)
-        if read_into is None:
+        if read_into is None or size > CHUNK_BYTES:
             return memoryview(self.file.read(begin, size))
         if self.file.direct:
             size = min(CHUNK_BYTES, align_up(size))  # the kernel wants whole blocks; it stops at the end itself

@@ -24,6 +24,7 @@ from .open_table import Places
 from .remade import Remade, neighbours
 from .run import Run
 from .segment import Segment
+from .windows import SPARSE_BYTES
 
 if TYPE_CHECKING:
     from ..log.lane import Lane
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
 HEAD_GUESS_BYTES = 4096
+NOTHING: tuple[Sequence[int], Sequence[int], bool] = (), (), False
 KEPT_PART = 4  # of the memory for sealed segments: a larger table would drive out too much else
 
 
@@ -188,8 +190,10 @@ class SealedSegment:
                 self._check_lost(index)
                 kept = [(at, entry) for at, entry in zip(offsets, entries, strict=True) if entry != LOST_ENTRY]
                 offsets, entries = [at for at, _ in kept], [entry for _, entry in kept]
-            find = self._places if len(entries) < LONG_RUN else self._many_places
-            places, heads = find(index, ring, number, offsets, entries)
+            if len(entries) < LONG_RUN:
+                places, heads = self._places(index, ring, [number] * len(entries), offsets, entries)
+            else:
+                places, heads = self._many_places(index, ring, number, offsets, entries)
             return Run(self.segment, self, offsets, entries, places, heads)
         except _WrongFooter as error:
             if is_remade:
@@ -197,25 +201,39 @@ class SealedSegment:
             self.distrust(str(error))
         return self.run(ring, number, offset, limit)  # by the index made of the frames
 
-    def pick(self, ring: Ring | None, number: int, picked: npt.NDArray[np.int64]) -> Run:
-        """The messages of a stream with these offsets, which ascend; its row has all of them. Raises StoreCorrupt."""
+    def pick(
+        self, ring: Ring | None, numbers: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
+    ) -> tuple[Run, npt.NDArray[np.intp]]:
+        """Those of some messages, by stream number and offset (n,), that are here: in log order, and the index of each.
+
+        Raises StoreCorrupt.
+        """
         index = self._index or self.index
+        footer, found = index.footer, np.flatnonzero(numbers < index.streams)
+        mine = numbers[found]
+        rows = offsets[found] - footer.first[mine]
+        here = (rows >= 0) & (rows < footer.start[mine + 1] - footer.start[mine].astype(np.int64))
+        found = found[here]
+        entries = footer.entries[footer.start[mine[here]] + rows[here]]
         try:
-            entries = index.footer.entries[index.start[number] + picked - index.first[number]]
             if (entries == LOST_ENTRY).any():
                 self._check_lost(index)
-                entries, picked = entries[entries != LOST_ENTRY], picked[entries != LOST_ENTRY]
-            lists = picked.tolist(), entries.tolist()
-            return Run(self.segment, self, *lists, *self._places(index, ring, number, *lists))
+                entries, found = entries[entries != LOST_ENTRY], found[entries != LOST_ENTRY]
+            order = entries.argsort()
+            found = found[order]
+            lists = numbers[found].tolist(), offsets[found].tolist(), entries[order].tolist()
+            return Run(self.segment, self, lists[1], lists[2], *self._places(index, ring, *lists)), found
         except _WrongFooter as error:
             if index.is_remade:
                 raise self.damaged() from error
             self.distrust(str(error))
-        return self.pick(ring, number, picked)  # by the index made of the frames
+        return self.pick(ring, numbers, offsets)  # by the index made of the frames
 
-    def places(self, ring: Ring, number: int, offset: int, end: int) -> tuple[Sequence[int], Sequence[int], int] | None:
+    def places(
+        self, ring: Ring, number: int, offset: int, end: int
+    ) -> tuple[Sequence[int], Sequence[int], bool] | None:
         """A stream's messages offset .. end - 1, as far as they are here: a flat table of places, their numbers there,
-        and how many messages of the stream the segment has in all.
+        and whether the stream's messages are known to lie far apart.
 
         The position, length and checksum of number n are at 3 n, 3 n + 1 and 3 n + 2 of the table. None where anything
         is not as usual: `run` says what. Raises StoreCorrupt as that does.
@@ -223,24 +241,24 @@ class SealedSegment:
         kept = self._kept.get(0)
         if kept is not None:
             kept.used = True
-            streams, firsts, begins, all_entries = kept.streams, kept.first, kept.start, kept.entries
+            streams, firsts, begins, all_entries, flat = kept.columns
         else:
             index = self._index or self.index
             streams, firsts, begins, all_entries, _, _, _, _ = index
         if number >= streams:
-            return (), (), 0
+            return NOTHING
         row, limit, first = begins[number], begins[number + 1], firsts[number]
         if row == limit:
-            return (), (), 0
+            return NOTHING
         if offset < first:
             return None  # a gap that a repair left
-        count = limit - row
-        row -= first
-        entries = all_entries[row + offset : min(row + end, limit)].tolist()
+        from_row = row - first
+        entries = all_entries[from_row + offset : min(from_row + end, limit)].tolist()
         if kept is not None:
-            return kept.flat, entries, count
+            return flat, entries, self.record.data_end > SPARSE_BYTES * (limit - row)
+        # The heads of frames are still to be read, and the windows around them bring in the messages as well.
         found = self._rows(index, ring, number, offset, entries)
-        return None if found is None else (found, range(len(entries)), count)
+        return None if found is None else (found, range(len(entries)), False)
 
     def _rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int] | None:
         """The places from the heads of the entries' frames; None where one of them is not this stream's."""
@@ -279,16 +297,16 @@ class SealedSegment:
             raise _WrongFooter(error.what) from error
 
     def _places(
-        self, index: Index, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
+        self, index: Index, ring: Ring | None, numbers: list[int], offsets: Sequence[int], entries: list[int]
     ) -> tuple[Places, list[Head]]:
-        """Where messages lie, from their frames' heads; each must name this stream and offset."""
+        """Where messages lie, from their frames' heads; each must name its stream and offset."""
         starts: list[int] = []
         lengths: list[int] = []
         checksums: list[int] = []
         heads: list[Head] = []
         first_entry = end_entry = 0  # of the head at hand
         frame_entry, held = index.frame_entry, index.heads
-        for offset, entry in zip(offsets, entries, strict=True):
+        for number, offset, entry in zip(numbers, offsets, entries, strict=True):
             if not first_entry <= entry < end_entry:
                 frame = bisect_right(frame_entry, entry) - 1
                 head = held.get(frame) or self.head(index, ring, frame)

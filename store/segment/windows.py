@@ -18,6 +18,7 @@ LOOK_S = 0.1
 REGION_BYTES = 1 << 20
 LARGEST_ALONE_BYTES = 128 << 10  # a longer message is read by windows
 ALONE_BYTES = 3 * REGION_BYTES // 2
+SPARSE_BYTES = 1 << 20  # from one message of a stream to the next: a window for each would be too much
 ASKED, TOUCHED = 1, 2  # of a window: the kernel was asked for it; one message of it was read by itself
 
 

@@ -133,34 +133,28 @@ class Attacher:
         if manifest.store_id != self._store_id:
             path = incoming_of(self._folder) / one.name
             raise StoreCorrupt("a manifest is of another store", path, 0, "Move it, with its shards, to that store.")
-        begun = any(lane.remaining(manifest) for lane in self._lanes)
+        begun = any(lane.is_begun(manifest) for lane in self._lanes)
         if not begun:
-            is_replay(manifest, batches_in([lane.applied for lane in self._lanes], *manifest[1:3]), self._folder)
+            is_replay(manifest, self.batches(*manifest[1:3]), self._folder)
         waiting = frozenset(key_of(other.manifest) for other in pending)
         for index, lane in enumerate(self._lanes):
             mine = [shard for shard in manifest.shards if shard.lane == index]
-            if not (mine or (index == 0 and not manifest.shards)) or self._has(lane, one):
+            if not (mine or (index == 0 and not manifest.shards)) or lane.has(manifest):
                 continue
             staged: list[Staged] = [load_shard(self._disk, self._folder, shard) for shard in mine]
             streams = lane.attach(manifest, staged, waiting)
-            self._tell(list(dict.fromkeys((stream.topic, stream.queue_id) for stream in streams)))
+            if streams:
+                self._tell(list(dict.fromkeys((stream.topic, stream.queue_id) for stream in streams)))
         self.commits += 1
         self.messages += sum(shard.rows for shard in manifest.shards)
         self._clear(one)
 
     def _missing(self, one: Pending) -> int:
         """How many messages of a commit are not in the log."""
-        rows = 0
-        for index, lane in enumerate(self._lanes):
-            if not self._has(lane, one):
-                mine = [shard.rows for shard in one.manifest.shards if shard.lane == index]
-                rows += sum(mine[-(lane.remaining(one.manifest) or len(mine)) :])
-        return rows
-
-    def _has(self, lane: LaneAttach, one: Pending) -> bool:
-        """Does a lane have all of a commit, or a later one of its query?"""
-        known = lane.known(one.manifest)
-        return known is not None and known.batch >= one.manifest.batch and not lane.remaining(one.manifest)
+        return sum(
+            lane.missing_rows(one.manifest, [shard for shard in one.manifest.shards if shard.lane == index])
+            for index, lane in enumerate(self._lanes)
+        )
 
     def _clear(self, one: Pending) -> None:
         """All is in the log: what the manifest names goes, and then the manifest.
@@ -172,13 +166,17 @@ class Attacher:
         self._disk.remove(incoming / one.name)
         self._disk.force_folder(incoming)
 
+    def batches(self, name: str, batch: int) -> dict[int, int]:
+        """The digest of each batch that the log has under the name of a commit; see `Applied.batches`."""
+        return batches_in([lane.applied for lane in self._lanes], name, batch)
+
     def begun(self) -> bool:
         """Is there a commit that a lane's log has begun with, and not finished?"""
         try:
             pending = pending_in(self._disk, self._folder)
         except StoreCorrupt:  # a manifest is damaged; it may be the one
             return any(lane.has_begun for lane in self._lanes)
-        return any(lane.remaining(one.manifest) for lane in self._lanes for one in pending)
+        return any(lane.is_begun(one.manifest) for lane in self._lanes for one in pending)
 
     def stop(self) -> None:
         """Attach nothing more; what is under way is finished. Again is fine."""

@@ -1,22 +1,34 @@
-"""The shards of a commit become segments of one lane's log: all of them, or none."""
+"""A commit becomes a part of one lane's log: all of its shards, or none.
+
+A large one's shards become segments. The messages of a small one are appended in ordinary frames, behind its record:
+so the number of segments grows with the bytes of the log, and not with the number of commits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from ..device.disk import Disk
 from ..format.applied import Applied, AppliedRecord, pack_applied, unpack_applied
 from ..format.footer import Footer
-from ..format.shard import Manifest
+from ..format.layout import DATA_START, UNKNOWN
+from ..format.shard import Manifest, Shard
+from ..log.at_once import append_at_once, frame_bytes, room_for_once
+from ..log.column_group import ColumnGroup, ColumnRows
 from ..log.flusher import Flusher
 from ..log.quiet import quiet
 from ..log.streams import Stream
 from ..log.upkeep import Upkeep
 from .lane_build import LaneBuild, record_of
+from .loading import groups_of
 from .staging import Staged
 
 FindOrMake = Callable[[str, int], Stream]
 Key = tuple[str, bool]
+SMALL_BYTES = 4 << 20  # two segments for fewer bytes cost more than to write them twice
+RECORD_BYTES = 2 << 10  # more than any record has, with its frame
 
 
 class LaneAttach:
@@ -24,9 +36,9 @@ class LaneAttach:
 
     Invariants:
         * offsets are given in the order of the shards, and of the rows in each;
-        * nothing of the lane changes before all files are written and forced;
-        * from the first new name on it cannot fail: an error poisons the lane, and the next opening does the rest;
-        * readers of this process see all of the commit's messages of the lane at once, when all names are durable.
+        * nothing of the lane changes before all files are written and forced, or the frames are to be written;
+        * from there on it cannot fail: an error poisons the lane, and the next opening does the rest;
+        * readers of this process see a commit's messages of the lane when all are durable.
     """
 
     def __init__(
@@ -41,38 +53,68 @@ class LaneAttach:
         self._store_id = store_id
         self._clock_ms = clock_ms
         self._find_or_make = find_or_make
+        # So many messages the log had when it was opened, or has with the newest commit in frames: what a commit names
+        # beyond that is missing. UNKNOWN, behind a repair, is beyond all.
+        self._reached = self._lane.messages_before
+        self._unpacked: tuple[bytes, dict[Key, Applied]] = (b"", {})  # the newest section that was asked for, and it
 
     @property
-    def applied(self) -> bytes:
-        """The commits that the lane has, as a footer has them."""
-        return self._lane.applied
+    def applied(self) -> Mapping[Key, Applied]:
+        """The commits that the lane has."""
+        section, table = self._unpacked
+        if section is not self._lane.applied:
+            section = self._lane.applied
+            table = unpack_applied(section)
+            self._unpacked = section, table
+        return table
 
     def known(self, manifest: Manifest) -> Applied | None:
         """What the lane remembers under the commit's name: the commit itself, or a query's newest one."""
-        return unpack_applied(self._lane.applied).get(key_of(manifest))
+        return self.applied.get(key_of(manifest))
 
-    def remaining(self, manifest: Manifest) -> int:
-        """How many shards of a commit that the lane's log has begun with are not there."""
+    def is_begun(self, manifest: Manifest) -> bool:
+        """Has the lane's log begun with a commit, and not all of it?"""
         known = self.known(manifest)
-        if known is None or known.batch != manifest.batch:
-            return 0
+        return known is not None and known.batch == manifest.batch and self._remaining(known) > 0
+
+    def has(self, manifest: Manifest) -> bool:
+        """Does the lane have all of a commit, or a later one of its query?"""
+        known = self.known(manifest)
+        return known is not None and known.batch >= manifest.batch and not self.is_begun(manifest)
+
+    def missing_rows(self, manifest: Manifest, shards: Sequence[Shard]) -> int:
+        """How many of a commit's messages are not there, of its shards in this lane."""
+        known = self.known(manifest)
+        if known is None or not self.is_begun(manifest):
+            return 0 if self.has(manifest) else sum(shard.rows for shard in shards)
+        remaining = self._remaining(known)
+        return remaining if known.in_frames else sum(shard.rows for shard in shards[len(shards) - remaining :])
+
+    def _remaining(self, known: Applied) -> int:
+        """How many shards of a commit that the log has begun with are not there; of one in frames, how many rows."""
+        if known.in_frames:
+            return max(0, known.first - self._reached)
         return max(0, known.shards - (self._spares.next_sequence - known.first))
 
     @property
     def has_begun(self) -> bool:
-        """Are shards missing of the commits that the log names?"""
-        following = self._spares.next_sequence
-        return any(one.first + one.shards > following for one in unpack_applied(self._lane.applied).values())
+        """Is anything missing of the commits that the log names?"""
+        return any(map(self._remaining, self.applied.values()))
 
     def forget_missing(self) -> None:
-        """Nobody waits any more for the shards that are missing: the lane's commits have those that are there."""
-        following, lane = self._spares.next_sequence, self._lane
-        table = unpack_applied(lane.applied)
-        there = {key: one._replace(shards=min(one.shards, max(0, following - one.first))) for key, one in table.items()}
-        lane.applied = pack_applied(there)
+        """Nobody waits any more for what is missing: the lane's commits have what is there."""
+        self._lane.applied = pack_applied({key: self._cut(one) for key, one in self.applied.items()})
+
+    def _cut(self, one: Applied) -> Applied:
+        remaining = self._remaining(one)
+        return (
+            one._replace(first=self._reached)
+            if one.in_frames and remaining
+            else one._replace(shards=one.shards - remaining)
+        )
 
     def attach(self, manifest: Manifest, shards: Sequence[Staged], waiting: frozenset[Key]) -> list[Stream]:
-        """Put the lane's shards behind its log; the streams that have more messages now.
+        """Put the lane's shards behind its log; the streams that readers have to be told of.
 
         Args:
             shards: those of this lane, in order, with their indexes.
@@ -80,24 +122,85 @@ class LaneAttach:
 
         Raises StoreCorrupt, OSError, StoreFull: nothing has changed. StorePoisoned: the next opening does the rest.
         """
+        if self.has(manifest):
+            return []
+        known = self.known(manifest)
+        begun = known if self.is_begun(manifest) else None
+        if begun.in_frames if begun is not None else self._are_small(shards):
+            groups = self._groups(shards, 0 if begun is None else begun.first - self._reached)
+            if begun is not None or self._fit(groups):
+                self._append(manifest, groups, begun, waiting)
+                return []
+        return self._attach_segments(manifest, shards, begun, waiting)
+
+    @property
+    def _messages(self) -> int:
+        """How many messages the lane's log has, or UNKNOWN."""
+        return self._lane.next_header(0, 0, b"").messages_before
+
+    # -- a small commit: frames -----------------------------------------------------------------------
+
+    def _are_small(self, shards: Sequence[Staged]) -> bool:
+        """So small that its messages are read; only where the count of messages is known can they be gone on with."""
+        size = sum(staged.shard.file_bytes - DATA_START for staged in shards)
+        return size <= SMALL_BYTES and self._messages != UNKNOWN
+
+    def _fit(self, groups: Sequence[ColumnGroup]) -> bool:
+        return frame_bytes(groups) + RECORD_BYTES <= room_for_once(self._flusher)
+
+    def _groups(self, shards: Sequence[Staged], remaining: int) -> list[ColumnGroup]:
+        """The messages of the shards; if some `remaining`, the last ones of them."""
+        skip = sum(staged.shard.rows for staged in shards) - remaining if remaining else 0
+        groups: list[ColumnGroup] = []
+        for staged in shards:
+            streams = [self._find_or_make(*name) for name in names_in(staged.index.footer)]
+            groups += groups_of(self._disk, staged, streams, skip)
+            skip = max(0, skip - staged.shard.rows)
+        return groups
+
+    def _append(
+        self, manifest: Manifest, groups: list[ColumnGroup], begun: Applied | None, waiting: frozenset[Key]
+    ) -> None:
+        """Append a commit's messages behind its record, or the rest of one that was `begun`."""
+        lane, rows = self._lane, sum(group.count for group in groups)
+        entries: list[Applied] = [] if begun is None else [begun]
+
+        def make() -> list[ColumnGroup]:
+            if begun is not None:
+                return groups
+            entry = self._entry(manifest, self._messages + 1 + rows, 0)._replace(in_frames=True)
+            entries.append(entry)
+            return [_record_group(lane.trims.records, AppliedRecord(entry, ()).pack()), *groups]
+
+        def built(_: Sequence[ColumnGroup]) -> None:
+            if begun is None:
+                lane.applied = self._with(entries[0], waiting)
+                lane.counters.count(0, 1)
+
+        append_at_once(self._flusher, make, built)
+        self._reached = max(self._reached, entries[0].first)
+
+    def _entry(self, manifest: Manifest, first: int, shards: int) -> Applied:
+        entry = Applied(manifest.name, manifest.batch, manifest.digest, first, shards, manifest.is_kept)
+        return entry.behind(self.known(manifest))
+
+    # -- a large one: segments ------------------------------------------------------------------------
+
+    def _attach_segments(
+        self, manifest: Manifest, shards: Sequence[Staged], begun: Applied | None, waiting: frozenset[Key]
+    ) -> list[Stream]:
         lane, spares = self._lane, self._spares
         with quiet(self._flusher, self._upkeep), spares.making:
-            known, remaining = self.known(manifest), self.remaining(manifest)
-            is_begun = known is not None and known.batch >= manifest.batch
-            if is_begun and not remaining:
-                return []
-            todo = shards[len(shards) - remaining :] if is_begun else shards
+            todo = shards if begun is None else shards[len(shards) - self._remaining(begun) :]
             streams = [[self._find_or_make(*name) for name in names_in(staged.index.footer)] for staged in todo]
             touched = [stream for mine in streams for stream in mine]
-            records = [] if is_begun else [lane.trims.records]
+            records = [] if begun is not None else [lane.trims.records]
             names = self._upkeep.names[lane.index]
             build = LaneBuild(
                 self._disk, lane, names, spares.next_sequence, [*records, *touched], self._store_id, self._clock_ms
             )
-            if not is_begun:
-                entry = Applied(
-                    manifest.name, manifest.batch, manifest.digest, build.sequence + 1, len(shards), manifest.is_kept
-                ).behind(known)
+            if begun is None:
+                entry = self._entry(manifest, build.sequence + 1, len(shards))
                 build.applied = self._with(entry, waiting)
                 build.add_record(AppliedRecord(entry, record_of(shards)))
             for staged, mine in zip(todo, streams, strict=True):
@@ -107,8 +210,7 @@ class LaneAttach:
 
     def _with(self, entry: Applied, waiting: frozenset[Key]) -> bytes:
         """The lane's commits and one more. Those that no replay can come of any more are forgotten."""
-        table = unpack_applied(self._lane.applied)
-        kept = {key: one for key, one in table.items() if one.is_kept or key in waiting}
+        kept = {key: one for key, one in self.applied.items() if one.is_kept or key in waiting}
         return pack_applied({**kept, entry.key: entry})
 
     def _show(self, build: LaneBuild) -> None:
@@ -122,6 +224,13 @@ class LaneAttach:
         except BaseException as error:  # which of the names are durable only the next opening can tell
             self._flusher.fail(error)
             raise
+
+
+def _record_group(records: Stream, data: bytes) -> ColumnGroup:
+    """A record as a group of one message."""
+    return ColumnGroup(
+        ColumnRows([records], np.zeros(1, np.intp), None, np.array([len(data)], np.int64), [data], len(data))
+    )
 
 
 def key_of(manifest: Manifest) -> Key:

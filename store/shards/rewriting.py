@@ -49,7 +49,7 @@ class Place(NamedTuple):
     mark: Mark
 
 
-def _lasting_head(file: LogFile, path: Path, position: int, size: int, known: int) -> tuple[FrameHeader, bytes]:
+def lasting_head(file: LogFile, path: Path, position: int, size: int, known: int) -> tuple[FrameHeader, bytes]:
     """A frame's header and columns, of which what lasts is whole. Raises StoreCorrupt."""
     raw = file.read(position, size)
     header = read_frame_header(raw, 0)
@@ -83,7 +83,7 @@ def write_segment(
             footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True
         )  # fmt: skip
         for position, size, known in rows:
-            header, columns = _lasting_head(file, path, position, size, known)
+            header, columns = lasting_head(file, path, position, size, known)
             part = slice(header.first_entry, header.first_entry + header.count)
             lasting = _columns(columns, of_entry[part], lows[part], length_bytes(header.flags))
             head, chain = placed(header, place, chain).seal(lasting)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from ..format.cursors import ranges_of
+from ..format.cursors import bitmap_of, ranges_of
 
 Int64s = npt.NDArray[np.int64]
 FEW = 8  # offsets of a stretch at least, on average, to add stretches in place of offsets
@@ -113,8 +113,11 @@ class Acked:
         """(n,) for each offset of an ascending array whether the set has it."""
         found = ascending < self.mark
         if self.above and len(ascending) and self.above.max() >= int(ascending[0]):
-            part = BitMap64()
-            part.add_range(int(ascending[0]), int(ascending[-1]) + 1)
+            if ascending[-1] - ascending[0] < FEW * len(ascending):
+                part = BitMap64()
+                part.add_range(int(ascending[0]), int(ascending[-1]) + 1)
+            else:  # between places far apart there may be many more that are acknowledged
+                part = bitmap_of(ascending)
             part &= self.above
             if part:
                 there = np.frombuffer(part.to_array(), np.int64)

@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import StoreUnusable
-from ..format.cursors import DELETE, STATE, Group, Mark, Record, State, pack_state, unpack_acks, unpack_state
+from ..format.cursors import (
+    ATTEMPTS,
+    DELETE,
+    STATE,
+    Group,
+    Mark,
+    Record,
+    State,
+    pack_attempts,
+    pack_state,
+    unpack_acks,
+    unpack_state,
+)
 from .acked import Acked
+from .attempts import Attempts
 from .settings import Settings
+
+Int64s = npt.NDArray[np.int64]
 
 
 class Cursor:
@@ -19,12 +35,14 @@ class Cursor:
         life: which subscription of its name it is; 0 before the first one.
         settings: None while there is no subscription: it was never made, or was deleted.
         queues: what is acknowledged, by queue id. A queue that is missing has nothing acknowledged.
+        attempts: how often messages were given out, by queue id, where that is counted over restarts.
     """
 
     def __init__(self) -> None:
         self.life = 0
         self.settings: Settings | None = None
         self.queues: dict[int, Acked] = {}
+        self.attempts: dict[int, Attempts] = {}
         self._parts: list[memoryview] = []  # of a STATE that comes in several records
 
     def queue(self, queue_id: int) -> Acked:
@@ -38,11 +56,30 @@ class Cursor:
         """Whether a message is acknowledged."""
         return bool(self.queue(queue_id).are_in(np.array([offset], np.int64))[0])
 
+    def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which messages are acknowledged, by queue id and offset, in whatever order."""
+        known = {queue_id: self.queue(queue_id) for queue_id in set(queues.tolist())}
+        pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
+        return np.fromiter((offset in known[queue_id] for queue_id, offset in pairs), np.bool_, len(offsets))
+
     def begin(self, life: int, settings: Settings | None) -> None:
         """Begin another life: nothing of what was before counts any more."""
         self.life = life
         self.settings = settings
         self.queues = {}
+        self.attempts = {}
+
+    def tried(self, queue_id: int) -> Attempts:
+        """How often messages of a queue were given out, in its era of now."""
+        era, found = self.queue(queue_id).era, self.attempts.get(queue_id)
+        if found is None or found.era != era:
+            found = self.attempts[queue_id] = Attempts(era)
+        return found
+
+    def forget_tried(self) -> None:
+        """Acknowledged messages have no number of attempts."""
+        for queue_id in list(self.attempts):
+            self.tried(queue_id).forget(self.queue(queue_id))
 
     def move(self, marks: Mapping[int, Mark]) -> None:
         """Take marks: of a later era they replace what was there of their queue."""
@@ -79,7 +116,7 @@ class Cursor:
         else:
             if record.life > self.life:  # its STATE is lost, by damage: what was acknowledged may not come again
                 self.begin(record.life, self.settings)
-            self._add(unpack_acks(record.body))
+            self._add(unpack_acks(record.body), is_tried=record.kind == ATTEMPTS)
 
     def _take_state(self, life: int, state: State) -> None:
         settings = Settings.unpack(state.settings)
@@ -89,13 +126,16 @@ class Cursor:
         self.move(state.marks)
         self._add(state.groups)
 
-    def _add(self, groups: Iterable[Group]) -> None:
-        for queue_id, era, ranges, bitmap in groups:
+    def _add(self, groups: Iterable[Group], *, is_tried: bool = False) -> None:
+        for group in groups:
+            queue_id, era, ranges, bitmap, _ = group
             acked = self.queue(queue_id)
             if era > acked.era:  # the record of the seek is lost, by damage
                 acked = self.queues[queue_id] = Acked(0, era)
             if era == acked.era:
-                if bitmap is not None:
+                if is_tried:
+                    self.tried(queue_id).add(group)
+                elif bitmap is not None:
                     acked.add_bitmap(bitmap)
                 elif ranges is not None:
                     acked.add_ranges(ranges)
@@ -107,7 +147,10 @@ class Cursor:
         groups = [
             Group(queue_id, acked.era, None, acked.above) for queue_id, acked in self.queues.items() if acked.above
         ]
-        return pack_state(self.life, State(self.settings.pack(), marks, groups), limit_bytes)
+        self.forget_tried()
+        tried = [(queue_id, one.era, *one.rows()) for queue_id, one in self.attempts.items()]
+        state = pack_state(self.life, State(self.settings.pack(), marks, groups), limit_bytes)
+        return state + pack_attempts(self.life, tried, limit_bytes)
 
 
 def _unknown() -> StoreUnusable:

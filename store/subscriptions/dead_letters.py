@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
-from ..read.message import Message
-from .fetching import fetch
+from ..format.blobs import Blobs, ExtraColumns, gathered
+from ..read.message import Message, MessageBatch
+from .delivery import joined
+from .fetching import fetch_into
 from .in_flight import Is, Places
+from .room import Room
 from .settings import Settings
 from .state import State
 
 Int64s = npt.NDArray[np.int64]
 RETRY_MS = 1000  # a message that cannot be fetched, or not be moved, comes again so much later
+MOVED_MESSAGES = 4096  # by one append
+MOVED_BYTES = 4 << 20
 
 
 def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]:
@@ -29,22 +34,37 @@ def bury(state: State, topic: str, receipts: Int64s, copied: Callable[[int, int]
     """Append messages to the dead letters' topic and acknowledge them; what a late consumer has acknowledged stays out.
 
     They get receipts that nobody knows first: so no consumer can acknowledge them beside this. Raises StoreError, and
-    they come again then.
+    those that were not acknowledged come again then.
     """
     receipts, places = _claim(state, receipts)
-    if not len(receipts):
-        return
+    done = 0
     try:
-        found = fetch(state.parts.reads, state.topic, places.queues, places.offsets, copied)
-        for batch in found.batches:
-            for message in batch.messages():
-                state.parts.append(
-                    topic, message.queue_id, message.data, None, message.key, message.properties, None
-                )  # fmt: skip
-        state.ack(receipts)
+        while done < len(receipts):
+            rest = places.take(np.arange(done, len(receipts)))
+            room = Room(MOVED_MESSAGES, MOVED_BYTES)
+            found = fetch_into(room, state.parts.reads, state.topic, rest.queues, rest.offsets, copied)
+            if found.batches:
+                _append(state, topic, found.batches)
+            state.ack(receipts[done : done + found.looked])
+            done += found.looked
     except StoreError:
-        hold_back(state, receipts)
+        hold_back(state, receipts[done:])
         raise
+
+
+def _append(state: State, topic: str, batches: Sequence[MessageBatch]) -> None:
+    """Append messages to a topic, in queues of their ids, with their keys and properties: all by one call."""
+    batch = joined(batches)
+    extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
+    payload = gathered(batch.buffer, batch.positions, batch.lengths, np.arange(len(batch)))
+    state.parts.append_columns(
+        [(topic, queue_id) for _, queue_id in batch.stream_names], batch.stream_index, batch.lengths, payload,
+        *_columns(extras), None,
+    )  # fmt: skip
+
+
+def _columns(extras: ExtraColumns | None) -> tuple[Blobs | None, Blobs | None]:
+    return (None, None) if extras is None else (extras.keys, extras.properties)
 
 
 def hold_back(state: State, receipts: Int64s) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..delayed.due_list import NOTHING_DUE, Due
 from ..delayed.pointer import Pointer
+from ..delayed.skipping import first_not_pending
 from ..delayed.topic import DelayedTopic
 from ..errors import StoreUnreadable
 from ..format.layout import NO_TIME
@@ -29,7 +30,7 @@ class Left(NamedTuple):
 
 
 class SubscriptionDelays:
-    """What a dispatcher asks about delays. One thread at a time, but for `is_used` and `pending`.
+    """What a dispatcher asks about delays. One thread at a time, but for `is_used`.
 
     Nothing of it is there before the first message with a delivery time is met, or the topic has an index.
     """
@@ -42,6 +43,7 @@ class SubscriptionDelays:
         self._ring = ring
         self._topic: DelayedTopic | None = None
         self._pointer: Pointer | None = None
+        self._turn: int | None = None  # with a precision: all that was due then was taken
         self.again = False  # messages that live on as copies are to be looked at once more
 
     @property
@@ -49,23 +51,26 @@ class SubscriptionDelays:
         """Whether there may be something to take."""
         return self._pointer is not None
 
+    def has_due(self) -> bool:
+        """Whether something is to be taken now, or may be."""
+        return self._pointer is not None and (self.again or self._pointer.has_due())
+
     @property
     def has_copies(self) -> bool:
         """Whether messages that live on as copies are to be looked at once more."""
         return self.again and self._topic is not None
 
     @property
-    def pending(self) -> int:
-        """Messages of the topic that are delayed; for all subscriptions the same number."""
-        delays = self._parts.delays
-        topic = None if delays is None else delays.find(self._name)
-        return 0 if topic is None else topic.pending
+    def _naps(self) -> bool:
+        return self._precision_ms() >= LEAST_PRECISION_MS
 
     @property
     def nap_ms(self) -> int | None:
-        """With a precision: how long those who wait may sleep. None: they are told."""
+        """With a precision: how long it is until what became due is taken. None: those who wait are told."""
         precision_ms = self._precision_ms()
-        return precision_ms if self.is_used and precision_ms >= LEAST_PRECISION_MS else None
+        if not self.is_used or not self._naps:
+            return None
+        return precision_ms - self._parts.clock.wall_ms() % precision_ms
 
     def open(self) -> None:
         """The subscription has a consumer. Raises StoreError, OSError."""
@@ -84,14 +89,14 @@ class SubscriptionDelays:
         try:
             topic = self._topic = delays.topic(self._name)
             if self._pointer is None:
-                self._pointer = topic.open_pointer(self._on_due)
+                self._pointer = topic.open_pointer(self._on_due, lambda: self._naps)
                 self.again = True
         except OSError as error:
             raise _unreadable(error) from error
         return topic
 
     def _on_due(self) -> None:
-        if self.nap_ms is None:
+        if not self._naps:
             self._ring()
 
     def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> Left | None:
@@ -111,14 +116,28 @@ class SubscriptionDelays:
         left.cancelled[delayed] = cancelled
         return left if waiting.any() or cancelled.any() else None
 
-    def take(self, most: int) -> Due:
-        """What became due. Raises StoreUnreadable."""
-        if self._pointer is None:
-            return NOTHING_DUE
+    def first_not_pending(self, queue_ids: Int64s, begins: Int64s, ends: Int64s) -> Int64s:
+        """(n,) of each queue the first of the offsets begin .. end - 1 that does not come later; its end if all do.
+
+        Raises StoreUnreadable.
+        """
+        assert self._topic is not None, "it has a pointer"
         try:
-            return self._pointer.take(most)
+            return first_not_pending(self._topic, queue_ids, begins, ends)
         except OSError as error:
             raise _unreadable(error) from error
+
+    def take(self, most: int) -> Due:
+        """What became due; with a precision it is taken once in so many ms. Raises StoreUnreadable."""
+        turn = self._parts.clock.wall_ms() // self._precision_ms() if self._naps else None
+        if self._pointer is None or (turn is not None and turn == self._turn):
+            return NOTHING_DUE
+        try:
+            due = self._pointer.take(most)
+        except OSError as error:
+            raise _unreadable(error) from error
+        self._turn = turn if len(due.offsets) < most and not due.missed else None
+        return due
 
     def copied(self, queue_id: int, offset: int) -> Message | None:
         """A delayed message whose segment is gone; None if it is not kept. Raises StoreUnreadable."""

@@ -20,7 +20,8 @@ class Delivery(NamedTuple):
 
     Attributes:
         message: the message.
-        attempt: how often it was given out since the store was opened, this time included.
+        attempt: how often it was given out, this time included: with `max_attempts` in all, else since the store was
+            opened.
         receipt: what acknowledges it; a receipt is good for this delivery alone.
     """
 
@@ -34,7 +35,7 @@ class DeliveryBatch(MessageBatch):
 
     Attributes:
         receipts: int64 (n), what acknowledges each, see `Subscription.ack_batch`.
-        attempts: int64 (n), how often each was given out since the store was opened, this time included.
+        attempts: int64 (n), how often each was given out, see `Delivery`.
     """
 
     __slots__ = ("attempts", "receipts")
@@ -103,9 +104,7 @@ def joined(batches: Sequence[MessageBatch]) -> MessageBatch:
     """Some batches behind each other: a copy, unless there is only one."""
     if len(batches) == 1:
         return batches[0]
-    payloads = [
-        gathered(batch.buffer, batch.positions, batch.lengths, np.arange(len(batch))) for batch in batches
-    ]
+    payloads = [gathered(batch.buffer, batch.positions, batch.lengths, np.arange(len(batch))) for batch in batches]
     lengths = _concatenated([batch.lengths for batch in batches])
     names: dict[tuple[str, int], int] = {}
     index = []
@@ -114,9 +113,9 @@ def joined(batches: Sequence[MessageBatch]) -> MessageBatch:
         index.append(np.array(places, np.uint32)[batch.stream_index])
     extras = None
     if any(batch.extras is not None for batch in batches):
-        extras = ExtraColumns.joined([
-            (None if batch.extras is None else ExtraColumns.of(batch.extras), len(batch)) for batch in batches
-        ])
+        extras = ExtraColumns.joined(
+            [(None if batch.extras is None else ExtraColumns.of(batch.extras), len(batch)) for batch in batches]
+        )
     return MessageBatch(
         memoryview(b"".join(payloads)), lengths.cumsum() - lengths, lengths,
         _concatenated([batch.offsets for batch in batches]), _concatenated([batch.times_ms for batch in batches]),

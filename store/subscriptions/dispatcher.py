@@ -10,23 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from ..delayed.due_list import Due
-from ..errors import StoreError
+from ..log.request import Request
 from ..read.message import MessageBatch
-from .dead_letters import are_dead, bury, hold_back
+from .again import Again
 from .delays import SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, taken
 from .fetching import Fetched, fetch_into
 from .filters import PropertyFilter
-from .in_flight import Is, Places
+from .in_flight import NEVER, Places
 from .ordering import Order
-from .place_list import PlaceList
+from .place_list import PlaceList, first_of_each
 from .room import Room
 from .scanner import Scanner
 from .state import State
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-NOTHING = np.empty(0, np.int64)
+NOTED_MESSAGES = 10_000  # that were left out: the log is told of them together
 DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 
 
@@ -35,12 +35,18 @@ class Dispatcher:
 
     Invariant: a message that was taken off a list is in the table before its batch is given out, or comes again. So an
     interrupt loses none.
+
+    Attributes:
+        noted: what the newest `take` told the log: its caller waits for that, without `receiving`.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.receiving = threading.Lock()
+        self.noted: Sequence[Request] = ()
         self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
+        self._again = Again(state, self._fetch_into, self._end, self.delays.copied)
+        self._has_dead = False  # the newest look has found messages that were given out too often before a restart
         self._has_missed = False  # of what became due: all has to be scanned again
         self._due = PlaceList()  # those the scanner has passed
         self._scanner = self._new_scanner()
@@ -49,8 +55,9 @@ class Dispatcher:
         state, settings = self.state, self.state.cursor.settings
         wanted = None if settings is None or settings.filter is None else PropertyFilter(settings.filter)
         return Scanner(
-            state.parts, state.topic, state.lock, state.cursor.queue, state.table.offsets_of, wanted, self.delays
-        )
+            state.parts, state.topic, state.lock, state.cursor.queue, state.table.offsets_of, state.leave_out, wanted,
+            self.delays,
+        )  # fmt: skip
 
     def _precision_ms(self) -> int:
         settings = self.state.cursor.settings
@@ -94,8 +101,10 @@ class Dispatcher:
 
         `receiving` is held.
         """
-        state = self.state
-        if state.order is not None or state.again or self.delays.is_used or self._has_missed:
+        state, self.noted = self.state, ()
+        if state.order is not None or state.again or self._has_missed or len(self._due) or self.delays.has_due():
+            return None
+        if state.tried_ends and self._may_be_tried():
             return None
         now_ms = state.now_ms()
         if now_ms >= state.table.next_ms:
@@ -106,6 +115,9 @@ class Dispatcher:
                 return None
             messages = found[0].messages(found[1], found[1] + count)
             offsets = [message.offset for message in messages]
+            if state.counts_attempts:
+                columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
+                self.noted = state.note_attempts(Places(*columns))
             with state.lock:
                 if offsets[-1] - offsets[0] == count - 1:
                     first = state.table.add_run(messages[0].queue_id, offsets[0], count, now_ms + visibility_ms)
@@ -120,9 +132,14 @@ class Dispatcher:
     def take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
         try:
+            self.noted = ()
             found = self._take(most, max_bytes, visibility_ms)
             if found is None and (self._has_missed or self.delays.has_copies):
                 found = self._take(most, max_bytes, visibility_ms)
+            while found is None and self._has_dead:
+                found = self._take(most, max_bytes, visibility_ms)
+            if self.state.left_out_count >= NOTED_MESSAGES:
+                self.state.note_left_out()
             return found
         except BaseException:  # what was on its way comes again, also after an interrupt
             self._recover()
@@ -146,14 +163,41 @@ class Dispatcher:
             self._recover()
             self._has_missed, self.delays.again = False, True
         room = Room(most, max_bytes)
-        batches, attempts, used = self._take_again(room)
+        self._has_dead = False
+        batches, attempts, used = self._again.take(room)
         for take in (self._take_freed, self._take_due, self._take_new):
             batches += take(room)
         if not batches:
             return None
         batch = joined(batches)
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
+        if self.state.counts_attempts:
+            batch, counts = self._tried(batch, counts, len(attempts))
+            self.noted = self.state.note_attempts(Places(queue_ids_of(batch), batch.offsets, counts))
         return self._give_out(batch, counts, used, visibility_ms)
+
+    def _tried(self, batch: MessageBatch, counts: Int64s, first: int) -> tuple[MessageBatch, Int64s]:
+        """Those of a batch that were not given out too often before; `first` of them are known by the table."""
+        state, settings = self.state, self.state.cursor.settings
+        assert settings is not None and settings.max_attempts is not None, "attempts are counted"
+        queues = queue_ids_of(batch)
+        with state.lock:
+            counts[first:] += state.tried(queues[first:], batch.offsets[first:])
+            is_dead = counts > settings.max_attempts
+            dead = np.flatnonzero(is_dead)
+            if len(dead):  # the next look finds them in the table, and moves them to the dead letters
+                receipts = state.table.add(Places(queues[dead], batch.offsets[dead], counts[dead] - 1), NEVER)
+                state.table.hold(state.table.find(receipts), state.now_ms())
+                self._has_dead = True
+        kept = np.flatnonzero(~is_dead)
+        return (batch, counts) if not len(dead) else (taken(batch, kept), counts[kept])
+
+    def _may_be_tried(self) -> bool:
+        """Whether messages that are at hand may have been given out before."""
+        ends = self.state.tried_ends
+        for queue_id in [queue_id for queue_id, end in ends.items() if self._scanner.is_past(queue_id, end)]:
+            del ends[queue_id]
+        return bool(ends)
 
     def _give_out(
         self, batch: MessageBatch, attempts: Int64s, used: Int64s, visibility_ms: int
@@ -173,76 +217,9 @@ class Dispatcher:
             receipts = state.table.add(places, state.now_ms() + visibility_ms)
         return DeliveryBatch(batch, receipts, attempts) if len(batch) else None
 
-    # -- what comes again -----------------------------------------------------------------------------
-
-    def _take_again(self, room: Room) -> tuple[list[MessageBatch], Int64s, Int64s]:
-        """The messages that were given back or timed out; for each its attempt, and its receipt (n,)."""
-        state = self.state
-        if not state.again and state.now_ms() < state.table.next_ms:
-            return [], NOTHING, NOTHING
-        with state.lock:
-            state.list_again(state.table.expire(state.now_ms()))
-            receipts, places = self._next_again(room.messages)
-        if not len(receipts):
-            return [], NOTHING, NOTHING
-        receipts, places = self._bury(receipts, places)
-        try:
-            found = self._fetch_into(room, places)
-        except StoreError:
-            hold_back(self.state, receipts)
-            raise
-        self._drop(receipts[found.gone], places.take(found.gone))
-        return found.batches, places.attempts[found.rows] + 1, receipts[found.rows]
-
     def _fetch_into(self, room: Room, places: Places) -> Fetched:
         parts, topic = self.state.parts, self.state.topic
         return fetch_into(room, parts.reads, topic, places.queues, places.offsets, self.delays.copied)
-
-    def _next_again(self, most: int) -> tuple[Int64s, Places]:
-        """The next receipts that are to be given out again. They stay listed until their rows are GONE."""
-        state, again = self.state, self.state.again
-        picked: list[Int64s] = []
-        while again and not len(live := self._waiting(again[0])):
-            again.popleft()
-        for receipts in again:
-            live = self._waiting(receipts)
-            picked.append(live[:most])
-            most -= len(picked[-1])
-            if most <= 0:
-                break
-        found = np.unique(np.concatenate([*picked, NOTHING]))
-        return found, state.table.places(state.table.find(found))
-
-    def _waiting(self, receipts: Int64s) -> Int64s:
-        """Those of some receipts whose messages wait to be given out again."""
-        rows = self.state.table.find(receipts)
-        states = self.state.table.states(rows)
-        found: Int64s = receipts[(rows >= 0) & ((states == Is.LATE) | (states == Is.BACK))]
-        return found
-
-    def _bury(self, receipts: Int64s, places: Places) -> tuple[Int64s, Places]:
-        """Move the messages that were given out too often to the dead letters: what is left."""
-        settings = self.state.cursor.settings
-        dead = are_dead(settings, places)
-        if not dead.any():
-            return receipts, places
-        assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
-        try:
-            bury(self.state, settings.dead_letter_topic, receipts[dead], self.delays.copied)
-        except StoreError:
-            hold_back(self.state, receipts[~dead])
-            raise
-        return receipts[~dead], places.take(np.flatnonzero(~dead))
-
-    def _drop(self, receipts: Int64s, places: Places) -> None:
-        """The messages are there no more: they count as acknowledged."""
-        state = self.state
-        if not len(receipts):
-            return
-        self._end(places)
-        with state.lock:
-            rows = state.table.find(receipts)
-            state.table.remove(rows[rows >= 0])
 
     def _end(self, places: Places) -> None:
         """Messages count as acknowledged. Their lines go on first: what is acknowledged is taken to go on by itself."""
@@ -252,7 +229,7 @@ class Dispatcher:
 
     def _pass(self, places: Places) -> None:
         for queue_id in np.unique(places.queues).tolist():
-            self.state.cursor.queue(queue_id).add_all(np.sort(places.offsets[places.queues == queue_id]))
+            self.state.leave_out(queue_id, np.sort(places.offsets[places.queues == queue_id]))
 
     # -- what was not given out yet -------------------------------------------------------------------
 
@@ -335,11 +312,7 @@ class Dispatcher:
 
     def _are_passed(self, queues: Int64s, offsets: Int64s) -> Mask:
         """(n,) which messages the scanner will not give out."""
-        passed = np.ones(len(offsets), np.bool_)
-        for queue_id in np.unique(queues).tolist():
-            mine = queues == queue_id
-            passed[mine] = ~self._scanner.has_ahead(queue_id, offsets[mine])
-        return passed
+        return ~self._scanner.has_ahead(queues, offsets)
 
     def _next_due(self, room: Room) -> list[MessageBatch]:
         """The next messages of the list that nobody has; they are on it no more."""
@@ -361,23 +334,19 @@ class Dispatcher:
         """(queue ids, offsets) of what became due and the scanner has passed. What was cancelled is acknowledged."""
         passed = self._are_passed(due.queue_ids, due.offsets)
         over = np.flatnonzero(passed & due.cancelled)
-        with self.state.lock:
-            self._pass(Places(due.queue_ids, due.offsets, due.offsets).take(over))
+        if len(over):
+            with self.state.lock:
+                self._pass(Places(due.queue_ids, due.offsets, due.offsets).take(over))
         rows = passed & ~due.cancelled
         return due.queue_ids[rows], due.offsets[rows]
 
     def _mine(self, queues: Int64s, offsets: Int64s) -> Mask:
         """(n,) which messages are neither acknowledged nor given out nor in a line, each once."""
-        state, kept = self.state, np.zeros(len(offsets), np.bool_)
+        state, kept = self.state, first_of_each(queues, offsets)
         with state.lock:
-            for queue_id in np.unique(queues).tolist():
-                mine = np.flatnonzero(queues == queue_id)
-                wanted, first = np.unique(offsets[mine], return_index=True)
-                good = ~state.cursor.queue(queue_id).are_in(wanted)
-                good &= ~np.isin(wanted, state.table.offsets_of(queue_id))
-                if state.order is not None:
-                    good &= ~np.isin(wanted, state.order.offsets_of(queue_id))
-                kept[mine[first[good]]] = True
+            kept &= ~(state.cursor.have(queues, offsets) | state.table.have(queues, offsets))
+            if state.order is not None:
+                kept &= ~state.order.have(queues, offsets)
         return kept
 
     def _wanted(self, found: Fetched, places: Places) -> list[MessageBatch]:

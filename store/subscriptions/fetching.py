@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange
-from ..format.cursors import ranges_of
 from ..read.message import Message, MessageBatch
-from .delivery import batch_of, joined, part_of, taken
+from .delivery import batch_of, taken
 from .parts import Reads
 from .room import Room
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
-FEW_RANGES = 2
-FETCH_BYTES = 16 << 20
-FIRST_FETCH = 8  # messages that are fetched at once, as nobody knows how large they are
-MOST_FETCH = 128
+Copied = Callable[[int, int], Message | None]
+FETCHED = 4096  # places at once
+ALL_BYTES = 1 << 62
+_NONE = np.empty(0, np.intp)
 
 
 class Fetched(NamedTuple):
@@ -39,106 +39,96 @@ class Fetched(NamedTuple):
     looked: int
 
 
-def fetch(
-    reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Callable[[int, int], Message | None]
-) -> Fetched:
-    """The messages at some places (n,), by queue and offset. Raises StoreCorrupt, StoreUnreadable.
+def fetch(reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetched:
+    """All messages at some places (n,), by queue and offset, however large they are.
 
-    `copied` gives a message that lives on outside of its queue, or None.
+    `copied` gives a message that lives on outside of its queue, or None. Raises StoreCorrupt, StoreUnreadable.
     """
-    order = np.lexsort((offsets, queues))
-    batches: list[MessageBatch] = []
-    rows: list[Rows] = []
-    borders = np.flatnonzero(np.diff(queues[order])) + 1
-    for part in np.split(order, borders):
-        if not len(part):
-            continue
-        queue_id, wanted = int(queues[part[0]]), offsets[part]
-        ranges = ranges_of(wanted)
-        if len(ranges) > FEW_RANGES:
-            batch = _picked(reads, topic, queue_id, wanted)
-            if batch is not None:
-                batches.append(batch)
-                rows.append(part[wanted.searchsorted(batch.offsets)])
-                continue
-        for begin, end in ranges.tolist():
-            first = int(wanted.searchsorted(begin))
-            for batch in _read_range(reads, topic, queue_id, begin, end):
-                batches.append(batch)
-                rows.append(part[first + (batch.offsets - begin)])
-    found = np.concatenate([*rows, np.empty(0, np.intp)])
-    missing = np.ones(len(offsets), np.bool_)
-    missing[found] = False
-    for row in np.flatnonzero(missing).tolist():
-        message = copied(int(queues[row]), int(offsets[row]))
-        if message is not None:
-            batches.append(batch_of(message))
-            found = np.append(found, row)
-            missing[row] = False
-    return Fetched(batches, found, np.flatnonzero(missing), len(offsets))
+    return fetch_into(Room(len(offsets), ALL_BYTES), reads, topic, queues, offsets, copied)
 
 
-def fetch_into(
-    room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s,
-    copied: Callable[[int, int], Message | None],
-) -> Fetched:  # fmt: skip
+def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetched:
     """As `fetch`, of the first places, as far as the messages fit; the room is less then.
 
-    No more than `MOST_FETCH` messages that do not fit are in memory.
+    No message that does not fit is read, but for one copy.
     """
     parts: list[Fetched] = []
-    at, step = 0, FIRST_FETCH
+    at = 0
     while at < len(offsets) and room.is_open:
-        end = min(at + step, at + room.messages, len(offsets))
-        part = _cut(fetch(reads, topic, queues[at:end], offsets[at:end], copied), room)
+        end = at + min(FETCHED, room.messages, len(offsets) - at)
+        part = _fetch(room, reads, topic, queues[at:end], offsets[at:end], copied)
         room.take(part.batches)
         parts.append(Fetched(part.batches, part.rows + at, part.gone + at, part.looked))
-        step = min(2 * step, MOST_FETCH)
-        if at + part.looked < end:
-            room.close()
         at += part.looked
-    none = np.empty(0, np.intp)
-    rows = np.concatenate([*(part.rows for part in parts), none])
-    gone = np.concatenate([*(part.gone for part in parts), none])
+        if at < end:
+            room.close()
+    rows = np.concatenate([*(part.rows for part in parts), _NONE])
+    gone = np.concatenate([*(part.gone for part in parts), _NONE])
     return Fetched([batch for part in parts for batch in part.batches], rows, gone, at)
 
 
-def _cut(found: Fetched, room: Room) -> Fetched:
-    """The first ones, as far as they fit."""
-    lengths = np.zeros(found.looked, np.int64)
-    lengths[found.rows] = np.concatenate([*(batch.lengths for batch in found.batches), np.empty(0, np.int64)])
-    count = int(lengths.cumsum().searchsorted(room.size_bytes, side="right"))
-    if count == found.looked:
-        return found
-    if room.is_empty:
-        count = max(count, int(found.rows.min()) + 1)
-    kept = np.flatnonzero(found.rows < count)
-    batches = [taken(joined(found.batches), kept)] if len(kept) else []
-    return Fetched(batches, found.rows[kept], found.gone[found.gone < count], count)
-
-
-def _picked(reads: Reads, topic: str, queue_id: int, wanted: Int64s) -> MessageBatch | None:
-    """The messages that there are of some; None if retention was there meanwhile."""
+def _fetch(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetched:
     try:
-        return reads.read_at(topic, queue_id, wanted)
-    except OffsetOutOfRange:
-        return None
+        picks = reads.read_at(topic, queues, offsets, room.size_bytes, is_first=room.is_empty)
+    except OffsetOutOfRange:  # retention was there meanwhile, or a queue is gone
+        alone = partial(_alone, reads, topic, copied)
+        return _completed(room, Fetched([], _NONE, np.arange(len(offsets)), len(offsets)), queues, offsets, alone)
+    missing = np.ones(picks.looked, np.bool_)
+    missing[picks.rows] = False
+    batches = [picks.batch] if len(picks.rows) else []
+    found = Fetched(batches, picks.rows, np.flatnonzero(missing), picks.looked)
+    return _completed(room, found, queues, offsets, partial(_copy, copied)) if len(found.gone) else found
 
 
-def _read_range(reads: Reads, topic: str, queue_id: int, begin: int, end: int) -> list[MessageBatch]:
-    """The messages begin .. end - 1 that there are."""
-    found: list[MessageBatch] = []
-    while begin < end:
-        try:
-            batch = reads.read_batch(topic, queue_id, begin, end - begin, FETCH_BYTES)
-        except OffsetOutOfRange as error:
-            if error.first <= begin:
-                break
-            begin = error.first  # retention was there
+def _completed(
+    room: Room, found: Fetched, queues: Int64s, offsets: Int64s, find: Callable[[int, int], MessageBatch | None]
+) -> Fetched:
+    """What is missing is looked for place by place, as long as all fits."""
+    lengths, size = np.zeros(found.looked, np.int64), 0
+    for batch in found.batches:
+        lengths[found.rows] = batch.lengths
+    before = lengths.cumsum()
+    batches, rows, gone, end = list(found.batches), found.rows.tolist(), list[int](), found.looked
+    for row in found.gone.tolist():
+        one = find(int(queues[row]), int(offsets[row]))
+        if one is None:
+            gone.append(row)
             continue
-        count = int(batch.offsets.searchsorted(end))
-        if not count:
+        lengths[row] = len(one.buffer)
+        size += len(one.buffer)
+        batches.append(one)
+        rows.append(row)
+        if int(before[row]) + size > room.size_bytes:
+            end = row + 1
             break
-        found.append(part_of(batch, 0, count))
-        begin = int(batch.offsets[count - 1]) + 1
-    return found
+    count = min(end, int(lengths.cumsum().searchsorted(room.size_bytes, side="right")))
+    if room.is_empty and rows:
+        count = max(count, min(rows) + 1)
+    return _cut(Fetched(batches, np.array(rows, np.intp), np.array(gone, np.intp), found.looked), count)
+
+
+def _cut(found: Fetched, count: int) -> Fetched:
+    """The messages of the first `count` places."""
+    if count >= found.looked:
+        return found
+    batches, at = [], 0
+    for batch in found.batches:
+        kept = np.flatnonzero(found.rows[at : at + len(batch)] < count)
+        at += len(batch)
+        if len(kept):
+            batches.append(batch if len(kept) == len(batch) else taken(batch, kept))
+    return Fetched(batches, found.rows[found.rows < count], found.gone[found.gone < count], count)
+
+
+def _copy(copied: Copied, queue_id: int, offset: int) -> MessageBatch | None:
+    message = copied(queue_id, offset)
+    return None if message is None else batch_of(message)
+
+
+def _alone(reads: Reads, topic: str, copied: Copied, queue_id: int, offset: int) -> MessageBatch | None:
+    """One message of a queue, or its copy."""
+    try:
+        batch = reads.read_batch(topic, queue_id, offset, 1, 1)
+    except OffsetOutOfRange:
+        return _copy(copied, queue_id, offset)
+    return batch if len(batch) and batch.offsets[0] == offset else _copy(copied, queue_id, offset)

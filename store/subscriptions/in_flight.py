@@ -145,6 +145,11 @@ class InFlight:
         """The messages of some rows."""
         return Places(*self._columns[1:4, rows])
 
+    def deadlines(self, rows: Rows) -> Int64s:
+        """(n,) when each row times out, or comes again."""
+        found: Int64s = self._columns[4, rows]
+        return found
+
     def receipts(self, rows: Rows) -> Int64s:
         """(n,) their receipts."""
         found: Int64s = self._columns[0, rows]
@@ -214,6 +219,17 @@ class InFlight:
         found: Int64s = self._columns[2, self.rows_of([queue_id])]
         return found
 
+    def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which messages, by queue id and offset, have a row that is not GONE."""
+        found = np.zeros(len(offsets), np.bool_)
+        if len(self):
+            places = self.places(self.live())
+            maybe = np.flatnonzero(np.isin(_mixed(queues, offsets), _mixed(places.queues, places.offsets)))
+            known = set(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)) if len(maybe) else set()
+            for row in maybe.tolist():
+                found[row] = (int(queues[row]), int(offsets[row])) in known
+        return found
+
     def live(self) -> Rows:
         """The rows that are not GONE."""
         return np.flatnonzero(self._states[: self._rows])
@@ -223,3 +239,8 @@ class InFlight:
         self._columns, self._states = np.zeros((5, FIRST_ROWS), np.int64), np.zeros(FIRST_ROWS, np.uint8)
         self._rows = self._gone = 0
         self.next_ms = NEVER
+
+
+def _mixed(queues: Int64s, offsets: Int64s) -> Int64s:
+    """(n,) a number of each place, mostly of it alone."""
+    return offsets ^ (queues << 40)

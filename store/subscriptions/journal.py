@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import OffsetOutOfRange, StoreCorrupt, again
 from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
-from ..log.request import BlockingRequest, pass_on
+from ..log.request import BlockingRequest, Request, pass_on
 from ..log.streams import Stream
 from .cursor import Cursor
 from .parts import Parts
@@ -75,6 +75,14 @@ class Journal:
         else:
             parts.hidden.append(stream, records)
         self.count(records)
+
+    def submit(self, records: Sequence[bytes]) -> Sequence[Request]:
+        """Hand records of a durable subscription over: their requests. Raises as an append does."""
+        stream = self.stream
+        assert stream is not None, "it is durable"
+        requests = self._parts.hidden.submit(stream, records)
+        self.count(records)
+        return requests
 
     def count(self, records: Sequence[bytes]) -> None:
         """Note records that were handed over."""

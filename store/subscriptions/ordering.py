@@ -6,6 +6,10 @@ from collections import deque
 from collections.abc import Callable, Container
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
 MOST_PARKED = 10_000  # messages that wait for another one of their key; more are not read ahead
 
 Place: TypeAlias = "tuple[int, int]"  # (queue id, offset)
@@ -60,10 +64,11 @@ class Order:
         self.freed.append((queue_id, following))
         return True
 
-    def offsets_of(self, queue_id: int) -> list[int]:
-        """The messages of a queue that are out, or in a line behind one that is."""
-        out = [offset for queue, offset in self._out if queue == queue_id]
-        return out + [offset for line, behind in self._lines.items() if line[0] == queue_id for offset in behind]
+    def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which messages, by queue id and offset, are out, or in a line behind one that is."""
+        known = {(line[0], offset) for line, behind in self._lines.items() for offset in behind} | self._out.keys()
+        pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
+        return np.fromiter(map(known.__contains__, pairs), np.bool_, len(offsets))
 
     def keep(self, is_out: Callable[[int, int], bool]) -> None:
         """Only what is out, by its queue id and offset, stays at the head of its line; all others are admitted anew."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..delayed.counting import DelayedSets
 from ..delayed.delays import Delays
-from ..delayed.reckoning import Pending
 from ..device.clock import Clock
 from ..log.hidden_streams import HiddenStreams
 from ..log.streams import Stream, StreamMap
 from ..read.async_reads import AsyncReads
 from ..read.message import MessageBatch
+from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.waiting import WaitingReaders
 
@@ -30,8 +31,11 @@ class Reads(Protocol):
     def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
         """The messages from `offset` on, in columns. Raises OffsetOutOfRange, StoreCorrupt, StoreUnreadable."""
 
-    def read_at(self, topic: str, queue_id: int, offsets: npt.NDArray[np.int64]) -> MessageBatch:
-        """The messages with these offsets, which ascend, as far as they are there. Raises as `read_batch` does."""
+    def read_at(
+        self, topic: str, queue_ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], max_bytes: int,
+        *, is_first: bool,
+    ) -> Picks:  # fmt: skip
+        """The messages at some places (n,), as far as they are there and fit. Raises as `read_batch` does."""
 
     def topics(self) -> list[str]:
         """The topics that have a durable message."""
@@ -43,14 +47,11 @@ class Reads(Protocol):
         """The first offset of a time or later."""
 
 
-class Append(Protocol):
-    """The call that appends one message."""
+class AppendColumns(Protocol):
+    """The call that appends n messages as columns, see `MessageStore.append_columns`."""
 
-    def __call__(
-        self, topic: str, queue_id: int | None, data: bytes, deliver_at_ms: int | None, key: bytes | None,
-        properties: Mapping[str, str] | None, queues: None,
-    ) -> int:  # fmt: skip
-        """Durable when it returns: its offset."""
+    def __call__(self, *columns: object) -> npt.NDArray[np.int64]:
+        """Durable when it returns: their offsets (n,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +59,22 @@ class Parts:
     """The parts of one store, none of which references the store itself.
 
     Attributes:
-        reads, append, waiting, async_reads: the calls of users, and those who wait.
+        reads, append_columns, waiting, async_reads: the calls of users, and those who wait.
         hidden: the streams that subscriptions remember in.
         trim: removes the messages of a stream below an offset, durably.
         check_open, check_writes: raise StoreClosed; StoreReadOnly.
         limit_bytes: the size of a frame.
         receipts: gives numbers that no message had before.
         delays: the store's delayed messages; None in a store that is only read.
-        pending: in a store that is only read or looked at, the delayed messages by the log; else None.
+        delayed_sets: which messages of some topics are delayed, cancelled or copied. Raises StoreCorrupt,
+            StoreUnreadable.
     """
 
     streams: StreamMap
     hidden: HiddenStreams
     clock: Clock
     reads: Reads
-    append: Append
+    append_columns: AppendColumns
     waiting: WaitingReaders
     async_reads: AsyncReads
     trim: Callable[[Stream, int], None]
@@ -81,7 +83,7 @@ class Parts:
     limit_bytes: int
     receipts: ReceiptNumbers
     delays: Delays | None
-    pending: Callable[[], Pending | None]
+    delayed_sets: Callable[[Collection[str]], Mapping[str, DelayedSets]]
 
     def queues(self, topic: str) -> list[int]:
         """The queue ids of a topic, as far as they are known by now."""

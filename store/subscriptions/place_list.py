@@ -11,7 +11,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class PlaceList:
-    """Places in the order in which they are to be given out. One thread at a time."""
+    """Places in the order in which they are to be given out, each once. One thread at a time."""
 
     def __init__(self) -> None:
         self._queues = self._offsets = np.empty(0, np.int64)
@@ -20,7 +20,13 @@ class PlaceList:
         return len(self._offsets)
 
     def add(self, queues: Int64s, offsets: Int64s) -> None:
-        """Places behind the others."""
+        """Places behind the others, none of them twice. One that is listed stays where it is."""
+        if len(self):
+            new = np.ones(len(offsets), np.bool_)
+            for queue_id in np.unique(queues).tolist():
+                mine = queues == queue_id
+                new[mine] = ~np.isin(offsets[mine], self._offsets[self._queues == queue_id])
+            queues, offsets = queues[new], offsets[new]
         self._queues = np.concatenate([self._queues, queues])
         self._offsets = np.concatenate([self._offsets, offsets])
 
@@ -36,3 +42,13 @@ class PlaceList:
         """Forget the places of some queues, or all: they are found anew."""
         kept = np.zeros(len(self), np.bool_) if queue_ids is None else ~np.isin(self._queues, queue_ids)
         self._queues, self._offsets = self._queues[kept], self._offsets[kept]
+
+
+def first_of_each(queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+    """(n,) of places that are there several times the first one, and all others."""
+    pairs = list(zip(queues.tolist(), offsets.tolist(), strict=True))
+    kept = np.ones(len(pairs), np.bool_)
+    if len(set(pairs)) < len(pairs):
+        kept[:] = False
+        kept[list({pair: at for at, pair in reversed(list(enumerate(pairs)))}.values())] = True
+    return kept

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..delayed.reckoning import Pending
-from ..errors import InvalidMessage, StoreCorrupt, StoreUnreadable, shown
+from ..delayed.counting import DelayedSets
+from ..errors import StoreCorrupt, StoreUnreadable
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
-from .backlog import Backlog, backlog_of, bounds_of, delayed_of
+from .backlog import Backlog, Bounds, backlog_of, queues_of
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
 from .journal import Journal, names_of, subscribed
 from .parts import Parts
-from .settings import Settings, Start, check_settings, check_start, check_subscription
+from .settings import Settings, Start, check_dead_letters, check_settings, check_start, check_subscription
 from .starting import offsets_of
 from .state import State
 from .subscription import Subscription
@@ -52,21 +53,24 @@ class Shared:
         self.state.load(pass_damage=pass_damage)
         self.dispatcher = Dispatcher(self.state)
         self._open = 0
+        self._is_retired = False
 
-    def open(self, settings: Settings, start: Start) -> Subscription:
-        """Another object of the subscription, which is made if there is none."""
+    def open(self, settings: Settings, given: Collection[str], start: Start) -> Subscription | None:
+        """Another object of the subscription, which is made if there is none. None: it is retired; ask for another.
+
+        `given` names the settings that the caller has chosen.
+        """
         state = self.state
         with state.changing:
+            if self._is_retired:
+                return None
             known = state.cursor.settings
             if known is None:
                 with self.dispatcher.receiving:
                     state.create(settings, offsets_of(state.parts, state.topic, start))
                     self.dispatcher.restart()
             else:
-                known.check_same(settings, state.name)
-                settings = settings.with_dead_letters_of(known)
-                if known != settings:
-                    state.change(settings)
+                known.check_same(settings, given, state.name)
             if not self._open:
                 with self.dispatcher.receiving:
                     self.dispatcher.open()
@@ -80,6 +84,7 @@ class Shared:
                 return
             self._open -= 1
             if not self._open:
+                self.state.note_left_out()
                 with self.dispatcher.receiving:
                     self.dispatcher.close()
 
@@ -93,6 +98,12 @@ class Shared:
             self.dispatcher.close()
         self.state.ring()
         return True
+
+    def retire(self) -> bool:
+        """Whether there is no subscription of this name: this object is then opened no more, and may be forgotten."""
+        with self.state.changing:
+            self._is_retired = self._is_retired or self.state.cursor.settings is None
+            return self._is_retired
 
     def move_records(self) -> None:
         """Say all again that the log says of it, and remove what was said before."""
@@ -112,12 +123,15 @@ class Shared:
 class Subscriptions:
     """The subscriptions of one store. Any number of threads may use it.
 
-    Nothing of it is there until it is used: a store without subscriptions reads and holds nothing for them.
+    Nothing of it is there until it is used: a store without subscriptions reads and holds nothing for them. Of one that
+    was deleted the number of its life stays: acknowledgements of it that are on their way must not count for the next
+    one of its name.
     """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._known: dict[tuple[str, str], Shared] = {}
+        self._lives: dict[tuple[str, str], int] = {}  # of the deleted ones
         self._lock = threading.Lock()
 
     def subscribe(
@@ -128,13 +142,13 @@ class Subscriptions:
         self._parts.check_open()
         self._parts.check_writes()
         plain, who = check_name(topic, 0)[0], check_subscription(name)
-        settings = check_settings(mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms)
-        if settings.dead_letter_topic == plain:
-            raise InvalidMessage(
-                f"dead_letter_topic is {shown(plain)}, the subscription's own topic, which would give them "
-                f"out again without end; name another topic"
-            )
-        return self._shared(plain, who).open(settings, check_start(start))
+        settings, given = check_settings(mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms)
+        check_dead_letters(settings.dead_letter_topic, plain)
+        begin = check_start(start)
+        while True:
+            opened = self._shared(plain, who).open(settings, given, begin)
+            if opened is not None:
+                return opened
 
     def _shared(self, topic: str, name: str, *, for_retention: bool = False) -> Shared:
         """The one of a name. For retention one with damage is said again without it: the damaged segment goes."""
@@ -145,8 +159,19 @@ class Subscriptions:
                     shared = self._loaded(topic, name, for_retention)
                 except OSError as error:
                     raise _unreadable(error) from error
+                shared.state.cursor.life = max(shared.state.cursor.life, self._lives.get((topic, name), 0))
                 self._known[topic, name] = shared
         return shared
+
+    def _forget_deleted(self, shared: Shared) -> None:
+        """Let go of what is known of a subscription, if there is none."""
+        state = shared.state
+        key = state.topic, state.name
+        if shared.retire():
+            with self._lock:
+                self._lives[key] = state.cursor.life
+                if self._known.get(key) is shared:
+                    del self._known[key]
 
     def _loaded(self, topic: str, name: str, for_retention: bool) -> Shared:
         try:
@@ -164,18 +189,29 @@ class Subscriptions:
         plain, who = check_name(topic, 0)[0], check_subscription(name)
         if (plain, who) not in subscribed(self._parts):
             return False
-        return self._shared(plain, who).delete()
+        shared = self._shared(plain, who)
+        was_there = shared.delete()
+        self._forget_deleted(shared)
+        return was_there
 
-    def all(self, topic: object, pending: Pending | None = None) -> list[SubscriptionInfo]:
-        """What there is, of one topic or of all, sorted; `pending` if it was counted already."""
+    def closing(self) -> None:
+        """The store is about to close: have the log say what is known here alone. Nobody waits for it."""
+        with self._lock:
+            known = list(self._known.values())
+        for shared in known:
+            shared.state.note_left_out()
+
+    def all(self, topic: object, sets_of: Callable[[str], DelayedSets] | None = None) -> list[SubscriptionInfo]:
+        """What there is, of one topic or of all, sorted; `sets_of` if what is delayed was read already."""
         self._parts.reads.topics()  # a reader of another process's store follows the log by that
         wanted = None if topic is None else check_name(topic, 0)[0]
         names = [one for one in subscribed(self._parts) if wanted in (None, one[0])]
-        if names and pending is None:
-            pending = self._parts.pending()
+        topics = sorted({of_topic for of_topic, _ in names})
+        queues = {one: queues_of(self._parts, one) for one in topics}
+        sets = self._parts.delayed_sets(topics) if sets_of is None else {one: sets_of(one) for one in topics}
         found = []
         for of_topic, name in names:
-            info = self._info(of_topic, name, pending)
+            info = self._info(of_topic, name, Bounds(queues[of_topic], sets[of_topic]))
             if info is not None:
                 found.append(info)
         return found
@@ -188,7 +224,9 @@ class Subscriptions:
                 continue
             begin, count = oldest.first_of(stream.number)
             if count and begin + count > stream.low:
-                self._shared(*names, for_retention=True).move_records()
+                shared = self._shared(*names, for_retention=True)
+                shared.move_records()
+                self._forget_deleted(shared)
                 if begin + count > stream.low:
                     return False
         return True
@@ -203,25 +241,27 @@ class Subscriptions:
         for of_topic, name in subscribed(self._parts):
             if of_topic == topic and not found.all():
                 try:
-                    state = self._shared(topic, name).state
+                    shared = self._shared(topic, name)
                 except StoreCorrupt:  # what it has acknowledged is not known: all may be wanted
                     found[:] = True
                     break
+                state = shared.state
                 with state.lock:
                     if state.cursor.settings is not None:
                         found |= ~state.cursor.queue(queue_id).are_in(offsets)
+                self._forget_deleted(shared)
         return found
 
-    def _info(self, topic: str, name: str, pending: Pending | None) -> SubscriptionInfo | None:
+    def _info(self, topic: str, name: str, bounds: Bounds) -> SubscriptionInfo | None:
         with self._lock:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state
         cursor = self._cursor_of(topic, name) if state is None else state.cursor
-        bounds = bounds_of(self._parts, topic, delayed_of(self._parts, topic, cursor, pending))
+        now_ms = 0 if state is None else state.now_ms()
         with nullcontext() if state is None else state.lock:
             if cursor.settings is None:
                 return None
-            backlog = backlog_of(bounds, cursor, None if state is None else state.table)
+            backlog = backlog_of(bounds, cursor, None if state is None else state.table, now_ms)
             return SubscriptionInfo(topic, name, cursor.settings, backlog)
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:

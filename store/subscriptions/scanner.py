@@ -24,9 +24,12 @@ Mask = npt.NDArray[np.bool_]
 AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the others for those that follow
 AHEAD_BYTES = 256 << 10
 HELD_BYTES = 8 << 20  # of what was read ahead; then only what is asked for is read
-LOOKS_BETWEEN = 8  # quick ones
+LOOKS_BETWEEN = 8  # quick ones between two long ones, at least ..
+LOOKS_S = 0.002  # .. and so much time; ..
+MOST_LOOKS = 256  # .. at the most
 FEW_MESSAGES = 64  # so small calls are worth reading ahead in all queues
 FEW_QUEUES = 64
+SKIPPED_MESSAGES = 4096  # of a queue at once, that come later
 MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it lets others have a turn then
 NO_BYTES = -1  # no message has to fit
 
@@ -66,14 +69,15 @@ class Scanner:
 
     Attributes:
         is_unfinished: the newest `take` has stopped with queues left to read.
-        passed: messages that a filter has left out since it was set to 0.
     """
 
     def __init__(
         self, parts: Parts, topic: str, lock: threading.Lock, acked: Callable[[int], Acked],
-        given_out: Callable[[int], Int64s], wanted: PropertyFilter | None, delays: SubscriptionDelays,
+        given_out: Callable[[int], Int64s], leave_out: Callable[[int, Int64s], None], wanted: PropertyFilter | None,
+        delays: SubscriptionDelays,
     ) -> None:  # fmt: skip
         """`acked` and `given_out` say, under `lock`, what is acknowledged of a queue, and which offsets consumers have.
+        `leave_out` acknowledges, under `lock`, what nobody is to get.
 
         `delays` says which messages come later, of those with a delivery time.
         """
@@ -82,23 +86,31 @@ class Scanner:
         self._topic = topic
         self._acked = acked
         self._given_out = given_out
+        self._leave_out = leave_out
         self._wanted = wanted
         self._delays = delays
         self._read_at: dict[int, int] = {}
         self._reached: dict[int, int] = {}  # the highest read positions: what is below may be given out
         self._chunks: dict[int, _Chunk] = {}
         self._turn = -1
-        self._looks = 0
+        self._looks = 0  # quick ones, since the long one at this time
+        self._looked_s = 0.0
         self._held_bytes = 0
         self._chunks_left = 0  # that the call may still read
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
         self._empty_at: object = None  # what was durable when there was nothing new
         self.is_unfinished = False
-        self.passed = 0
 
     def position(self, queue_id: int) -> int:
         """Where a queue is read on."""
         return self._read_at.get(queue_id, 0)
+
+    def is_past(self, queue_id: int, offset: int) -> bool:
+        """Whether nothing before an offset is to be read, or was read ahead."""
+        chunk = self._chunks.get(queue_id)
+        return self.position(queue_id) >= offset and (
+            chunk is None or int(chunk.batch.offsets[chunk.begin]) >= offset
+        )
 
     def are_wanted(self, batch: MessageBatch) -> Mask:
         """(n,) which messages the filter lets pass."""
@@ -107,13 +119,15 @@ class Scanner:
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
         return self._wanted.mask(None if extras is None else extras.properties, len(batch))
 
-    def has_ahead(self, queue_id: int, offsets: Int64s) -> Mask:
-        """(n,) for which offsets the scanner will come, or has read them and not given them out."""
-        first, _ = self._parts.reads.queue_bounds(self._topic, queue_id)  # what is before lives on as copies alone
-        ahead: Mask = offsets >= max(first, self.position(queue_id))
-        chunk = self._chunks.get(queue_id)
-        if chunk is not None:
-            ahead |= np.isin(offsets, chunk.batch.offsets[chunk.begin :])
+    def has_ahead(self, queues: Int64s, offsets: Int64s) -> Mask:
+        """(n,) to which places the scanner will come, or has read them and not given them out."""
+        known, index = np.unique(queues, return_inverse=True)
+        bounds = self._parts.reads.queue_bounds  # what is before the first message lives on as copies alone
+        froms = [max(bounds(self._topic, queue_id)[0], self.position(queue_id)) for queue_id in known.tolist()]
+        ahead: Mask = offsets >= np.array(froms, np.int64)[index]
+        for queue_id in self._chunks.keys() & set(known.tolist()):
+            chunk, mine = self._chunks[queue_id], np.flatnonzero(queues == queue_id)
+            ahead[mine] |= np.isin(offsets[mine], chunk.batch.offsets[chunk.begin :])
         return ahead
 
     def rewind(self, queue_ids: Iterable[int] | None = None) -> None:
@@ -137,7 +151,7 @@ class Scanner:
         None if that takes more than a look; and now and then, so that queues without a chunk have their turns.
         """
         self._looks += 1
-        if not self._chunks or not self._looks % LOOKS_BETWEEN:
+        if not self._chunks or (self._looks >= LOOKS_BETWEEN and self._is_time_to_look()):
             return None
         queue_id = next(iter(self._chunks))
         chunk = self._chunks.pop(queue_id)
@@ -153,6 +167,9 @@ class Scanner:
             self._held_bytes -= chunk.size_bytes
         return (chunk, begin) if left >= 0 else None
 
+    def _is_time_to_look(self) -> bool:
+        return self._looks >= MOST_LOOKS or self._parts.clock.monotonic_s() - self._looked_s >= LOOKS_S
+
     def take(
         self, most: int, max_bytes: int, is_blocked: Callable[[int], bool] | None = None, *, is_first: bool = True
     ) -> list[MessageBatch]:
@@ -164,9 +181,11 @@ class Scanner:
         self._max_bytes, wanted = max_bytes if is_first else NO_BYTES, most
         durable = self.durable()
         self.is_unfinished = False
+        self._looks, self._looked_s = 0, self._parts.clock.monotonic_s()
         if not self._chunks and durable == self._empty_at:
             return []
         queues = self._parts.queues(self._topic)
+        self._skip(queues)
         found: list[MessageBatch] = []
         self._chunks_left, is_all = MOST_CHUNKS, is_first
         self._turn += 1
@@ -260,32 +279,59 @@ class Scanner:
             chunk.begin = int(chunk.batch.offsets.searchsorted(stream.low))
         return chunk.begin == len(chunk.batch)
 
-    def _read(self, queue_id: int, most: int, max_bytes: int) -> MessageBatch | None:
-        """The wanted ones of the next messages of a queue, which may be none; None if there are no next ones."""
+    def _skip(self, queues: Sequence[int]) -> None:
+        """Go over the messages that come later, as far as they are all that comes next: they are not read for that."""
+        if self._wanted is not None or not self._delays.is_used:
+            return  # what a filter leaves out is acknowledged now
+        for _ in range(MOST_CHUNKS):
+            ahead = [(queue_id, *self._next(queue_id)) for queue_id in queues if queue_id not in self._chunks]
+            rows = np.array([row for row in ahead if row[1] < row[2]], np.int64).reshape(-1, 3)
+            if not len(rows):
+                return
+            begins, ends = rows[:, 1], np.minimum(rows[:, 2], rows[:, 1] + SKIPPED_MESSAGES)
+            firsts = self._delays.first_not_pending(rows[:, 0], begins, ends)
+            for queue_id, begin, first in zip(rows[:, 0].tolist(), begins.tolist(), firsts.tolist(), strict=True):
+                if first > begin:
+                    self._move(queue_id, first)
+            if not (firsts - begins == SKIPPED_MESSAGES).any():
+                return
+
+    def _move(self, queue_id: int, offset: int) -> None:
+        self._read_at[queue_id] = offset
+        self._reached[queue_id] = max(offset, self._reached.get(queue_id, 0))
+
+    def _next(self, queue_id: int) -> tuple[int, int]:
+        """The next offset of a queue that is to be read, and where its messages end, counting what is not durable."""
         acked = self._acked(queue_id)
         with self._lock:
             at = acked.first_missing(self._read_at.get(queue_id, 0))
         stream = self._parts.streams.get(self._topic, queue_id)
-        if stream is None or stream.number < 0 or stream.lane.offsets[stream.number] <= at:
+        return at, 0 if stream is None or stream.number < 0 else stream.lane.offsets[stream.number]
+
+    def _read(self, queue_id: int, most: int, max_bytes: int) -> MessageBatch | None:
+        """The wanted ones of the next messages of a queue, which may be none; None if there are no next ones."""
+        acked = self._acked(queue_id)
+        at, end = self._next(queue_id)
+        if end <= at:
             return None
         if self._held_bytes < HELD_BYTES:
             most, max_bytes = max(most, AHEAD_MESSAGES), max(max_bytes, AHEAD_BYTES)
-        try:
-            batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
-        except OffsetOutOfRange as error:
-            if error.first <= at:
-                return None  # acknowledged by position alone, or lost with durability "os"
-            self._read_at[queue_id] = at = error.first
-            self._delays.again = True  # what is delayed of the others may live on as a copy
-            batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
+        batch = None
+        while batch is None:
+            try:
+                batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
+            except OffsetOutOfRange as error:  # and once more, if retention goes on meanwhile
+                if error.first <= at:
+                    return None  # acknowledged by position alone, or lost with durability "os"
+                self._read_at[queue_id] = at = error.first
+                self._delays.again = True  # what is delayed of the others may live on as a copy
         if not len(batch):
             return None
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
         left = None if extras is None else self._delays.left(queue_id, batch.offsets, extras.times_ms)
         with self._lock:
             kept = self._kept(queue_id, acked, at, batch, extras, left)
-        self._read_at[queue_id] = end = int(batch.offsets[-1]) + 1
-        self._reached[queue_id] = max(end, self._reached.get(queue_id, 0))
+        self._move(queue_id, int(batch.offsets[-1]) + 1)
         return batch if kept.all() else taken(batch, np.flatnonzero(kept))
 
     def _kept(
@@ -304,10 +350,9 @@ class Scanner:
             wanted = self._wanted.mask(None if extras is None else extras.properties, len(batch))
             passed = offsets[kept & ~wanted]
             if len(passed):
-                acked.add_all(passed)
-                self.passed += len(passed)
+                self._leave_out(queue_id, passed)
                 kept &= wanted
         if left is not None:
-            acked.add_all(offsets[kept & left.cancelled])
+            self._leave_out(queue_id, offsets[kept & left.cancelled])
             kept &= ~(left.waiting | left.cancelled)
         return kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -17,7 +17,7 @@ OrderBy = Literal["queue", "key"]
 Start: TypeAlias = "Literal['earliest', 'latest'] | int | Mapping[int, int]"
 Filter: TypeAlias = "Mapping[str, Iterable[str]]"
 MOST_MS = 1 << 50
-_SAME = ("mode", "order_by", "filter")
+_ALWAYS_GIVEN = ("mode", "order_by", "filter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +53,23 @@ class Settings:
         known["filter"] = None if wanted is None else {name: tuple(values) for name, values in wanted.items()}
         return cls(**known)
 
-    def with_dead_letters_of(self, other: Settings) -> Settings:
-        """These settings; where they name no dead letters, those of the other ones stay."""
-        if self.max_attempts is not None:
-            return self
-        return replace(self, max_attempts=other.max_attempts, dead_letter_topic=other.dead_letter_topic)
+    def changed(self, max_attempts: object, dead_letter_topic: object, precision_ms: object) -> Settings:
+        """These settings with others for some; None leaves one as it is. Raises InvalidMessage, InvalidTopic."""
+        attempts = self.max_attempts if max_attempts is None else max_attempts
+        dead_letters = self.dead_letter_topic if dead_letter_topic is None else dead_letter_topic
+        most, topic = _dead_letters(attempts, dead_letters)
+        precision = self.precision_ms if precision_ms is None else check_number("precision_ms", precision_ms)
+        return replace(self, max_attempts=most, dead_letter_topic=topic, precision_ms=precision)
 
-    def check_same(self, other: Settings, name: str) -> None:
-        """Raise InvalidMessage if the other ones, of another `subscribe`, would give out other messages."""
-        for field in _SAME:
+    def check_same(self, other: Settings, given: Collection[str], name: str) -> None:
+        """Raise InvalidMessage if one of the others, of another `subscribe` that has `given` these, is different."""
+        for field in given:
             mine, theirs = getattr(self, field), getattr(other, field)
             if mine != theirs:
+                how = "delete the subscription first" if field in _ALWAYS_GIVEN else "call `change` of an open one"
                 raise InvalidMessage(
-                    f"the subscription {name!r} was made with {field}={shown(mine)}, not {shown(theirs)}; give it the "
-                    f"same, or delete the subscription first"
+                    f"the subscription {name!r} has {field}={shown(mine)}, not {shown(theirs)}; give it the same, or "
+                    f"{how}"
                 )
 
 
@@ -90,21 +93,39 @@ def check_number(name: str, value: object, least: int = 0, most: int = MOST_MS) 
 def check_settings(
     mode: object, order_by: object, filter_: object, max_attempts: object, dead_letter_topic: object,
     precision_ms: object,
-) -> Settings:  # fmt: skip
-    """The arguments of `subscribe`. Raises InvalidMessage, InvalidTopic."""
+) -> tuple[Settings, list[str]]:  # fmt: skip
+    """The arguments of `subscribe`, and which were given, by name. Raises InvalidMessage, InvalidTopic."""
     if not isinstance(mode, str) or mode not in ("shared", "ordered"):
         raise InvalidMessage(f'mode is "shared" or "ordered", not {shown(mode)}')
     if not isinstance(order_by, str) or order_by not in ("queue", "key"):
         raise InvalidMessage(f'order_by is "queue" or "key", not {shown(order_by)}')
-    if (max_attempts is None) != (dead_letter_topic is None):
-        raise InvalidMessage("max_attempts and dead_letter_topic belong together: give both, or none of them")
-    most = dead_letters = None
-    if max_attempts is not None:
-        most, dead_letters = check_number("max_attempts", max_attempts, 1), check_name(dead_letter_topic, 0)[0]
-    precision = check_number("precision_ms", precision_ms)
+    most, dead_letters = _dead_letters(max_attempts, dead_letter_topic)
+    precision = 0 if precision_ms is None else check_number("precision_ms", precision_ms)
     plain_mode: Mode = "ordered" if mode == "ordered" else "shared"
     plain_order: OrderBy = "key" if order_by == "key" else "queue"
-    return Settings(plain_mode, plain_order, _filter(filter_), most, dead_letters, precision)
+    given = list(_ALWAYS_GIVEN)
+    if most is not None:
+        given += ["max_attempts", "dead_letter_topic"]
+    if precision_ms is not None:
+        given.append("precision_ms")
+    return Settings(plain_mode, plain_order, _filter(filter_), most, dead_letters, precision), given
+
+
+def _dead_letters(max_attempts: object, topic: object) -> tuple[int, str] | tuple[None, None]:
+    if (max_attempts is None) != (topic is None):
+        raise InvalidMessage("max_attempts and dead_letter_topic belong together: give both, or none of them")
+    if max_attempts is None:
+        return None, None
+    return check_number("max_attempts", max_attempts, 1), check_name(topic, 0)[0]
+
+
+def check_dead_letters(dead_letter_topic: str | None, topic: str) -> None:
+    """Raise InvalidMessage if dead letters of a topic went to itself."""
+    if dead_letter_topic == topic:
+        raise InvalidMessage(
+            f"dead_letter_topic is {shown(topic)}, the subscription's own topic, which would give them out again "
+            f"without end; name another topic"
+        )
 
 
 def _filter(given: object) -> Mapping[str, tuple[str, ...]] | None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from ..errors import StaleReceipt, StoreError
-from ..format.cursors import Mark, pack_acks, pack_delete, pack_one, pack_state
+from ..format.cursors import Mark, pack_acks, pack_attempts, pack_delete, pack_one, pack_state
 from ..format.cursors import State as CursorState
-from ..log.streams import Stream
-from ..log.ticket import SubmitRequest, Ticket
+from ..log.request import Request
+from ..log.ticket import Ticket
 from .cursor import Cursor
 from .in_flight import NEVER, InFlight, Is, Places
 from .journal import Journal
+from .on_way import AckedMany, AckedOne, AckRequest, LeftOut, by_queue
 from .ordering import Order
 from .parts import Parts
 from .settings import Settings
@@ -35,7 +38,9 @@ class State:
     Invariants:
         * `lock` guards the cursor, the table and the order. Nobody waits for the log or the device while he holds it;
         * what the cursor has acknowledged is in the log, or on its way there, or its record has failed and it is taken
-          back; what a filter has left out is found out again;
+          back; what was left out, by a filter above all, is in `left_out` or was handed over to the log, and is found
+          out again if that was lost;
+        * with `counts_attempts`, no message is a consumer's before the log says how often it was given out;
         * what is on its way is in `on_way`, and in no snapshot: its record may fail;
         * `changing` is held to change settings, to seek, to delete and to compact: so a snapshot has the newest of it.
     """
@@ -52,6 +57,9 @@ class State:
         self.again: deque[Int64s] = deque()  # receipts of the messages that are to be given out again
         self.order: Order | None = None
         self.journal = Journal(parts, topic, name)
+        self.left_out: dict[int, LeftOut] = {}  # by queue id; no record says it yet
+        self.left_out_count = 0
+        self.tried_ends: dict[int, int] = {}  # by queue id: messages that are read below may have been given out before
         self.signal = 0  # counts what only a look can find out
         self.limit_bytes = max(2048, parts.limit_bytes // 2)
 
@@ -82,7 +90,7 @@ class State:
         """Acknowledge one message; durable when the ticket is done."""
         self._compact_in_time()
         one = self._take_one(receipt)
-        request = _AckRequest(self, one, self.journal.stream)
+        request = AckRequest(self, one, self.journal.stream)
         try:
             request.stream.queue.put(request)
         except StoreError:
@@ -116,7 +124,7 @@ class State:
             rows = self._rows(receipts)
             receipts, places = self.table.receipts(rows), self.table.places(rows)
             self.table.remove(rows)
-            groups = [(queue_id, self._add(queue_id, offsets), offsets) for queue_id, offsets in _by_queue(places)]
+            groups = [(queue_id, self._add(queue_id, offsets), offsets) for queue_id, offsets in by_queue(places)]
             acked = AckedMany(self.cursor.life, self.journal.next_offset, groups, receipts, places)
             self.on_way[int(receipts[0])] = acked
         try:
@@ -203,10 +211,91 @@ class State:
             try:
                 for queue_id, offsets in left_out:
                     self.cursor.queue(queue_id).remove_all(offsets)
+                self.left_out, self.left_out_count = {}, 0  # it is said by this
                 return self.cursor.snapshot(self.limit_bytes), min((one.start for one in on_way), default=NEVER)
             finally:
                 for queue_id, offsets in left_out:
                     self.cursor.queue(queue_id).add_all(offsets)
+
+    # -- leaving out ----------------------------------------------------------------------------------
+
+    def leave_out(self, queue_id: int, ascending: Int64s) -> None:
+        """Messages that nobody is to get count as acknowledged. Under the lock."""
+        if not len(ascending):
+            return
+        acked = self.cursor.queue(queue_id)
+        acked.add_all(ascending)
+        known = self.left_out.get(queue_id)
+        if known is None or known.era != acked.era:
+            known = self.left_out[queue_id] = LeftOut(acked.era, BitMap64())
+        known.offsets.update(array("Q", ascending.tobytes()))
+        self.left_out_count += len(ascending)
+
+    def note_left_out(self) -> None:
+        """Have the log say what was left out; nobody waits for that. If it fails, it is found out again."""
+        with self.lock:
+            left_out, self.left_out, self.left_out_count = self.left_out, {}, 0
+            life = self.cursor.life
+        groups = [
+            (queue_id, one.era, np.frombuffer(one.offsets.to_array(), np.int64)) for queue_id, one in left_out.items()
+        ]
+        if groups and self.cursor.settings is not None:
+            with suppress(StoreError):
+                self.journal.submit(pack_acks(life, groups, self.limit_bytes))
+
+    # -- counting attempts ----------------------------------------------------------------------------
+
+    @property
+    def counts_attempts(self) -> bool:
+        """Whether attempts are counted over restarts: too many have a consequence."""
+        settings = self.cursor.settings
+        return settings is not None and settings.max_attempts is not None
+
+    def tried(self, queues: Int64s, offsets: Int64s) -> Int64s:
+        """(n,) how often messages were given out, by what the log says. Under the lock."""
+        counts = np.zeros(len(offsets), np.int64)
+        for queue_id in np.unique(queues).tolist() if self.cursor.attempts else ():
+            mine = np.flatnonzero(queues == queue_id)
+            mine = mine[offsets[mine].argsort(kind="stable")]
+            counts[mine] = self.cursor.tried(queue_id).of(offsets[mine])
+        return counts
+
+    def note_attempts(self, places: Places) -> Sequence[Request]:
+        """Messages are given out, the newest of so many times: the requests that say so to the log.
+
+        Raises as an append does; then nothing was noted.
+        """
+        groups = []
+        with self.lock:
+            life = self.cursor.life
+            for queue_id in np.unique(places.queues).tolist():
+                mine = np.flatnonzero(places.queues == queue_id)
+                mine = mine[places.offsets[mine].argsort(kind="stable")]
+                tried = self.cursor.tried(queue_id)
+                tried.note(places.offsets[mine], places.attempts[mine])
+                groups.append((queue_id, tried.era, places.offsets[mine], places.attempts[mine]))
+        try:
+            return self.journal.submit(pack_attempts(life, groups, self.limit_bytes))
+        except BaseException:
+            with self.lock:
+                self._untried(places)
+            raise
+
+    def _untried(self, places: Places) -> None:
+        for queue_id, offset, attempt in zip(*[column.tolist() for column in places], strict=True):
+            self.cursor.tried(queue_id).take_back(offset, attempt)
+
+    def wait_for_attempts(self, noted: Sequence[Request], receipts: Int64s) -> None:
+        """Return when the log has what it was told of messages that are given out. Raises StoreError: they come again,
+        and this time does not count.
+        """
+        try:
+            for request in noted:
+                request.result()
+        except StoreError:
+            self.take_back(receipts)
+            raise
+        self._compact_in_time()
 
     # -- giving back ----------------------------------------------------------------------------------
 
@@ -219,7 +308,11 @@ class State:
     def take_back(self, receipts: Int64s) -> None:
         """Messages that were taken for a consumer who has gone meanwhile come again at once. Again is fine."""
         with self.lock:
+            rows = self.table.find(receipts)
+            places = self.table.places(rows[rows >= 0])
             self.table.take_back(receipts, self.now_ms())
+            if self.counts_attempts:
+                self._untried(places)
         self.ring()
 
     def extend(self, receipts: Int64s, ms: int) -> None:
@@ -237,8 +330,15 @@ class State:
         with self.lock:
             self.table.clear()
             self.again.clear()
+            self._expect_tried()
             if self.order is not None:
                 self.order.clear()
+
+    def _expect_tried(self) -> None:
+        """All is read again: some of it was given out before."""
+        if self.counts_attempts:
+            self.cursor.forget_tried()
+            self.tried_ends = {queue_id: one.end for queue_id, one in self.cursor.attempts.items() if one.end}
 
     # -- another life ---------------------------------------------------------------------------------
 
@@ -247,6 +347,7 @@ class State:
         self.journal.load(self.cursor, pass_damage=pass_damage)
         if self.cursor.settings is not None:
             self._adopt(self.cursor.settings)
+        self._expect_tried()
 
     def _adopt(self, settings: Settings) -> None:
         self.order = Order(by_key=settings.order_by == "key") if settings.mode == "ordered" else None
@@ -275,6 +376,8 @@ class State:
         self.journal.append(pack_state(self.cursor.life, CursorState(settings.pack(), marks), self.limit_bytes))
         with self.lock:
             self.cursor.move(marks)
+            for queue_id in offsets:
+                self.left_out.pop(queue_id, None)
             self.table.remove(self.table.rows_of(list(offsets)))
             if self.order is not None:
                 self.order.drop(offsets)
@@ -287,60 +390,3 @@ class State:
             self.cursor.begin(life, None)
         self.forget_consumers()
         self.journal.forget()
-
-
-class AckedOne(NamedTuple):
-    """A message that is being acknowledged. `start`: its record has this offset or a later one."""
-
-    life: int
-    era: int
-    start: int
-    receipt: int
-    queue_id: int
-    offset: int
-    attempt: int
-
-    def as_many(self) -> AckedMany:
-        """The same in columns."""
-        places = Places(*np.array([[self.queue_id], [self.offset], [self.attempt]]))
-        groups = [(self.queue_id, self.era, places.offsets)]
-        return AckedMany(self.life, self.start, groups, np.array([self.receipt]), places)
-
-
-class AckedMany(NamedTuple):
-    """Messages that are being acknowledged; `groups`: the queue id, era and offsets of each queue."""
-
-    life: int
-    start: int
-    groups: Sequence[tuple[int, int, Int64s]]
-    receipts: Int64s
-    places: Places
-
-    def as_many(self) -> AckedMany:
-        """Itself."""
-        return self
-
-
-class _AckRequest(SubmitRequest):
-    """The record of one acknowledgement. The state hears of its outcome before its caller does."""
-
-    __slots__ = ("_one", "_state")
-
-    def __init__(self, state: State, one: AckedOne, stream: Stream | None) -> None:
-        assert stream is not None, "its subscription is durable"
-        record = pack_one(one.life, one.queue_id, one.era, one.offset)
-        super().__init__(stream, record, len(record))
-        self._state = state
-        self._one = one
-
-    def answer(self, error: StoreError | None = None) -> None:
-        self._state.answered(self._one, error)
-        super().answer(error)
-
-
-def _by_queue(places: Places) -> list[tuple[int, Int64s]]:
-    """The offsets of each queue, ascending."""
-    queues, offsets = places.queues, places.offsets
-    if len(queues) and bool((queues == queues[0]).all()):
-        return [(int(queues[0]), np.sort(offsets))]
-    return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidMessage, StoreClosed, SubscriptionClosed, shown
+from ..errors import StoreClosed, SubscriptionClosed
 from ..log.ticket import Ticket
+from .arguments import Wanted, receipt_of, receipts_of
 from .backlog import Backlog, backlog_of, bounds_of
 from .delivery import Delivery, DeliveryBatch
-from .settings import Settings, Start, check_number, check_start
+from .settings import Settings, Start, check_dead_letters, check_number, check_start
 from .starting import offsets_of
 from .taking import Taking
 from .waits import wait, wait_async
@@ -93,6 +94,8 @@ class Subscription:
         Raises:
             StoreCorrupt: the next message is damaged. Messages of other queues come at the next call; `seek` passes it.
             StoreUnreadable: the system refused a read; receive again.
+            PublishBufferFull, StoreFull, StorePoisoned: a dead letter, or with `max_attempts` the number of attempts,
+                could not be stored; receive again.
             SubscriptionClosed, StoreClosed, InvalidMessage: nothing was taken.
         """
         plain = type(max_messages) is type(wait_ms) is type(visibility_timeout_ms) is int
@@ -101,7 +104,10 @@ class Subscription:
             with self._dispatcher.receiving:
                 self._settings()
                 few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
+                noted = self._dispatcher.noted
             if few is not None:
+                if noted:
+                    self._state.wait_for_attempts(noted, np.array([one.receipt for one in few], np.int64))
                 return few
         return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms).deliveries()
 
@@ -163,9 +169,9 @@ class Subscription:
             if left_s > 0:
                 await wait_async(self._state.parts.waiting, self.topic, partial(self._is_news, seen), left_s)
 
-    def _wanted(self, max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> _Wanted:
+    def _wanted(self, max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> Wanted:
         wait = min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS)
-        wanted = _Wanted(
+        wanted = Wanted(
             check_number("max_messages", max_messages, 1, 1 << 62),
             check_number("max_bytes", max_bytes, 1, 1 << 62),
             check_number("visibility_timeout_ms", visibility_ms, 1, LONGEST_MS),
@@ -174,11 +180,14 @@ class Subscription:
         self._settings()
         return wanted._replace(messages=min(wanted.messages, MOST_MESSAGES))
 
-    def _take(self, wanted: _Wanted) -> DeliveryBatch | None:
+    def _take(self, wanted: Wanted) -> DeliveryBatch | None:
         self._settings()
         with self._dispatcher.receiving:
             self._settings()
             batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
+            noted = self._dispatcher.noted
+        if batch is not None and noted:
+            self._state.wait_for_attempts(noted, batch.receipts)
         return batch
 
     def _is_news(self, seen: tuple[int, object]) -> bool:
@@ -215,7 +224,7 @@ class Subscription:
             StorePoisoned: a write or force failed; the next opening knows whether it is acknowledged.
             SubscriptionClosed, StoreClosed, InvalidMessage: it is not acknowledged.
         """
-        receipt = _receipt(delivery)
+        receipt = receipt_of(delivery)
         self._settings()
         self._state.ack_one(receipt)
 
@@ -227,7 +236,7 @@ class Subscription:
 
         Raises: as for `ack`; `ticket.result()` raises what comes later. What was not stored may be acknowledged again.
         """
-        receipt = _receipt(delivery)
+        receipt = receipt_of(delivery)
         self._settings()
         return self._state.submit_ack(receipt)
 
@@ -236,7 +245,7 @@ class Subscription:
 
         Raises: as for `ack`; with StaleReceipt, none of them is acknowledged.
         """
-        found = _receipts(receipts)
+        found = receipts_of(receipts)
         self._settings()
         if len(found):
             self._state.ack(found)
@@ -246,11 +255,11 @@ class Subscription:
 
         Raises: StaleReceipt, SubscriptionClosed, StoreClosed, InvalidMessage.
         """
-        self.nack_batch([_receipt(delivery)], delay_ms)
+        self.nack_batch([receipt_of(delivery)], delay_ms)
 
     def nack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery], delay_ms: int = 0) -> None:
         """Give messages back, by their receipts (n,) or deliveries. With StaleReceipt, none of them is given back."""
-        found, delay = _receipts(receipts), check_number("delay_ms", delay_ms, 0, LONGEST_MS)
+        found, delay = receipts_of(receipts), check_number("delay_ms", delay_ms, 0, LONGEST_MS)
         self._settings()
         if len(found):
             self._state.nack(found, delay)
@@ -260,7 +269,7 @@ class Subscription:
 
         Raises: StaleReceipt, SubscriptionClosed, StoreClosed, InvalidMessage.
         """
-        receipts = np.array([_receipt(delivery)], np.int64)
+        receipts = np.array([receipt_of(delivery)], np.int64)
         until = check_number("ms", ms, 1, LONGEST_MS)
         self._settings()
         self._state.extend(receipts, until)
@@ -300,13 +309,40 @@ class Subscription:
     def backlog(self) -> Backlog:
         """How many messages are not acknowledged: ready, in flight, delayed.
 
-        Raises: SubscriptionClosed, StoreClosed, StoreUnreadable.
+        Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
         """
         self._settings()
         state = self._state
-        bounds = bounds_of(state.parts, self.topic, self._dispatcher.delays.pending)
+        bounds = bounds_of(state.parts, self.topic)
         with state.lock:
-            return backlog_of(bounds, state.cursor, state.table)
+            return backlog_of(bounds, state.cursor, state.table, state.now_ms())
+
+    def change(
+        self,
+        *,
+        max_attempts: int | None = None,
+        dead_letter_topic: str | None = None,
+        precision_ms: int | None = None,
+    ) -> None:
+        """Change settings of the subscription, for all of its consumers; durable when it returns.
+
+        Args: as for `MessageStore.subscribe`; None leaves a setting as it is. Whoever subscribes later without naming
+        these gets what was set here.
+
+        Raises:
+            InvalidTopic, InvalidMessage: a value is not valid; nothing was changed.
+            PublishBufferFull, StoreFull: nothing was changed.
+            StorePoisoned: a write or force failed; the next opening knows whether it was changed.
+            SubscriptionClosed, StoreClosed: nothing was changed.
+        """
+        state = self._state
+        with state.changing:
+            known = self._settings()
+            settings = known.changed(max_attempts, dead_letter_topic, precision_ms)
+            check_dead_letters(settings.dead_letter_topic, self.topic)
+            if settings != known:
+                state.change(settings)
+        state.ring()
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -335,37 +371,3 @@ class Subscription:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<Subscription {self.name!r} of {self.topic!r}, {state}>"
-
-
-class _Wanted(NamedTuple):
-    """The arguments of a receive, checked."""
-
-    messages: int
-    size_bytes: int
-    visibility_ms: int
-    wait_s: float
-
-
-def _receipt(delivery: object) -> int:
-    """The receipt of a delivery, or the receipt itself. Raises InvalidMessage."""
-    receipt = delivery.receipt if isinstance(delivery, Delivery) else delivery
-    if isinstance(receipt, np.integer):
-        receipt = int(receipt)
-    if type(receipt) is not int or not 0 <= receipt < 1 << 63:
-        raise InvalidMessage(f"a delivery or its receipt is wanted, not {shown(delivery)}")
-    return receipt
-
-
-def _receipts(given: object) -> Int64s:
-    """(n,) receipts. Raises InvalidMessage."""
-    if isinstance(given, list | tuple):
-        given = [one.receipt if isinstance(one, Delivery) else one for one in given]
-        if not given:
-            return np.empty(0, np.int64)
-    try:
-        found = np.asarray(given)
-    except (ValueError, TypeError, OverflowError):
-        found = np.empty((0, 0))
-    if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer) or found.dtype == np.uint64:
-        raise InvalidMessage(f"receipts are integers (n,) or a list of deliveries, not {shown(given)}")
-    return found.astype(np.int64, copy=False)

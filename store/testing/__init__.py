@@ -1,11 +1,11 @@
 """For tests of programs that use the store: a simulated disk with power cuts, and a checker of histories.
 
-    disk = SimulatedDisk()
-    store = MessageStore.open(folder, disk=disk)
-    ...                                       # append; remember what was acknowledged
-    left = disk.crash(random.Random(seed))    # the disk that a power cut at this moment leaves
-    store.close()
-    MessageStore.open(folder, disk=left)      # every acknowledged message is there
+disk = SimulatedDisk()
+store = MessageStore.open(folder, disk=disk)
+...                                       # append; remember what was acknowledged
+left = disk.crash(random.Random(seed))    # the disk that a power cut at this moment leaves
+store.close()
+MessageStore.open(folder, disk=left)      # every acknowledged message is there
 """
 
 from .disk import Operation, PowerCut, SimulatedDisk

@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import Literal
 
 Kind = Literal[
-    "write", "force", "truncate", "reserve", "open", "create", "rename", "link", "remove", "make_folder",
-    "force_folder", "read",
+    "write",
+    "force",
+    "truncate",
+    "reserve",
+    "open",
+    "create",
+    "rename",
+    "link",
+    "remove",
+    "make_folder",
+    "force_folder",
+    "read",
 ]
 KINDS: tuple[Kind, ...] = (
     "write", "force", "truncate", "reserve", "open", "create", "rename", "link", "remove", "make_folder",

@@ -150,6 +150,32 @@ def reshard_command(
     printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
 
 
+@app.command("rebuild", epilog=EPILOG)
+def rebuild_command(
+    folders: Folders,
+    footers: Annotated[bool, typer.Option(help="make lost footers again")] = True,
+    delays: Annotated[bool, typer.Option(help="make the indexes of delayed messages again")] = True,
+    master: Master = None, json: Json = None,
+) -> None:  # fmt: skip
+    """Make lost footers and indexes of delayed messages of closed stores again. A kill at any moment harms nothing."""
+    with session(master) as spark:
+        from ..pipeline.jobs import rebuild  # noqa: PLC0415  # it imports PySpark, an extra
+
+        done = rebuild(spark, folders, footers=footers, delays=delays)
+
+    def lines(line: Callable[[str], None]) -> None:
+        for one in done:
+            line(f"{one.store}: {counted(one.footers, 'footer')} made again, {len(one.left)} left")
+            for why in one.left:
+                line(f"    {why}")
+            for topic, count in sorted(one.delayed.items()):
+                line(f"    {topic}: {counted(count, 'delayed message')} indexed")
+
+    printed(json, {"stores": [asdict(one) for one in done]}, lines)
+    if any(one.left for one in done):
+        raise typer.Exit(DAMAGED)
+
+
 @app.command("profile", epilog=EPILOG)
 def profile_command(
     folders: Folders,

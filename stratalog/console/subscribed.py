@@ -15,6 +15,7 @@ def subscription_row(info: SubscriptionInfo) -> Figures:
         "topic": info.topic,
         "name": info.name,
         "unacknowledged": backlog.total,
+        "ready": backlog.ready,
         "delayed": backlog.delayed,
         "mode": settings.mode,
         "order_by": settings.order_by,

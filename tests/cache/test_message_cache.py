@@ -51,9 +51,7 @@ def test_the_cache_ends_up_full_and_everything_under_the_threshold_is_in_it() ->
     for begin in range(0, count, 512):
         part = slice(begin, min(begin + 512, count))
         starts = np.zeros(part.stop - begin, np.int64)
-        cached[part] = cache.fill(
-            Batch.of(streams[part], np.arange(begin, part.stop), sizes[part], payload, starts)
-        )
+        cached[part] = cache.fill(Batch.of(streams[part], np.arange(begin, part.stop), sizes[part], payload, starts))
     assert cache.blocks.used_bytes >= 0.995 * cache.blocks.capacity_bytes
     assert cache.blocks.refused_messages <= 0.0005 * count
     closed_form = 17 * 1024 * np.sqrt(capacity / sizes.sum())

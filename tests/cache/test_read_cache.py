@@ -170,9 +170,7 @@ READS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120), st.integers(1
 
 @settings(max_examples=100, deadline=None)
 @given(READS, st.integers(1, 20), st.integers(1, 64))
-def test_whatever_is_read_is_what_the_device_has(
-    reads: list[tuple[int, int, int]], blocks: int, depth: int
-) -> None:
+def test_whatever_is_read_is_what_the_device_has(reads: list[tuple[int, int, int]], blocks: int, depth: int) -> None:
     device = Device(100)
     cache = ReadCache([HeapTier(blocks * BLOCK)], BLOCK, ReadAhead(max(depth, 32), 32))
     for stream, offset, limit in reads:

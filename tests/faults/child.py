@@ -141,9 +141,7 @@ class Child:
             except StoreError as error:
                 complain(stage, error)
                 return False
-            told = [
-                (queue, offset, seed, len(data)) for (queue, seed, data), offset in zip(rows, offsets, strict=True)
-            ]
+            told = [(queue, offset, seed, len(data)) for (queue, seed, data), offset in zip(rows, offsets, strict=True)]
             self.told += told
             say(told=told)
             count -= size

@@ -90,7 +90,6 @@ USES = (
 EXPECTED = [b"before %d" % index for index in range(20)] + [b"after %d" % index for index in range(20)]
 
 
-
 def check_fork(path: Path, use: str) -> None:
     """`killed` is the hard end: a close by the parent would put right what a child's close has written."""
     done = run_child(FORKING, str(path), use, "killed")

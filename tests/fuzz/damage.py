@@ -133,9 +133,7 @@ class Fuzzer:
             return Broken(kind, "".join(traceback.format_exception(error)[-3:])), case.seen, crashes
         return None, case.seen, crashes
 
-    def smaller(
-        self, places: Places, faults: Sequence[Fault], order: Order, cuts: int, kind: str
-    ) -> Sequence[Fault]:
+    def smaller(self, places: Places, faults: Sequence[Fault], order: Order, cuts: int, kind: str) -> Sequence[Fault]:
         """The same finding with fewer faults, if there is one."""
         for index in range(len(faults)):
             fewer = [*faults[:index], *faults[index + 1 :]]
@@ -161,9 +159,7 @@ def _start(seed: int, stock: Stock, folder: Path) -> None:
     _FUZZER[:] = [Fuzzer(seed, stock, mine)]
 
 
-def run_all(
-    seed: int, stock: Stock, folder: Path, tasks: Sequence[tuple[int, int]], jobs: int
-) -> Iterator[Result]:
+def run_all(seed: int, stock: Stock, folder: Path, tasks: Sequence[tuple[int, int]], jobs: int) -> Iterator[Result]:
     """Run (number, cuts) tasks in so many processes. A process that dies ends the run, as a finding."""
     if jobs == 1:
         _start(seed, stock, folder)

@@ -80,9 +80,7 @@ def test_completed_operation_leaves_the_timer_at_once(purgatory: Purgatory, whee
     check_nothing_is_left(purgatory, wheel)
 
 
-def test_operation_of_many_keys_is_completed_by_whichever_comes_first(
-    purgatory: Purgatory, wheel: TimingWheel
-) -> None:
+def test_operation_of_many_keys_is_completed_by_whichever_comes_first(purgatory: Purgatory, wheel: TimingWheel) -> None:
     operation, stays = Counted(), Counted()
     purgatory.try_complete_else_watch(operation, ["a", "b", "c"])
     purgatory.try_complete_else_watch(stays, ["b"])

@@ -258,7 +258,8 @@ def run_program(code: str) -> str:
 
 
 def test_program_ends_with_timers_that_were_not_closed() -> None:
-    assert run_program("""
+    assert (
+        run_program("""
 import time
 from stratalog.index import *
 timers = TimerThread(TimingWheel())
@@ -268,11 +269,14 @@ timers.add_after(3_600_000, print)
 purgatory = Purgatory(timers)
 purgatory.try_complete_else_watch(DelayedOperation(3_600_000), ["key"])
 print("done")
-""") == "done\n"
+""")
+        == "done\n"
+    )
 
 
 def test_forked_child_is_told_at_once_and_the_parent_goes_on() -> None:
-    assert run_program("""
+    assert (
+        run_program("""
 import os, signal, threading
 from stratalog.index import *
 timers = TimerThread(TimingWheel())
@@ -323,4 +327,6 @@ for thread in threads:
 came = threading.Event()
 timers.add_after(1, came.set)
 print(sum(ended), came.wait(20), kept.is_completed)
-""") == "0 True False\n"
+""")
+        == "0 True False\n"
+    )

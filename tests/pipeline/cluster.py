@@ -50,7 +50,8 @@ class Cluster:
     def _start(self, kind: str, *arguments: str) -> None:
         home = Path(pyspark.__file__).parent
         environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT),
-                       "SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable}  # fmt: skip
+                       "SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable,
+                       "SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=1800"}  # fmt: skip
         java = java_home()
         if java is not None:
             environment["JAVA_HOME"] = str(java)

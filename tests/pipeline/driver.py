@@ -24,11 +24,13 @@ from .flaky import FlakySink
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-STREAM_S = 300
+STREAM_S = 900
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false", "spark.driver.memory": "512m",
     "spark.executor.memory": "512m", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
     "spark.executorEnv.PYTHONPATH": str(ROOT), "spark.task.maxFailures": "20",
+    # Whoever runs the rounds beside other work may stop their processes for minutes.
+    "spark.network.timeout": "1800s", "spark.executor.heartbeatInterval": "60s",
     "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5", "spark.speculation.minTaskRuntime": "300ms",
 }  # fmt: skip

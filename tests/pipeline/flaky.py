@@ -13,6 +13,8 @@ from pyspark.sql.datasource import DataSource, WriterCommitMessage
 
 from stratalog.pipeline.sink import BatchSink, StreamSink, Written
 
+from ..store.shards.helpers import attaching
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 class FlakySink(DataSource):
     """`fault`: "lose" (finished shards of a first attempt), "raise" or "kill", " before" or " after" the manifest.
 
+    With the option `as_segments` small commits become segments, too, where this process attaches them.
     A kill takes the driver and the process that commits, once: the file `once` says that it was done.
     """
 
@@ -33,10 +36,12 @@ class FlakySink(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         options, fault = split(dict(self.options))
+        attaching(setattr, as_segments=bool(options.pop("as_segments", "")))
         return _FlakyBatch(options, schema, overwrite).with_fault(*fault)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         options, fault = split(dict(self.options))
+        attaching(setattr, as_segments=bool(options.pop("as_segments", "")))
         return _FlakyStream(options, schema, overwrite).with_fault(*fault)
 
 

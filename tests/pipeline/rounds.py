@@ -108,6 +108,8 @@ class Rounds:
         if fault in ("lose", "kill before", "kill after", "raise before", "raise after"):
             job.options |= {"fault": fault, "once": str(self.folder / f"once-{number}")}
         job.fails, job.slow_s = fault == "fails", 2.0 if fault in ("slow", "executor") else 0.0
+        if self.chance.random() < 0.3:
+            job.options["as_segments"] = "yes"
         live = self.chance.random() < 0.3
         lost = self.chance.choice(STREAM_FAULTS) if kind == "stream" and self.chance.random() < 0.7 else ""
         if lost and self.files < HISTORY:  # an older batch than those that are remembered fails loudly
@@ -125,7 +127,8 @@ class Rounds:
             if store is not None:
                 store.close()
         self.check()
-        what = f"{kind}, {fault}{', checkpoint ' + lost if lost else ''}{', store open' if live else ''}"
+        segments = ", segments" if "as_segments" in job.options else ""
+        what = f"{kind}, {fault}{', checkpoint ' + lost if lost else ''}{', store open' if live else ''}{segments}"
         self.done[fault] += 1
         return f"{what}: {tries} runs"
 

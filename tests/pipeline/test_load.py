@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from stratalog import MessageStore
+from stratalog import MessageStore, ShardWriter, commit_shards
 from stratalog.pipeline import BadOption
 from stratalog.pipeline.jobs import export, load, reshard
+from stratalog.store import replace_store
 from tests.seeds import draw_seed
 
 from .stores import Row, make_store, scanned_rows
@@ -83,6 +85,26 @@ def test_resharded_stores_have_each_live_message_in_its_order(
     names = [{row[:2] for row in rows} for rows in found]
     assert sum(map(len, names)) == len(set().union(*names))  # a queue is in one of them
     assert spark.read.format("stratalog").load(str(tmp_path / "out")).count() == len(expected)
+
+
+def test_small_segments_of_many_commits_become_few_in_the_same_place(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path) as store:
+        for number in range(12):
+            with ShardWriter(path) as writer:
+                writer.append_columns([("t", 0), ("t", 1)], np.arange(20) % 2, np.full(20, 4), b"%03d " % number * 20)
+                commit_shards(path, writer.finish(), name=f"commit-{number}", wait_ms=0)
+            store.attach_pending()
+        store.trim("t", 0, 100)
+        store.append("t", 1, b"late", deliver_at_ms=1_900_000_000_000)
+        expected = scanned_rows(store)
+    segments = len(list(path.glob("lane-*/*.seg")))
+    reshard(spark, path, tmp_path / "fresh")
+    replace_store(path, tmp_path / "fresh")
+    assert not (tmp_path / "fresh").exists()
+    assert kept(rows_in(path)) == kept(expected) and len(list(path.glob("lane-*/*.seg"))) < segments / 3
+    with MessageStore.open(path) as store:  # it goes on, and each queue begins at 0
+        assert store.queue_bounds("t", 0) == (0, 20) and store.append("t", 1, b"more") == 121
 
 
 def test_wrong_arguments_are_errors_that_say_what_is_right(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from .delayed_bugs import DELAYED
 from .plan_bugs import PLANNING
 from .plant import Bug
 from .read_bugs import READING
+from .rebuild_bugs import REBUILD
 from .subscription_bugs import SUBSCRIPTIONS
 
 CACHE: dict[str, Bug] = {
@@ -361,6 +362,6 @@ TRACKERS: dict[str, Bug] = {
 
 BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
-    **PLANNING, **DELAYED,
+    **PLANNING, **DELAYED, **REBUILD,
     **SUBSCRIPTIONS,
 }  # fmt: skip

@@ -80,6 +80,21 @@ READING: dict[str, Bug] = {
         "    if False and datas !=",
         ("tests/store/test_direct_reads.py::test_damage_that_is_read_past_the_page_cache_is_told",),
     ),
+    "reading: messages that the ring has lost are believed": Bug(
+        "store/read/straight.py", "if size < 0 or base + flat[3 * entries[0]] < ring.low:", "if size < 0:",
+        ("tests/store/test_direct_reads.py::test_what_the_ring_loses_during_a_copy_comes_from_the_device",),
+    ),
+    "ring: what is behind the end is given another place before it counts as lost": Bug(
+        "store/device/ring.py",
+        "        self.low = max(self.low, at)  # what is left of the lap before has no place by the new shape\n"
+        "        self.shape = at, size\n",
+        "        self.shape = at, size\n        self.low = max(self.low, at)\n",
+        ("tests/store/test_ring.py::test_what_growth_drops_counts_as_overtaken_before_it_has_another_place",),
+    ),
+    "ring: it grows beyond the pages that were provided": Bug(
+        "store/device/ring.py", "size, at = min(self.warm, self.limit_bytes),", "size, at = self.limit_bytes,",
+        ("tests/store/test_ring.py::test_a_ring_goes_on_into_provided_pages_where_its_lap_ends",),
+    ),
     "reading: messages that the ring has lost are given twice": Bug(
         "store/read/straight.py",
         "                del found[index]\n            return False",

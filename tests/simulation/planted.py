@@ -284,6 +284,7 @@ def scan_what_is_trimmed() -> Iterator[None]:
 @contextmanager
 def remove_what_is_trimmed_in_part() -> Iterator[None]:
     """A segment goes as soon as something is trimmed."""
+
     def can_go(found: TrimmedSegments, lane: Lane) -> bool:
         return lane.trims.shown > 0 and len(lane.view.sealed) > 1
 
@@ -331,7 +332,8 @@ PLANTED: dict[str, Planted] = {
     "remove segments out of order": Planted(remove_segments_out_of_order, _retiring(), effort=FEW),
     "remove the wrong end": Planted(remove_the_wrong_end, _retiring(), effort=FEW),
     "remove too much": Planted(
-        remove_too_much, replace(_lives("lanes", count=1, retention_bytes=300 * KIB), typical_bytes=2_000, steps=400),
+        remove_too_much,
+        replace(_lives("lanes", count=1, retention_bytes=300 * KIB), typical_bytes=2_000, steps=400),
         effort=FEW,
     ),
     "forget the force of a spare": Planted(forget_the_force_of_a_spare, _retiring()),

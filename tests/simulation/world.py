@@ -377,4 +377,3 @@ class World:
         retired = upkeep_step(self.store, self.chance.randrange(len(TASKS) + 2))
         if retired and retention_works(self.store):
             check_removed(self.store, self.settings)
-

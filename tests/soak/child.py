@@ -1,7 +1,9 @@
 """The process of the soak that is killed and given faults: a random workload on one store.
 
 Each line of its output is a JSON list: ["open"], ["told", [queue, offset, seed, length], ..] as soon as these are
-acknowledged, ["error", stage, class, text], ["struck"] when a fault is met, ["read", messages] and ["end"].
+acknowledged, ["error", stage, class, text], ["struck"] when a fault is met, ["read", messages] and ["end"]. A consumer
+says ["asked", [queue, offset], ..] before it acknowledges messages and ["acked", ..] afterwards, ["cancelling", [queue,
+offset]] and ["cancelled", ..].
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from stratalog.store import (
 from stratalog.store.format.layout import checksum64
 from stratalog.store.testing import Fault
 
+from .consumers import Consumer, later_ms
 from .disk import FaultyDisk
 
 TOPIC = "soak"
@@ -69,6 +72,7 @@ class Plan:
         config: arguments of `StoreConfig`; those of its `CacheConfig` as a dict.
         producers: threads that append, each by calls of all kinds.
         readers: threads that read, each by calls of all kinds.
+        consumers: threads that receive, acknowledge, cancel and move.
         seconds: then it closes the store, if nobody kills it before.
         disk_fault: arguments of `Fault`, for a disk that fails.
         file_bytes: RLIMIT_FSIZE from the middle of the life on.
@@ -81,6 +85,7 @@ class Plan:
     config: dict[str, Any]
     producers: int = 4
     readers: int = 1
+    consumers: int = 1
     seconds: float = 1.0
     disk_fault: dict[str, Any] | None = None
     file_bytes: int | None = None
@@ -142,13 +147,14 @@ class Life:
         """All threads, for the plan's time."""
         producers = [self._thread(self._produce, store, number) for number in range(self.plan.producers)]
         readers = [self._thread(self._read, store, number) for number in range(self.plan.readers)]
+        consumers = [self._thread(self._consume, store, number) for number in range(self.plan.consumers)]
         self._over.wait(self.plan.seconds / 2)
         if self.plan.file_bytes is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.plan.file_bytes, resource.RLIM_INFINITY))
         self._over.wait(self.plan.seconds / 2)
         self._over.set()
-        for thread in [*producers, *readers]:
+        for thread in [*producers, *readers, *consumers]:
             thread.join()
         if self._failed:
             raise self._failed[0]
@@ -205,7 +211,8 @@ class Life:
 
     def _append(self, store: MessageStore, rows: list[Row]) -> None:
         for row in rows[:4]:
-            self._told([row], [store.append(TOPIC, row[0], row[2])])
+            at_ms = later_ms(random.Random(row[1])) if row[1] % 3 == 0 else None
+            self._told([row], [store.append(TOPIC, row[0], row[2], deliver_at_ms=at_ms)])
 
     def _submit(self, store: MessageStore, rows: list[Row]) -> None:
         tickets = [store.submit(TOPIC, queue, data, key=b"k") for queue, _, data in rows]
@@ -256,6 +263,19 @@ class Life:
         for owner, data in found:
             assert seed_of(owner, data) is not None, f"a read of queue {owner} gave something else"
         self._reads += len(found)
+
+
+    # -- consuming ------------------------------------------------------------------------------------
+
+    def _consume(self, store: MessageStore, chance: random.Random) -> None:
+        """A few things that a consumer does; an error ends it, and another one begins."""
+        consumer = Consumer(TOPIC, QUEUE_COUNT, self.say)
+        try:
+            while not self._over.is_set():
+                consumer.step(store, chance)
+        except StoreError as error:
+            self.complain("consume", error)
+            time.sleep(PAUSE_S)  # the refusal lasts: another try at once would be in vain
 
 
 def _make_clock_jump(chance: random.Random) -> None:

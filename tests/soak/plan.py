@@ -19,7 +19,10 @@ KINDS = ("kill", "disk", "file size", "clock", "close")
 WEIGHTS = (4, 4, 2, 1, 1)
 KIB = 1 << 10
 SMALL_CACHE = {  # arguments of CacheConfig
-    "heap_bytes": 64 * KIB, "off_heap_bytes": 256 * KIB, "block_bytes": 4 * KIB, "edge_bytes": 32 * KIB,
+    "heap_bytes": 64 * KIB,
+    "off_heap_bytes": 256 * KIB,
+    "block_bytes": 4 * KIB,
+    "edge_bytes": 32 * KIB,
 }
 
 
@@ -51,7 +54,8 @@ def draw(chance: random.Random, path: str, lanes: int, number: int, seconds: flo
     kind = KINDS[number] if number < len(KINDS) else chance.choices(KINDS, WEIGHTS)[0]
     plan = Plan(
         path, chance.getrandbits(32), settings(chance, lanes), producers=chance.choice((1, 4, 10, 40)),
-        readers=chance.randrange(3), seconds=chance.uniform(0.3, 1.0) * seconds, label=kind,
+        readers=chance.randrange(3), consumers=chance.randrange(3), seconds=chance.uniform(0.3, 1.0) * seconds,
+        label=kind,
     )  # fmt: skip
     if kind == "disk":
         _break_disk(chance, plan)

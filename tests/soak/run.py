@@ -46,6 +46,7 @@ DOCUMENTED = {
     "open": {"StoreUnusable", "StoreFull"},
     "append": {"StorePoisoned", "StoreFull"},
     "read": {"StoreUnreadable"},
+    "consume": {"StorePoisoned", "StoreFull", "StoreUnreadable"},
 }
 
 
@@ -64,6 +65,7 @@ class Tally:
     errors: Counter[str] = field(default_factory=Counter)
     acknowledged: int = 0
     checked: int = 0
+    consumed: int = 0  # acknowledged by a consumer
     read_meanwhile: int = 0
     seeds: list[int] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
@@ -185,6 +187,9 @@ def _note(line: list[Any], plan: Plan, ledger: Ledger, tally: Tally) -> None:
         for queue, offset, seed, _ in rest:
             ledger.note(queue, offset, seed)
         tally.acknowledged += len(rest)
+    elif what in ("asked", "acked", "cancelling", "cancelled"):
+        ledger.note_consumer(what, [(queue, offset) for queue, offset in rest])
+        tally.consumed += len(rest) if what == "acked" else 0
     elif what == "error":
         stage, name, text = rest
         tally.errors[f"{stage}: {name}"] += 1

@@ -16,6 +16,7 @@ from tests.seeds import draw_seed
 from . import run as soak
 from .__main__ import main
 from .child import QUEUE_COUNT, TOPIC, Plan, message, seed_of
+from .consumers import KEPT
 from .ledger import Ledger, Violation
 from .plan import DISK_KINDS, KINDS, draw
 
@@ -33,6 +34,7 @@ def test_short_soak_tries_every_kind_and_finds_nothing(tmp_path: Path) -> None:
     assert figures["cycles"] == figures["kills"] + figures["closes"] >= len(KINDS)
     assert figures["acknowledged"] > 0
     assert figures["checked"] > 0
+    assert figures["consumed"] > 0
     assert figures["seed"] == 7
     assert len(figures["seeds"]) == figures["stores"]
 
@@ -123,6 +125,26 @@ def test_ledger_sees_messages_that_went_without_retention(tmp_path: Path) -> Non
         with pytest.raises(Violation, match="begins at"):
             made.check(retention=False)
     assert made.check(retention=True) <= 200 - removed
+
+
+def test_ledger_sees_an_acknowledged_message_that_comes_again(ledger: Ledger) -> None:
+    with MessageStore.open(ledger.path, SMALL) as store:
+        (given, *_) = store.subscribe(TOPIC, KEPT).receive(1)
+    ledger.note_consumer("asked", [(2, given.message.offset)])
+    assert ledger.check(retention=False) == 5
+    ledger.note_consumer("acked", [(2, given.message.offset)])
+    with pytest.raises(Violation, match="given out, and was acknowledged"):
+        ledger.check(retention=False)
+
+
+def test_ledger_sees_a_message_that_is_never_given_out(ledger: Ledger) -> None:
+    with MessageStore.open(ledger.path, SMALL) as store:
+        subscription = store.subscribe(TOPIC, KEPT)
+        subscription.ack_batch(subscription.receive(3))
+    with pytest.raises(Violation, match="never given out"):
+        ledger.check(retention=False)
+    ledger.note_consumer("asked", [(2, 0), (2, 1), (2, 2)])
+    assert ledger.check(retention=False) == 5
 
 
 # -- messages and plans -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stratalog.store.format.applied import NO_BATCH, Applied, AppliedRecord, AppliedShard, with_applied
+from stratalog.store.format.applied import NO_BATCH, Applied, AppliedRecord, AppliedShard, pack_applied
 from stratalog.store.format.extras import Extras
 from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import Definition, encode_columns
@@ -105,7 +105,7 @@ def footer_data() -> FooterData:
 def applied_footer() -> FooterData:
     """The same of a lane that has commits."""
     data = footer_data()
-    data.applied = with_applied(b"", [BATCH, TRANSACTION])
+    data.applied = pack_applied({one.key: one for one in (BATCH, TRANSACTION)})
     return data
 
 

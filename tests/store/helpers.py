@@ -157,12 +157,13 @@ def handed_over(store: MessageStore) -> int:
 def has_settled(store: MessageStore) -> bool:
     """Every full segment is sealed, and retention by bytes has removed what it may: nothing moves by itself now.
 
-    It leaves the newest sealed segment of a lane and the open one, however large they are.
+    It leaves the newest sealed segment of a lane and the open one, however large they are, and what is kept for
+    delayed messages.
     """
     limit, lanes = store.config.retention_bytes, store._lanes
     sealed = not store._upkeep._full and all(len(lane.view.open) <= 1 for lane in lanes)
     is_least = all(len(lane.view.sealed) <= 1 for lane in lanes)
-    return sealed and (limit is None or is_least or store._upkeep._held_bytes() <= limit)
+    return sealed and (limit is None or is_least or store._upkeep._held_bytes() <= limit + store._upkeep.allowance())
 
 
 def full_frames(path: Path) -> list[Frame]:

@@ -133,9 +133,7 @@ def test_producers_make_new_queues_at_once(tmp_path: Path) -> None:
 def interrupts_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the test tools' callbacks of the garbage collector, which can only report them to this hook."""
     report = sys.unraisablehook
-    monkeypatch.setattr(
-        sys, "unraisablehook", lambda what: report(what) if what.exc_type is not Interrupted else None
-    )
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: report(what) if what.exc_type is not Interrupted else None)
 
 
 def was_handed_over(store: MessageStore, messages: int) -> bool:

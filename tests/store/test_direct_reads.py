@@ -320,8 +320,9 @@ def test_what_the_ring_loses_during_the_read_comes_from_the_device(tmp_path: Pat
             assert straight.get_range(stream, 0, 5) == dict(enumerate(rows[queue]))
 
 
+@pytest.mark.parametrize("offset", [0, 2])  # some of it is on the device alone; all of it is in the ring
 def test_what_the_ring_loses_during_a_copy_comes_from_the_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int
 ) -> None:
     rng = random.Random(draw_seed())
     with MessageStore.open(tmp_path, CONFIG) as store:
@@ -329,6 +330,7 @@ def test_what_the_ring_loses_during_a_copy_comes_from_the_device(
         rows[5].append(rng.randbytes(5000))
         store.append("t", 5, rows[5][-1])
         ring, right, straight = store._lanes[0].ring, straight_module._copied, store._fetcher.reader._straight
+
 
         def overtaking(*given: Any) -> int:
             size = right(*given)
@@ -339,9 +341,9 @@ def test_what_the_ring_loses_during_a_copy_comes_from_the_device(
         stream = store._streams.get("t", 5)
         assert stream is not None
         assert straight is not None
-        assert straight.get_range(stream, 0, 5) == dict(enumerate(rows[5]))
+        assert straight.get_range(stream, offset, 5) == dict(enumerate(rows[5][offset:]))
         reads = store.stats()["reads"]
-        assert (reads["recent_messages"], reads["device_messages"]) == (0, 3)
+        assert (reads["recent_messages"], reads["device_messages"]) == (0, 3 - offset)
 
 
 def test_windows_have_messages_only_where_the_kernel_was_asked_for_all_of_them(file: OsFile) -> None:

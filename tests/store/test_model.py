@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stratalog.store import CacheConfig, Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket, look_into_folder
 from stratalog.store.log.streams import lane_of
 
+from .consumer_rules import ConsumerRules
 from .disks import StillDisk
 from .helpers import PATIENCE_S, Queue, crash_copy, has_settled, memory_folder, scanned, start, tiny, until
 
@@ -53,17 +54,19 @@ lives = st.fixed_dictionaries({
 PRODUCERS = 3
 
 
-class StoreMachine(RuleBasedStateMachine):
+class StoreMachine(ConsumerRules, RuleBasedStateMachine):
     """`model` has what was acknowledged: (data, key, properties, delivery time) of each offset; `first` the first
     offset that the store still has; `hidden` where the queue ended when its topic was deleted."""
 
     config: StoreConfig
+    topic = QUEUES[0][0]
 
     def __init__(self) -> None:
         super().__init__()
         self.model: dict[Queue, list[tuple[Any, ...]]] = {name: [] for name in QUEUES}
         self.first: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self.hidden: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
+        self.trimmed: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self.pending: list[tuple[Queue, Ticket, tuple[Any, ...]]] = []
         self.holder = memory_folder()
         self.home = self.holder.__enter__()
@@ -90,6 +93,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def opened(self, *, repair: bool = False) -> MessageStore:
         """The store, on a disk that can stand still for the copy of a crash: flushers are at work then."""
+        self.forget_consumers()
         self.disk = StillDisk()
         return MessageStore.open(self.path, self.config, repair=repair, disk=self.disk)
 
@@ -292,6 +296,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert found >= max(first, low)
         assert found == max(first, low) or self.config.retention_bytes is not None
         self.first[name] = found
+        self.trimmed[name] = max(self.trimmed[name], low)
 
     @rule(topic=st.sampled_from([*{topic: None for topic, _ in QUEUES}, "never used"]))
     def delete_topic(self, topic: str) -> None:
@@ -299,7 +304,7 @@ class StoreMachine(RuleBasedStateMachine):
         mine = [name for name in QUEUES if name[0] == topic]
         assert self.store.delete_topic(topic) == any(len(self.model[name]) > self.hidden[name] for name in mine)
         for name in mine:
-            self.first[name] = self.hidden[name] = len(self.model[name])
+            self.first[name] = self.hidden[name] = self.trimmed[name] = len(self.model[name])
 
     @rule()
     def scan(self) -> None:
@@ -431,6 +436,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.settle()
         for name in QUEUES:
             self.read(name, 0.0, 10**6)
+        self.check_subscriptions()
         assert self.store.stats()["cache"]["error"] is None
         assert self.store.stats()["reads"]["unsound_messages"] == 0
 

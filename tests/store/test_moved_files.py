@@ -151,8 +151,15 @@ def test_file_of_another_store_is_known_with_some_bits_of_its_header_flipped(
 @pytest.mark.parametrize(
     ("begin", "patch"),
     [
-        (0, bytes(512)), (8, bytes(56)), (16, bytes(16)), (16, bytes(56)), (20, bytes(16)),
-        (16, b"\xaa" * 16), (16, b"\xaa" * 16 + bytes([3])), (20, b"\xaa" * 16), (20, b"\xaa" * 60),
+        (0, bytes(512)),
+        (8, bytes(56)),
+        (16, bytes(16)),
+        (16, bytes(56)),
+        (20, bytes(16)),
+        (16, b"\xaa" * 16),
+        (16, b"\xaa" * 16 + bytes([3])),
+        (20, b"\xaa" * 16),
+        (20, b"\xaa" * 60),
     ],
 )
 def test_own_header_with_a_bad_patch_is_not_taken_for_another_store_s(

@@ -116,9 +116,7 @@ class Encoding(str):
 
 
 @pytest.mark.parametrize("kind", [AnyCase, Unhashable, Encoding])
-def test_topic_of_a_subclass_of_str_is_the_plain_name(
-    opened: MessageStore, tmp_path: Path, kind: type[str]
-) -> None:
+def test_topic_of_a_subclass_of_str_is_the_plain_name(opened: MessageStore, tmp_path: Path, kind: type[str]) -> None:
     assert opened.append("Orders", 0, b"plain") == 0
     assert opened.append(kind("Orders"), 0, b"of the subclass") == 1
     assert opened.append_batch([(kind("Orders"), 0, b"in a batch"), (kind("New"), 0, b"x")]).tolist() == [2, 0]

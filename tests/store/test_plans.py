@@ -30,6 +30,8 @@ from stratalog.store import (
     read_part,
 )
 from stratalog.store.device.disk import OsFile, ReadingDisk
+from stratalog.store.plans import chunks as chunks_module
+from stratalog.store.segment import scanner as scanner_module
 from tests.seeds import draw_seed
 
 from .helpers import crash_copy, flip_bit, frames_of, has_settled, seal_of, segment_path, segment_paths, tiny, until
@@ -254,6 +256,30 @@ def test_without_payloads_they_are_not_read(tmp_path: Path) -> None:
     assert [int(length) for part in plan for batch in read_part(part, payload=False) for length in batch.lengths] == [
         20_000
     ] * 400
+
+
+def test_parts_without_payloads_are_sized_by_what_is_read(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(40):
+            store.append("t", 0, bytes(20_000))
+        expected = {name: row._replace(data=None) for name, row in scanned_rows(store).items()}
+        for source in ("open", "closed"):
+            assert len(plan_scan(tmp_path, part_bytes=60_000).parts) > 10, source
+            plan = plan_scan(tmp_path, part_bytes=60_000, payload=False)
+            assert len(plan.parts) == 1 and plan.parts[0].size_bytes < 4_000
+            assert read_all(plan, payload=False) == expected
+
+
+@pytest.mark.parametrize("chunk_bytes", [1_000, 30_000])
+def test_chunks_begin_and_end_with_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+    """Most frames are larger than the small chunks, and several fit into the large ones."""
+    monkeypatch.setattr(scanner_module, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(chunks_module, "CHUNK_BYTES", chunk_bytes)
+    with MessageStore.open(tmp_path, tiny()) as store:
+        fill(store, random.Random(draw_seed()), 1_500)
+        expected = scanned_rows(store)
+    for part_bytes in (20_000, 128 << 20):
+        assert read_all(plan_scan(tmp_path, part_bytes=part_bytes)) == expected
 
 
 def test_segments_without_anything_wanted_are_not_opened(tmp_path: Path) -> None:

@@ -37,9 +37,7 @@ def test_golden_record_unpacks_to_its_value() -> None:
     assert len(golden.fixture("record-trim")) == RECORD_BYTES == 20
 
 
-@pytest.mark.parametrize(
-    ("at", "size"), [(0, 4), (4, 1), (5, 1), (6, 2)], ids=["magic", "version", "kind", "zeros"]
-)
+@pytest.mark.parametrize(("at", "size"), [(0, 4), (4, 1), (5, 1), (6, 2)], ids=["magic", "version", "kind", "zeros"])
 def test_record_of_another_kind_is_none(at: int, size: int) -> None:
     content = bytearray(golden.fixture("record-trim"))
     content[at : at + size] = b"\x07" * size

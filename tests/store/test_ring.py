@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from stratalog.store.device.ring import Ring
 
 SIZE = 8192
+GROWING = 2 << 20  # a step of growth
 parts_of_a_write = st.lists(st.binary(max_size=3000), min_size=1, max_size=6)
 part_lists = parts_of_a_write.filter(lambda parts: sum(map(len, parts)) < SIZE)
 
@@ -68,3 +69,78 @@ def test_reserve_never_lowers_the_mark() -> None:
     ring.reserve(3 * SIZE)
     ring.reserve(2 * SIZE)
     assert ring.low == 2 * SIZE
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(part_lists, st.booleans()), min_size=1, max_size=30), st.integers(0, 5))
+def test_a_ring_that_grows_moves_nothing_and_says_what_it_loses(
+    writes: list[tuple[list[bytes], bool]], begin: int
+) -> None:
+    ring = Ring(GROWING, GROWING * 4)
+    ring.begin(begin * SIZE)
+    log = bytearray(begin * SIZE)
+    ring.warm_up(1 << 40)
+    assert ring.warm == GROWING == ring.size_bytes
+    for parts, grows in writes:
+        if grows:
+            ring.grow()
+        filler = [bytes([len(log) % 251]) * (GROWING // 3)]
+        for some in (filler, parts):
+            position, size = len(log), sum(map(len, some))
+            before, low = ring.shape, ring.low
+            ring.reserve(position + size)
+            ring.fill(position, some, size)
+            log += b"".join(some)
+            assert max(begin * SIZE, len(log) - ring.size_bytes) <= ring.low <= position
+            for at in {ring.low, position} - ({position} if before != ring.shape else set()):
+                assert (at - before[0]) % before[1] == (at - ring.shape[0]) % ring.shape[1]  # a reader's old shape
+            assert ring.low >= low
+            assert ring.copy(ring.low, len(log) - ring.low) == log[ring.low :]
+            assert b"".join(ring.parts(ring.low, len(log))) == log[ring.low :]
+    ring.close()
+
+
+def test_a_ring_goes_on_into_provided_pages_where_its_lap_ends() -> None:
+    ring = Ring(GROWING, GROWING * 2)
+    ring.grow()
+    assert ring.warm == 0  # the first size comes first
+    ring.warm_up(1 << 40)
+    ring.reserve(GROWING + 1)
+    assert (ring.size_bytes, ring.low) == (GROWING, 1)  # nothing was provided: another lap
+    ring.grow()
+    assert ring.warm == GROWING * 2 and ring.grown_bytes == GROWING and not ring.can_grow
+    ring.reserve(2 * GROWING)
+    assert ring.size_bytes == GROWING  # the lap is under way
+    ring.reserve(2 * GROWING + 1)
+    assert (ring.size_bytes, ring.low) == (2 * GROWING, GROWING)
+    ring.reserve(3 * GROWING)
+    assert ring.low == GROWING
+    ring.reserve(3 * GROWING + 1)
+    assert ring.low == GROWING + 1
+    ring.close()
+    assert ring.grown_bytes == 0
+
+
+def test_what_growth_drops_counts_as_overtaken_before_it_has_another_place() -> None:
+    """The rest of the lap before, behind a frame that ends short of the ring's end."""
+    ring = Ring(GROWING, GROWING * 2)
+    ring.warm_up(1 << 40)
+    ring.reserve(2 * GROWING - 100)
+    assert ring.low == GROWING - 100
+    ring.grow()
+    seen: list[tuple[int, int]] = []
+
+    class Watching(Ring):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "shape":
+                seen.append((self.low, ring.shape[1]))
+            super().__setattr__(name, value)
+
+    ring.__class__ = Watching
+    ring.reserve(2 * GROWING + 100)
+    assert seen == [(GROWING, GROWING)] and ring.size_bytes == 2 * GROWING
+
+
+def test_a_ring_without_addresses_for_its_limit_keeps_its_first_size() -> None:
+    ring = Ring(SIZE, 1 << 60)
+    assert ring.limit_bytes == ring.size_bytes == SIZE and not ring.can_grow

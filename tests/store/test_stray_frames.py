@@ -68,5 +68,3 @@ def test_lost_end_that_a_stray_frame_claims_is_told_of_by_a_repair(crashed: Path
         assert store.losses == []
         assert scanned(store) == rows
     assert log_snapshot(crashed) == repaired
-
-

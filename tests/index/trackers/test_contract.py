@@ -88,6 +88,22 @@ def test_pending_entries_are_told_from_all_others(make: Make) -> None:
         tracker.are_pending(3, [-1])
 
 
+def test_set_of_pending_places_is_what_the_calls_say_one_by_one(make: Make) -> None:
+    tracker = make()
+    known: set[tuple[int, int]] = set()
+    for ledger in (2, 3, 9):
+        tracker.add_messages(ledger, np.arange(0, 9_000, 3), np.arange(3_000) * 7)
+        known |= {(ledger, entry) for entry in range(0, 9_000, 3)}
+    known -= set(taken(tracker, 5_000))
+    assert tracker.cancel(9, 8_997)
+    assert not tracker.add_message(9, 8_994, 1)
+    tracker.add_message(9, 8_997, 1)
+    found = tracker.pending_places()
+    assert {(place >> 32, place & 0xFFFF_FFFF) for place in found} == known
+    found.clear()
+    assert len(tracker) == len(known), "it is a copy"
+
+
 def test_tick_that_changes_is_of_what_comes_after(make: Make) -> None:
     tracker = make()
     tracker.add_message(0, 0, 1_001)
@@ -299,7 +315,7 @@ def test_closed_tracker_refuses_every_call(make: Make) -> None:
         lambda: tracker.add_message(1, 1, 1), lambda: tracker.add_messages([1], [1], [1]), lambda: tracker.cancel(1, 1),
         lambda: tracker.get_scheduled_messages(1, 1), lambda: tracker.has_message_available(1), tracker.clear,
         lambda: tracker.next_deadline_ms, lambda: len(tracker), tracker.stats, lambda: tracker.reset_tick_time(1),
-        lambda: tracker.trim(1), lambda: tracker.buffer_memory_usage,
+        lambda: tracker.trim(1), lambda: tracker.buffer_memory_usage, tracker.pending_places,
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(TrackerClosed):

@@ -190,9 +190,7 @@ def test_memory_gives_bytes_a_message(tmp_path: Path) -> None:
         figures["disk_frames_bytes_per_message"] + figures["disk_footers_bytes_per_message"]
     )
     # 20,000 messages are one segment that is cleanly closed: it has no footer yet.
-    assert figures["disk_bytes_per_message"] == pytest.approx(
-        metadata + figures["disk_padding_bytes_per_message"]
-    )
+    assert figures["disk_bytes_per_message"] == pytest.approx(metadata + figures["disk_padding_bytes_per_message"])
     assert figures["open_table_bytes_per_message"] > 0
 
 

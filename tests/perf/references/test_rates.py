@@ -54,9 +54,7 @@ def test_threads_without_an_engine_write_all_of_their_messages(
 ) -> None:
     recorder = Recorder(monkeypatch)
     sizes = Sizes(MESSAGE_BYTES, MESSAGE_BYTES)
-    rate = threads_without_engine(
-        tmp_path, PRODUCERS, sizes, 0.05, Questions(WRITES), bare=bare, file_bytes=FILE_BYTES
-    )
+    rate = threads_without_engine(tmp_path, PRODUCERS, sizes, 0.05, Questions(WRITES), bare=bare, file_bytes=FILE_BYTES)
     check_rate(rate, recorder.sizes[1:], MESSAGE_BYTES)  # the first one probes the file
     assert set(recorder.flags) == {RWF_DSYNC}
     assert list(tmp_path.iterdir()) == []

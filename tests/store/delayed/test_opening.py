@@ -165,6 +165,25 @@ def test_consumption_is_not_blocked_while_the_index_is_built(
         assert len(consumer.got) == COUNT + COUNT // 4 - 1
 
 
+def test_a_cancelled_message_stays_cancelled_while_the_index_is_behind(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log behind an index has the message, and says nothing of its cancellation."""
+    monkeypatch.setattr(Delays, "_catch_up_topic", lambda delays, topic: False)  # it never gets on
+    with hand.open(tmp_path / "s") as store:
+        fill(store)
+        consumer = Consumer(store)
+        assert topic_of(store).is_behind
+        assert store.cancel_delayed("t", 0, 50)
+        assert not store.cancel_delayed("t", 0, 50)
+        assert not store.reschedule_delayed("t", 0, 50, START_MS + 10)
+        monkeypatch.undo()
+        catches_up(store)
+        hand.now_ms = START_MS + COUNT
+        consumer.poll()
+        assert Got(0, 50) not in consumer.got
+
+
 def test_index_at_its_limit_of_memory_takes_no_more_and_loses_nothing(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig, Subscription, inspect_folder
 from stratalog.store.delayed import delays as delays_module
+from stratalog.store.delayed.delays import Delays
 from stratalog.store.delayed.figures import figures_of
 from stratalog.store.format.copies import CopyHead
 from stratalog.store.log.retention import held_bytes
@@ -90,6 +91,33 @@ def taken(sub: Subscription) -> list[int]:
         found += batch.offsets.tolist()
         sub.ack_batch(batch.receipts)
     return found
+
+
+def test_what_an_index_behind_has_not_read_stays_pending_when_it_is_copied(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its walk comes too late: the segment is gone."""
+    monkeypatch.setattr(Delays, "_catch_up_topic", lambda delays, topic: False)  # it never gets on
+    with hand.open(tmp_path / "s", aging()) as store:
+        sub = store.subscribe("t", "a")
+        delayed = fill(store, 100, every=20)
+        taken(sub)
+        hand.now_ms += 5_000
+        retire(store)
+        topic = topic_of(store)
+        assert topic.is_behind
+        assert len(topic.copies) >= 3
+        assert taken(sub) == []
+        assert store.cancel_delayed("t", 0, delayed[0])
+        assert store.reschedule_delayed("t", 0, delayed[1], hand.now_ms + 10)
+        monkeypatch.undo()
+        until(lambda: not topic.is_behind)
+        assert taken(sub) == []
+        assert topic.pending == 4
+        hand.now_ms += 10
+        assert taken(sub) == [delayed[1]]
+        hand.now_ms += HOUR_MS
+        assert taken(sub) == delayed[2:]
 
 
 def test_pending_messages_outlive_their_segments_under_their_own_names(tmp_path: Path, hand: Hand) -> None:

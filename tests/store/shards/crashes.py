@@ -7,6 +7,8 @@ these is opened, sometimes cut once more while that goes on, and then looked at:
 * all that was acknowledged is there: appended messages, and the commit if it had returned;
 * of the commit, all rows are there or none, in their order, once;
 * the same commit once more, by new shards, makes it exactly once.
+
+Of a round, commits go into frames or become segments; of an opening behind a cut, either.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from stratalog.store import Commit, MessageStore, Shard, commit_shards
 from stratalog.store.testing import SimulatedDisk
 
 from ..helpers import memory_folder, tiny
-from .helpers import Queues, Row, content, queues_of, rows_of, staged
+from .helpers import Queues, Row, attaching, content, queues_of, rows_of, staged
 
 CUTS_AGAIN = 0.1
 CUTS_BEHIND_A_KILL = 0.6
+CHOOSES_AGAIN = 0.1
+COMMITS_BESIDE_A_WRITER = 0.7  # an opening in place of three, and openings are what a state costs
 
 
 @dataclass
@@ -63,8 +67,14 @@ class Round:
         self.disk = SimulatedDisk()
         self.states: list[State] = []
 
+    def choose(self) -> None:
+        """Draw how commits go into the log from here on."""
+        frame_bytes = self.chance.choice((1_500, 4_000, 4 << 20))
+        attaching(setattr, as_segments=self.chance.random() < 0.4, frame_bytes=frame_bytes)
+
     def run(self) -> None:
         """Stage, commit, attach, append."""
+        self.choose()
         live = self.chance.random() < 0.5
         with MessageStore.open(self.folder, tiny(lanes=self.lanes), disk=self.disk) as store:
             if self.told.before:
@@ -81,12 +91,12 @@ class Round:
                     self._append(store)
 
     def _commit(self) -> None:
-        shards = [shard for task in range(self.tasks) for shard in self._stage(self.disk, task)]
+        shards = [shard for task in range(self.tasks) for shard in self._stage(task)]
         self.told.commit = commit_shards(self.folder, shards, name="q", batch=3, wait_ms=0, disk=self.disk)
 
-    def _stage(self, disk: SimulatedDisk, task: int) -> list[Shard]:
+    def _stage(self, task: int) -> list[Shard]:
         mine = self.rows[len(self.rows) * task // self.tasks : len(self.rows) * (task + 1) // self.tasks]
-        return list(staged(self.folder, mine, calls=self.chance.choice((1, 2)), partition=task, disk=disk))
+        return list(staged(self.folder, mine, calls=self.chance.choice((1, 2)), partition=task, disk=self.disk))
 
     def _append(self, store: MessageStore) -> None:
         for row in rows_of("after", 6):
@@ -118,6 +128,8 @@ class Round:
         while self.states:
             state = self.states.pop()
             count += 1
+            if self.chance.random() < CHOOSES_AGAIN:
+                self.choose()
             if self.chance.random() < (CUTS_BEHIND_A_KILL if state.killed else CUTS_AGAIN):
                 state = self._cut_again(state)
                 count += 1
@@ -144,18 +156,28 @@ class Round:
         return replace(state, disk=again[0] if again else state.disk, step=f"{state.step}, then {at}")
 
     def _check(self, state: State) -> None:
-        told = self.told
-        with MessageStore.open(self.folder, tiny(), disk=state.disk) as store:
+        told, disk = self.told, state.disk
+        by_writer = self.chance.random() < COMMITS_BESIDE_A_WRITER
+        with MessageStore.open(self.folder, tiny(), disk=disk) as store:
             found = content(store)
             after = self._after_in(found)
             with_it = queues_of(told.before, self.rows, told.after[:after])
             without = queues_of(told.before)
             assert found == with_it or (not state.commit and found == without), "a commit is there in part"
             assert after >= state.acknowledged, "an acknowledged message is missing"
-        shards = [shard for task in range(self.tasks) for shard in self._stage(state.disk, task)]
-        commit_shards(self.folder, shards, name="q", batch=3, wait_ms=0, disk=state.disk)
-        with MessageStore.open(self.folder, tiny(), disk=state.disk) as store:
-            assert content(store) == with_it, "the commit is not there exactly once"
+            if by_writer:
+                self._commit_again(disk)
+                store.attach_pending()
+                assert content(store) == with_it, "the commit is not there exactly once"
+        if not by_writer:
+            self._commit_again(disk)
+            with MessageStore.open(self.folder, tiny(), disk=disk) as store:
+                assert content(store) == with_it, "the commit is not there exactly once"
+
+    def _commit_again(self, disk: SimulatedDisk) -> None:
+        """The same rows, in one shard a lane."""
+        shards = staged(self.folder, self.rows, disk=disk)
+        commit_shards(self.folder, shards, name="q", batch=3, wait_ms=0, disk=disk)
 
     def _after_in(self, found: Queues) -> int:
         """How many of the messages that were appended last are there: a prefix, as they were appended one by one."""
@@ -167,5 +189,8 @@ def run_round(seed: int, share: float) -> int:
     """A round; how many states were looked at. Raises AssertionError, with the step."""
     with memory_folder() as folder:
         one = Round(seed, folder, share)
-        one.run()
-        return one.check()
+        try:
+            one.run()
+            return one.check()
+        finally:
+            attaching(setattr, as_segments=False)

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from stratalog.store import MessageStore, Shard, ShardWriter
+from stratalog.store.log import at_once
+from stratalog.store.shards import lane_attach
 
 Row = tuple[str, int, bytes]
 Queues = dict[tuple[str, int], list[bytes]]
+
+
+def attaching(
+    setting: Callable[[object, str, object], None], *, as_segments: bool, frame_bytes: int = at_once.FRAME_BYTES
+) -> None:
+    """Set how small commits go into the log: as segments, or in frames of so many bytes."""
+    setting(lane_attach, "SMALL_BYTES", -1 if as_segments else 4 << 20)
+    setting(at_once, "FRAME_BYTES", frame_bytes)
+
+
+@contextmanager
+def held(store: MessageStore) -> Iterator[None]:
+    """Inside, this thread alone attaches what waits: the store's own looks do not."""
+    attacher = store._running.attacher
+    assert attacher is not None
+    with attacher._attaching:
+        yield
 
 
 def rows_of(label: str, count: int, queues: int = 3, size: int = 40) -> list[Row]:

@@ -30,13 +30,14 @@ from stratalog.store.testing import SimulatedDisk
 from stratalog.store.testing.disk import Operation
 
 from ..helpers import crash_copy, small, tiny, until
-from .helpers import Row, append, content, queues_of, rows_of, scanned, staged
+from .helpers import Row, append, content, held, queues_of, rows_of, scanned, staged
 
 
 def appended(store: MessageStore, rows: list[Row]) -> None:
     store.append_batch(rows)
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_attached_messages_follow_the_log_and_the_log_goes_on_behind_them(tmp_path: Path, lanes: int) -> None:
     before, first, between, second, after = (rows_of(f"part{at}", 50 + 300 * (at % 2)) for at in range(5))
@@ -61,6 +62,7 @@ def test_attached_messages_follow_the_log_and_the_log_goes_on_behind_them(tmp_pa
     assert list((tmp_path / "incoming").iterdir()) == [tmp_path / "incoming" / "LOCK"]
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_offsets_are_given_by_shard_and_row_order(tmp_path: Path) -> None:
     MessageStore.open(tmp_path).close()
     parts = [[("t", 0, b"%d-%d" % (part, at)) for at in range(10)] for part in range(3)]
@@ -70,6 +72,7 @@ def test_offsets_are_given_by_shard_and_row_order(tmp_path: Path) -> None:
         assert list(store.get_range("t", 0, 0, 99).values()) == [row[2] for at in (2, 0, 1) for row in parts[at]]
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_all_columns_arrive(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store, ShardWriter(tmp_path) as writer:
         writer.append_columns(
@@ -84,6 +87,7 @@ def test_all_columns_arrive(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_large_messages_and_many_streams_arrive(tmp_path: Path) -> None:
     """More new streams than one frame defines, and messages whose lengths take four bytes."""
     MessageStore.open(tmp_path).close()
@@ -99,6 +103,7 @@ def test_large_messages_and_many_streams_arrive(tmp_path: Path) -> None:
     assert verify_folder(tmp_path).damages == []
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_crash_of_the_writer_behind_an_attach_loses_nothing(tmp_path: Path) -> None:
     rows, more = rows_of("x", 200), rows_of("y", 30)
     with MessageStore.open(tmp_path / "s", tiny()) as store:
@@ -112,6 +117,7 @@ def test_a_crash_of_the_writer_behind_an_attach_loses_nothing(tmp_path: Path) ->
     assert verify_folder(copy).damages == []
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_an_open_store_attaches_by_itself_and_wakes_readers(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         store.append("t", 0, b"first")
@@ -127,6 +133,7 @@ def test_an_open_store_attaches_by_itself_and_wakes_readers(tmp_path: Path) -> N
         assert found == [b"second"]
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_replayed_commit_changes_nothing(tmp_path: Path) -> None:
     MessageStore.open(tmp_path).close()
     rows = rows_of("x", 100)
@@ -142,6 +149,7 @@ def test_a_replayed_commit_changes_nothing(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "incoming").iterdir()] == ["LOCK"]
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("batch", [None, 7])
 def test_a_replay_with_other_rows_is_refused(tmp_path: Path, batch: int | None) -> None:
     MessageStore.open(tmp_path).close()
@@ -169,6 +177,7 @@ def test_a_batch_that_comes_late_is_refused(tmp_path: Path) -> None:
         commit_shards(tmp_path, staged(tmp_path, [("t", 60, b"x")]), name="q", batch=60)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_commit_without_rows_is_remembered(tmp_path: Path) -> None:
     MessageStore.open(tmp_path).close()
     assert commit_shards(tmp_path, [], name="q", batch=0).is_new
@@ -177,6 +186,7 @@ def test_a_commit_without_rows_is_remembered(tmp_path: Path) -> None:
         commit_shards(tmp_path, staged(tmp_path, rows_of("x", 3)), name="q", batch=0)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_applied_commits_survive_retention(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny(retention_bytes=200_000)) as store:
         commit_shards(tmp_path, staged(tmp_path, rows_of("x", 10)), name="q", batch=1, wait_ms=0)
@@ -192,12 +202,14 @@ def test_names_that_never_come_again_are_forgotten(tmp_path: Path) -> None:
     MessageStore.open(tmp_path).close()
     for at in range(5):
         commit_shards(tmp_path, staged(tmp_path, rows_of("x", 3)), name=f"once-{at}", keep=False)
-    commit_shards(tmp_path, staged(tmp_path, rows_of("x", 3)), name="kept")
     with MessageStore.open(tmp_path) as store:
+        commit_shards(tmp_path, staged(tmp_path, rows_of("x", 3)), name="kept", wait_ms=0)
+        store.attach_pending()
         assert len(store._lanes[0].applied) < 60
         assert content(store) == queues_of(*[rows_of("x", 3)] * 6)
 
 
+@pytest.mark.usefixtures("as_segments")
 def test_trim_and_retention_treat_attached_segments_as_others(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         commit_shards(tmp_path, staged(tmp_path, [("t", 0, bytes(1000))] * 100), name="x", wait_ms=0)
@@ -227,6 +239,7 @@ def test_staged_and_aborted_rows_are_never_seen(tmp_path: Path) -> None:
         assert [path.name for path in (tmp_path / "incoming").iterdir()] == ["LOCK"]
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_what_a_manifest_names_is_neither_aborted_nor_swept(tmp_path: Path) -> None:
     rows = rows_of("x", 10)
     with MessageStore.open(tmp_path) as store:
@@ -259,6 +272,7 @@ def test_a_task_that_lost_goes_on_writing_and_changes_nothing(tmp_path: Path) ->
         assert content(store) == queues_of(rows)
 
 
+@pytest.mark.usefixtures("as_segments")
 def test_a_commit_that_was_cut_between_two_shards_is_finished(tmp_path: Path) -> None:
     """Cuts behind each name that attaching gives."""
     rows = [rows_of(f"part{at}-", 20) for at in range(3)]
@@ -288,6 +302,17 @@ def test_a_commit_that_was_cut_between_two_shards_is_finished(tmp_path: Path) ->
                 assert scanned(store) == queues_of(rows[0], *rows, rows[0])
 
 
+def test_a_commit_that_has_returned_survives_a_power_cut_before_it_is_attached(tmp_path: Path) -> None:
+    disk = SimulatedDisk()
+    rows = rows_of("x", 20)
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store, held(store):
+        commit_shards(tmp_path, staged(tmp_path, rows, disk=disk), name="q", wait_ms=0, disk=disk)
+        left = disk.crash(Random(0), "none")
+    with MessageStore.open(tmp_path, tiny(), disk=left) as store:
+        assert content(store) == queues_of(rows)
+
+
+@pytest.mark.usefixtures("as_segments")
 def test_a_manifest_is_durable_before_it_is_attached_also_if_its_committer_died(tmp_path: Path) -> None:
     """Killed between the rename and the force of the folder; then the power is cut while the next one attaches."""
     rows = [rows_of(f"part{at}-", 20) for at in range(3)]
@@ -356,6 +381,7 @@ def test_a_reader_attaches_nothing(tmp_path: Path) -> None:
         reader.attach_pending()
 
 
+@pytest.mark.usefixtures("as_segments")
 def test_inspect_tells_of_attached_segments(tmp_path: Path) -> None:
     MessageStore.open(tmp_path).close()
     commit_shards(tmp_path, staged(tmp_path, rows_of("x", 30)), name="x")

@@ -9,10 +9,10 @@ from stratalog.store.format.applied import (
     NO_BATCH,
     Applied,
     AppliedRecord,
+    add_applied,
     batches_in,
     pack_applied,
     unpack_applied,
-    with_applied,
 )
 from stratalog.store.format.records import Record
 from stratalog.store.format.shard import Manifest, ShardIndex
@@ -53,10 +53,11 @@ def test_a_query_remembers_its_newest_batches() -> None:
     for batch in range(HISTORY + 10):
         known = Applied("q", batch, 100 + batch, 1, 1).behind(known)
     assert known is not None
-    assert batches_in([with_applied(b"", [known])], "q", 0) == {at: 100 + at for at in range(9, HISTORY + 10)}
-    assert batches_in([with_applied(b"", [known])], "q", NO_BATCH) == {}
-    older = Applied("q", 3, 0, 1, 1)
-    assert with_applied(with_applied(b"", [known]), [older]) == with_applied(b"", [known])
+    table = unpack_applied(pack_applied({known.key: known}))
+    assert batches_in([table], "q", 0) == {at: 100 + at for at in range(9, HISTORY + 10)}
+    assert batches_in([table], "q", NO_BATCH) == {}
+    add_applied(table, [Applied("q", 3, 0, 1, 1)])
+    assert table == {known.key: known}
 
 
 def test_a_manifest_is_read_back_and_a_flipped_bit_is_found() -> None:

@@ -39,6 +39,7 @@ def half_attached(path: Path) -> tuple[SimulatedDisk, str]:
     return left[0], shards[2].folder
 
 
+@pytest.mark.usefixtures("as_segments")
 def test_a_begun_commit_whose_shard_is_lost_is_given_up_by_a_repair(tmp_path: Path) -> None:
     disk, folder = half_attached(tmp_path)
     disk.take_away(next(file for file in disk.files() if file.suffix == ".shard" and folder in str(file)))
@@ -66,6 +67,7 @@ def test_a_begun_commit_whose_shard_is_lost_is_given_up_by_a_repair(tmp_path: Pa
         assert content(store) == queues_of(OLD, *PARTS[:kept], OLD, more)
 
 
+@pytest.mark.usefixtures("as_segments")
 def test_after_a_repair_gave_a_begun_commit_up_a_later_one_may_wait(tmp_path: Path) -> None:
     """Nothing of the log is missing any more: damage of a later commit's shard does not hinder an opening."""
     disk, folder = half_attached(tmp_path)

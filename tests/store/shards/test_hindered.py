@@ -14,6 +14,7 @@ from stratalog.store.testing.disk import Operation
 
 from ..helpers import tiny
 from .helpers import content, queues_of, rows_of, staged
+from .test_giving_up import half_attached
 from .test_repair import OLD, pending
 
 PATIENCE_S = 60.0
@@ -71,19 +72,10 @@ def test_a_commit_returns_when_the_device_is_full_behind_its_manifest(tmp_path: 
         assert content(store) == queues_of(old, rows)
 
 
+@pytest.mark.usefixtures("as_segments")
 def test_a_durable_commit_is_not_an_error_when_the_store_cannot_be_opened(tmp_path: Path) -> None:
-    """The store's file is damaged behind the manifest's rename; the commit is there when it is whole again."""
-    disk = SimulatedDisk()
-    with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
-        store.append_batch(OLD)
-    rows = rows_of("x", 40)
-    shards = staged(tmp_path, rows, disk=disk)
-    header = next(file for file in disk.files() if file.name == "STORE")
-
-    def damage(operation: Operation) -> None:
-        if operation.kind == "rename" and "manifest" in operation.path.name:
-            disk.on_operation = None
-            disk.flip(header, 12)
-
-    disk.on_operation = damage
+    """A commit before it is there in part, and a shard of that is lost: only a repair opens the store for writing."""
+    disk, folder = half_attached(tmp_path)
+    disk.take_away(next(file for file in disk.files() if file.suffix == ".shard" and folder in str(file)))
+    shards = staged(tmp_path, rows_of("x", 40), disk=disk)
     assert returned(lambda: commit_shards(tmp_path, shards, name="a", disk=disk)) == (True, False, 40)

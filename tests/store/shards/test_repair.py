@@ -38,6 +38,7 @@ def sealed_paths(path: Path) -> list[Path]:
     return [file for file, record in records if record is not None and record.footer_bytes]
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_every_footer_can_be_damaged_and_repaired(tmp_path: Path) -> None:
     """Of records, shards and others alike: messages, offsets and commits are those that they were."""
     with_commits(tmp_path)
@@ -52,6 +53,7 @@ def test_every_footer_can_be_damaged_and_repaired(tmp_path: Path) -> None:
     assert verify_folder(tmp_path).damages == []
 
 
+@pytest.mark.usefixtures("as_segments")
 def test_a_reader_makes_a_damaged_footer_of_an_attached_segment_again(tmp_path: Path) -> None:
     with_commits(tmp_path)
     damage_footer(sealed_paths(tmp_path)[2])
@@ -59,6 +61,7 @@ def test_a_reader_makes_a_damaged_footer_of_an_attached_segment_again(tmp_path: 
         assert content(store) == queues_of(OLD, ROWS, OLD, ROWS, OLD)
 
 
+@pytest.mark.usefixtures("as_segments")
 def test_damaged_payload_of_an_attached_segment_is_an_error_with_its_place(tmp_path: Path) -> None:
     with_commits(tmp_path)
     file = sealed_paths(tmp_path)[2]
@@ -84,6 +87,7 @@ def pending(path: Path) -> list[Path]:
     return sorted((path / "incoming" / shards[0].folder).iterdir())
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("which", ["head", "index", "no shard", "no index", "cut"])
 def test_a_shard_that_is_damaged_before_it_is_attached_changes_nothing(tmp_path: Path, which: str) -> None:
     """The store opens, and says so; the commit stays, and is attached when its files are back."""

@@ -6,11 +6,14 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from stratalog.store import MessageStore, ShardWriter, commit_shards
 
 from .helpers import staged
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_receive_that_waits_is_woken_by_an_attach(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         subscription = store.subscribe("t", "s", start="earliest")
@@ -29,6 +32,7 @@ def test_a_receive_that_waits_is_woken_by_an_attach(tmp_path: Path) -> None:
             assert found == [b"%d" % at for at in range(number + 1)]
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_delayed_messages_of_an_attached_segment_come_at_their_time(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store, ShardWriter(tmp_path) as writer:
         subscription = store.subscribe("t", "s", start="earliest")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from stratalog.store import MessageStore, commit_shards
 
 from ...clocks import WallClock
@@ -11,7 +13,16 @@ from ..helpers import tiny
 from .helpers import staged
 
 
-def test_attached_messages_have_the_time_of_their_task(tmp_path: Path) -> None:
+def test_messages_of_a_small_commit_have_the_time_at_which_they_were_attached(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path).close()
+    shards = staged(tmp_path, [("t", 0, b"staged")], clock=WallClock(lambda: 4_000))
+    commit_shards(tmp_path, shards, name="a", clock=WallClock(lambda: 5_000))
+    with MessageStore.open(tmp_path) as store:
+        assert [message.timestamp_ms for message in store.read("t", 0, 0, 9)] == [5_000]
+
+
+@pytest.mark.usefixtures("as_segments")
+def test_messages_of_a_large_commit_have_the_time_of_their_task(tmp_path: Path) -> None:
     """So times of a queue may go back, and `offset_at` gives the lowest offset that is late enough."""
     with MessageStore.open(tmp_path, tiny(), clock=WallClock(lambda: 5_000)) as store:
         shards = staged(tmp_path, [("t", 0, b"staged")], clock=WallClock(lambda: 4_000))

@@ -13,6 +13,7 @@ from stratalog.store.format.cursors import (
     State,
     bitmap_of,
     pack_acks,
+    pack_delete,
     pack_one,
     pack_state,
     unpack_acks,
@@ -126,8 +127,10 @@ def test_what_belongs_to_an_earlier_era_or_life_counts_for_nothing() -> None:
     for record in (
         *pack_state(2, State(settings, {0: Mark(1, 10)}), 4096), pack_one(1, 0, 1, 10), pack_one(2, 0, 0, 10),
         *pack_state(2, State(settings, {0: Mark(2, 4)}), 4096), pack_one(2, 0, 1, 4), pack_one(2, 0, 2, 6),
+        pack_one(1, 0, 2, 7), pack_delete(1),
     ):  # fmt: skip
         cursor.read(memoryview(record))
+    assert cursor.settings is not None
     assert (cursor.queues[0].mark, set(cursor.queues[0].above)) == (4, {6})
 
 

@@ -100,3 +100,57 @@ def test_retention_goes_on_beside_a_damaged_record_of_a_subscription(tmp_path: P
         sub = store.subscribe(TOPIC, "a", start="latest")
         fill(store, 1)
         assert places(sub.receive()) == [(0, 20)]
+
+
+def damaged_changes(path: Path, clock: BothClocks) -> None:
+    """A store of three lanes, with a damaged record about one of two delayed messages."""
+    with MessageStore.open(path, tiny(lanes=3), clock=clock) as store:
+        store.subscribe(TOPIC, "a")
+        for _ in range(2):
+            store.append(TOPIC, 0, bytes(SIZE), deliver_at_ms=clock.wall_ms() + HOUR_MS)
+        store.cancel_delayed(TOPIC, 0, 0)
+        for queue_id in range(100):
+            store.append("other", queue_id % 7, bytes(SIZE))
+    row = [np.array([value], np.int64) for value in (0, 0, CANCELLED)]
+    flip(path, Changes(CHANGES, 0, *row).pack())
+
+
+def test_damaged_changes_hold_what_they_are_about_and_retention_of_all_else_goes_on(
+    tmp_path: Path, clock: BothClocks
+) -> None:
+    path = tmp_path / "store"
+    damaged_changes(path, clock)
+    with MessageStore.open(path, tiny(lanes=3, retention_ms=1_000), clock=clock) as store:
+        why = store.stats()["delayed"][TOPIC]["damaged"]
+        assert "damaged" in why or "no sense" in why
+        clock.go(60_000)
+        firsts = [lane.view.sealed[0].segment.sequence for lane in store._lanes]
+        for round_ in range(400):
+            clock.go(100)
+            store.append("other", round_ % 7, bytes(SIZE))
+            store._upkeep.look()
+        gone = [lane.view.sealed[0].segment.sequence > first for lane, first in zip(store._lanes, firsts, strict=True)]
+        assert any(gone)
+        held = [store._streams.topics[TOPIC][0].lane.index]
+        held += [store._shared.hidden.of_kind("delays")[0].lane.index]
+        assert [lane for lane in (0, 1, 2) if not gone[lane]] == sorted(set(held)), store._upkeep.last_error
+        assert store.read(TOPIC, 0, 0, 10)[1].offset == 1, "what may be wanted is there"
+    with MessageStore.open(path, tiny(lanes=3, retention_ms=1_000), clock=clock, repair=True) as store:
+        clock.go(60_000)
+        churn(store, clock, lambda: store._upkeep.removed_segments > 10)
+
+
+def test_what_all_have_acknowledged_is_not_held_by_damaged_changes(tmp_path: Path, clock: BothClocks) -> None:
+    path = tmp_path / "store"
+    damaged_changes(path, clock)
+    with MessageStore.open(path, tiny(lanes=3, retention_ms=1_000), clock=clock) as store:
+        store.subscribe(TOPIC, "a").skip_all()
+        clock.go(60_000)
+        lane = store._streams.topics[TOPIC][0].lane
+        first = lane.view.sealed[0].segment.sequence
+        for round_ in range(400):
+            clock.go(100)
+            store.append("other", round_ % 7, bytes(SIZE))
+            store._upkeep.look()
+        changes = store._shared.hidden.of_kind("delays")[0]
+        assert (lane.view.sealed[0].segment.sequence > first) == (changes.lane is not lane)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from stratalog.store import Delivery, MessageStore, StaleReceipt, StoreFull, Subscription
+from stratalog.store.subscriptions import dead_letters
 
 from ...clocks import SteppedClock
 from .helpers import TOPIC, fill, places
@@ -17,18 +20,18 @@ DEAD = "orders/dead"
 def acks_in_the_first_append(sub: Subscription, late: Delivery) -> list[bool]:
     """Have a consumer acknowledge while the first dead letter is appended; what came of it, once that was."""
     state, outcome = sub._state, list[bool]()
-    real = state.parts.append
+    real = state.parts.append_columns
 
-    def append(*args: object) -> int:
+    def append(*args: object) -> npt.NDArray[np.int64]:
         if not outcome:
             try:
                 sub.ack(late)
                 outcome.append(True)
             except StaleReceipt:
                 outcome.append(False)
-        return real(*args)  # type: ignore[arg-type]  # passed on
+        return real(*args)
 
-    state.parts = dataclasses.replace(state.parts, append=append)  # type: ignore[arg-type]  # takes anything
+    state.parts = dataclasses.replace(state.parts, append_columns=append)
     return outcome
 
 
@@ -65,10 +68,10 @@ def test_a_dead_letter_that_cannot_be_stored_is_tried_again(store: MessageStore,
     state = sub._state
     whole = state.parts
 
-    def append(*_: object) -> int:
+    def append(*_: object) -> npt.NDArray[np.int64]:
         raise StoreFull("the disk is full")
 
-    state.parts = dataclasses.replace(whole, append=append)  # type: ignore[arg-type]  # takes anything
+    state.parts = dataclasses.replace(whole, append_columns=append)
     with pytest.raises(StoreFull):
         sub.receive()
     fill(store, 1)
@@ -77,3 +80,43 @@ def test_a_dead_letter_that_cannot_be_stored_is_tried_again(store: MessageStore,
     clock.now += 2
     assert sub.receive() == []
     assert [one.data for one in store.read(DEAD, 0, 0)] == [b"0/0", b"0/1"]
+
+
+def test_many_dead_letters_of_many_queues_are_moved_by_few_appends(store: MessageStore, clock: SteppedClock) -> None:
+    for at in range(400):
+        more = {"key": b"k%d" % at} if at % 3 == 0 else {"properties": {"n": str(at)}} if at % 3 == 1 else {}
+        store.append(TOPIC, at % 4, b"%d" % at, **more)
+    sub = store.subscribe(TOPIC, "a", max_attempts=1, dead_letter_topic=DEAD)
+    sub.nack_batch(sub.receive_batch(1000).receipts)
+    before = store.stats()["log"]["frames"]
+    assert sub.receive(1000) == []
+    assert store.stats()["log"]["frames"] - before <= 4, "one append and one acknowledgement"
+    assert sub.backlog().total == 0
+    for queue_id in range(4):
+        wanted, moved = store.read(TOPIC, queue_id, 0, 1000), store.read(DEAD, queue_id, 0, 1000)
+        assert [(one.data, one.key, one.properties) for one in moved] == [
+            (one.data, one.key, one.properties) for one in wanted
+        ]
+
+
+def test_dead_letters_larger_than_one_append_takes_are_moved_in_parts(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "MOVED_BYTES", 100)
+    for _ in range(20):
+        store.append(TOPIC, 0, bytes(60))
+    sub = store.subscribe(TOPIC, "a", max_attempts=1, dead_letter_topic=DEAD)
+    sub.nack_batch(sub.receive_batch(1000).receipts)
+    assert sub.receive(1000) == []
+    assert store.queue_bounds(DEAD, 0) == (0, 20)
+    assert sub.backlog().total == 0
+
+
+def test_dead_letters_that_were_trimmed_meanwhile_are_over(store: MessageStore) -> None:
+    fill(store, 10)
+    sub = store.subscribe(TOPIC, "a", max_attempts=1, dead_letter_topic=DEAD)
+    sub.nack_batch(sub.receive_batch(1000).receipts)
+    store.trim(TOPIC, 0, 7)
+    assert sub.receive(1000) == []
+    assert [one.data for one in store.read(DEAD, 0, 0)] == [b"0/7", b"0/8", b"0/9"]
+    assert sub.backlog().total == 0

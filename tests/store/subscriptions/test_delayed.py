@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -234,3 +235,22 @@ def test_random_delays_come_each_once_and_never_early(
         sub.ack_batch(got)
     assert seen == set(due_ms)
     assert sub.backlog() == (0, left, 0)
+
+
+def test_receiving_one_at_a_time_is_quick_also_in_a_queue_with_delayed_messages(
+    store: MessageStore, clock: BothClocks
+) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    append(store, 0, 500)
+    append(store, 0, 800)
+    fill(store, 100)
+    with patch.object(sub._dispatcher, "take", wraps=sub._dispatcher.take) as take:
+        assert [places(sub.receive(1)) for _ in range(40)] == [[(0, at)] for at in range(2, 42)]
+        assert take.call_count <= 8, "a call in eight looks at all queues"
+        clock.go(500)
+        assert places(sub.receive(1)) == [(0, 0)], "what is due comes first"
+        assert store.reschedule_delayed(TOPIC, 0, 1, clock.wall)
+        assert places(sub.receive(1)) == [(0, 1)], "also what is due earlier than it was"
+        slow = take.call_count
+        assert [places(sub.receive(1)) for _ in range(40)] == [[(0, at)] for at in range(42, 82)]
+        assert take.call_count - slow <= 8

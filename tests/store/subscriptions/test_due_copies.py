@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore
+from stratalog.store import MessageBatch, MessageStore, OffsetOutOfRange
 
 from ..helpers import tiny, until
 from .helpers import TOPIC, BothClocks, places
@@ -56,3 +56,21 @@ def test_receive_gives_no_more_copies_than_asked_for_and_all_in_the_end(tmp_path
         sub.seek("earliest")
         again = places(sub.receive(5))
         assert len(again) == 5
+
+
+def test_retention_that_goes_on_between_two_looks_is_no_error(
+    tmp_path: Path, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as store:
+        sub = store.subscribe(TOPIC, "a")
+        for _ in range(30):
+            store.append(TOPIC, 0, b"x")
+        real, firsts = store._fetcher.read_batch, [10, 20]
+
+        def read_batch(topic: str, queue_id: int, offset: int, *most: int) -> MessageBatch:
+            if firsts:
+                raise OffsetOutOfRange(topic, queue_id, offset, firsts.pop(0), 30)
+            return real(topic, queue_id, offset, *most)
+
+        monkeypatch.setattr(store._fetcher, "read_batch", read_batch)
+        assert places(sub.receive(100)) == [(0, at) for at in range(20, 30)]

@@ -152,7 +152,6 @@ def test_odd_properties_are_matched_as_json_says() -> None:
         b'{"x":"\\"tag\\":\\"b\\""}', b'{"tag":"b"}', b"{", json.dumps({"tag": "b", "x": "y" * 400}).encode(),
     ]  # fmt: skip
 
-
     answers = wanted.mask(Blobs.of(rows), len(rows)).tolist()
     assert answers == [True, True, False, False, False, False, False, False, True, False, True]
     assert answers == [wanted.takes(row) for row in rows]

@@ -361,8 +361,8 @@ def test_a_deleted_one_is_gone_and_a_new_one_begins_anew(store: MessageStore, tm
 
 
 def test_other_settings_are_refused_where_they_would_give_out_other_messages(store: MessageStore) -> None:
-    store.subscribe(TOPIC, "a", filter={"tag": ["b", "a"]})
-    store.subscribe(TOPIC, "a", filter={"tag": {"a", "b"}}, precision_ms=5)
+    store.subscribe(TOPIC, "a", filter={"tag": ["b", "a"]}, precision_ms=5)
+    store.subscribe(TOPIC, "a", filter={"tag": {"a", "b"}})
     assert store.subscriptions(TOPIC)[0].settings.precision_ms == 5
     with pytest.raises(InvalidMessage, match="filter"):
         store.subscribe(TOPIC, "a")

@@ -1,0 +1,88 @@
+"""The parts of the log that have a stream's messages: where they lie in each segment; nothing is fetched here."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import islice
+
+from ..device.ring import Ring
+from ..log.lane import Lane
+from ..log.write import View
+from ..segment.segment import Segment
+from ..segment.windows import SPARSE_BYTES
+
+# Some messages of a segment: the entries, and the position, length and checksum of entry n at 3 n, 3 n + 1, 3 n + 2.
+# And whether the stream's messages lie far apart.
+Part = tuple[Segment, Sequence[int], Sequence[int], bool]
+
+
+def find_parts(lane: Lane, number: int, offset: int, limit: int) -> list[Part] | None:
+    """Where the messages lie, from `offset` on; None if the first one, or the way to another, is not there."""
+    view = lane.view
+    parts: list[Part] = []
+    at, end = offset, offset + limit
+    opened = len(view.open)
+    while opened:  # the newest first: most reads are of what was just written
+        opened -= 1
+        row = view.open[opened].table.row(number)
+        if row is not None and row[0] <= offset:
+            break
+    else:
+        at = _sealed_parts(lane, view, number, at, end, parts)
+        if at < 0:
+            return None
+    for segment, table in islice(view.open, opened, None):
+        if at == end:
+            break
+        row = table.row(number)
+        if row is None:
+            continue
+        if at < row[0]:
+            return None  # a gap that a repair left, or damage
+        entries = row[1][at - row[0] : end - row[0]]
+        if entries:
+            at += len(entries)
+            parts.append((segment, table.flat, entries, segment.header.capacity_bytes > SPARSE_BYTES * len(row[1])))
+    return parts or None
+
+
+def _sealed_parts(lane: Lane, view: View, number: int, at: int, end: int, parts: list[Part]) -> int:
+    """Add what the sealed segments have; the offset behind it, -1 if it cannot be told. Raises StoreCorrupt."""
+    sealed = view.sealed
+    index = bisect_right(sealed, at, key=lambda segment: segment.first_offset(number)) - 1
+    if index < 0:
+        return -1
+    for segment in islice(sealed, index, None):
+        part = segment.places(lane.ring, number, at, end)
+        if part is None:
+            return -1
+        flat, entries, is_sparse = part
+        if entries:
+            parts.append((segment.segment, flat, entries, is_sparse))
+            at += len(entries)
+            if at == end:
+                break
+    return at
+
+
+def cut_parts(ring: Ring, parts: list[Part]) -> list[Part]:
+    """The parts, cut where the ring begins."""
+    for index, (segment, flat, entries, is_sparse) in enumerate(parts):
+        base = segment.base
+        if base is not None:
+            if base + flat[3 * entries[0]] >= ring.low:
+                break  # and so are all behind it
+            if base + flat[3 * entries[-1]] >= ring.low:
+                older = entries[: bisect_left(entries, ring.low - base, key=lambda entry: flat[3 * entry])]
+                newer = entries[len(older) :]
+                halves = ((segment, flat, half, is_sparse) for half in (older, newer))
+                return [*parts[:index], *halves, *parts[index + 1 :]]
+    return parts
+
+
+def column(flat: Sequence[int], entries: Sequence[int], number: int) -> list[int]:
+    """One column of some entries of a flat table."""
+    if isinstance(entries, range):  # of a table that was made for this call: a list
+        return list(flat[3 * entries.start + number : 3 * entries.stop : 3])
+    return [flat[3 * entry + number] for entry in entries]

@@ -1,0 +1,127 @@
+"""Delayed indexes of a closed store, made of its log in parts: sorted runs and sets in tasks, merged to one bucket.
+
+Each part reads the frames of some sealed segments that have delivery times (footers tell which), and writes what is
+pending of each topic as the files of a tracker of its own. `join_index` merges those of a topic, with a mark that says
+how far in the log they go. What the log says behind the mark, and all changed delays, an opening adds by itself, as
+after any checkpoint: so the files never say more than what is surely durable.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...index import BucketTracker, join_trackers
+from ..delayed.disk_files import DiskFiles
+from ..delayed.positions import MOST_ENTRY
+from ..delayed.walk import STEP_MESSAGES, DueRows, sealed_rows
+from ..device.disk import Disk, OsDisk
+from ..errors import StoreCorrupt
+from ..format.delays import Mark, Place
+from ..format.footer import Footer
+from ..format.layout import BLOCK_BYTES, NO_DUES, SEALED
+from ..live.files import FollowedSegment, look
+from ..read.scan import sealed_offsets
+from ..segment.sealed import SealedSegment
+from .looking import SegmentAt
+
+Int64s = npt.NDArray[np.int64]
+
+
+class DuePart(NamedTuple):
+    """Some segments, and what is wanted of them: messages of these topics that are due after a time."""
+
+    segments: tuple[SegmentAt, ...]
+    topics: tuple[str, ...]
+    after_ms: int
+
+
+class DueRun(NamedTuple):
+    """What a part has of one topic: the folder of a tracker's files, and how many messages they have."""
+
+    topic: str
+    folder: str
+    messages: int
+
+
+def gather_dues(part: DuePart, staging: Path, disk: Disk | None = None) -> list[DueRun]:
+    """Write what is pending in some segments, by topic, to new folders in `staging`, forced.
+
+    Any process may call it, and several at once for the same part. Raises StoreCorrupt, OSError.
+    """
+    used, mine = disk or OsDisk(), staging / f"run-{secrets.token_hex(8)}"
+    used.make_folder(mine)
+    folders = {topic: mine / f"{number:06d}" for number, topic in enumerate(part.topics)}
+    trackers: dict[str, BucketTracker] = {}
+    try:
+        for at in part.segments:
+            for topic, queue_ids, rows in _topics_in(used, at, part):
+                if topic not in trackers:
+                    trackers[topic] = BucketTracker("", files=DiskFiles(used, folders[topic]), memory_limit_bytes=None)
+                trackers[topic].add_messages(queue_ids, rows.offsets & MOST_ENTRY, rows.times_ms)
+        for tracker in trackers.values():
+            tracker.checkpoint()
+        return [
+            DueRun(topic, str(folders[topic]), tracker.number_of_delayed_messages)
+            for topic, tracker in sorted(trackers.items())
+        ]
+    finally:
+        for tracker in trackers.values():
+            tracker.close()
+
+
+def _topics_in(disk: Disk, at: SegmentAt, part: DuePart) -> Iterator[tuple[str, Int64s, DueRows]]:
+    """The wanted messages of a segment, by topic, with their queue ids."""
+    looked = look(disk, Path(at.folder), at.lane, at.store_id, at.sequence)
+    if looked.header is None or looked.record is None or looked.record.state != SEALED:
+        raise StoreCorrupt("a segment's first blocks are damaged", looked.path, BLOCK_BYTES)
+    segment = FollowedSegment(disk, Path(at.folder), looked.header, grows=False)
+    try:
+        footer = Footer(segment.data, str(segment.path), looked.record)
+        if footer.dues == NO_DUES or footer.dues.most <= part.after_ms:
+            return
+        footer.check_entries()
+        topics = footer.topics()
+        wanted = {number: topic for number, topic in enumerate(topics) if topic in part.topics}
+        offsets = sealed_offsets(SealedSegment(segment, looked.record), footer)
+        for frames in _steps(footer):
+            rows = sealed_rows(segment, None, footer, frames, 0, offsets)
+            of_topic = footer.stream_topic[rows.numbers]
+            for number in np.intersect1d(of_topic[rows.times_ms > part.after_ms], list(wanted)).tolist():
+                mine = (of_topic == number) & (rows.times_ms > part.after_ms)
+                found = DueRows(*(column[mine] for column in rows))
+                yield wanted[number], footer.stream_queue[found.numbers].astype(np.int64), found
+    finally:
+        segment.close()
+
+
+def _steps(footer: Footer) -> Iterator[tuple[int, int]]:
+    """The frames of a segment, (first, behind the last), some at a time."""
+    begins, low = footer.frame_entry, 0
+    while low < len(begins):
+        high = max(low + 1, int(begins.searchsorted(int(begins[low]) + STEP_MESSAGES)))
+        yield low, high
+        low = high
+
+
+def join_index(disk: Disk, topic: str, runs: Sequence[DueRun], places: Sequence[Place], to: Path) -> int:
+    """Merge the runs of a topic to the files of its index, in a new folder: how many messages are pending in it.
+
+    `places` are those up to which the runs go, one a lane. Raises StoreCorrupt if a run is not what was written.
+    """
+    sources = [DiskFiles(disk, Path(run.folder)) for run in runs]
+    files = DiskFiles(disk, to)
+    try:
+        # No change counts as applied: an opening then repeats each of them, which changes nothing a second time.
+        count = join_trackers(sources, files, Mark(topic, 0, places).pack())
+    finally:
+        for one in (*sources, files):
+            one.close()
+    if count != sum(run.messages for run in runs):
+        raise StoreCorrupt("a part of a delayed index has another number of messages", to, 0)
+    return count

@@ -1,0 +1,104 @@
+"""The second pass: footers, made by recovery's own code, written beside the log, checked, and put into their segments.
+
+A footer that a process has made counts for nothing until `put_footer` has compared it with what was asked for. Only
+then the segment's file is written to: behind its frames, where nothing whole stands. So a kill at any moment leaves
+either the lost footer or the new one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import NamedTuple
+
+from ..device.disk import Disk, OsDisk
+from ..errors import StoreCorrupt
+from ..format.footer import Footer
+from ..format.layout import LOST_ENTRY, align_up, checksum64, kept_messages
+from ..live.files import FollowedSegment, TailReader
+from ..recovery.placement import Bounds
+from ..recovery.reindex import ScanColumns, index_columns
+from ..recovery.repair import Repair
+from ..segment.scanner import FrameScanner
+from ..segment.sealing import write_footer
+from ..segment.segment import Segment
+from .placing import FooterPart
+
+
+class MadeFooter(NamedTuple):
+    """A footer in a file of its own: `lane` and `sequence` of its segment, and what the file has to hold."""
+
+    lane: int
+    sequence: int
+    path: str
+    size_bytes: int
+    checksum: int
+
+
+def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> MadeFooter:
+    """Make a footer of the heads of its segment's frames, and write it, forced, to a new file in the folder `staging`.
+
+    Any process may call it, and several at once for the same part. Raises StoreCorrupt, OSError.
+    """
+    used = disk or OsDisk()
+    at, record = part.look.at, part.look.record
+    segment = FollowedSegment(used, Path(at.folder), part.look.header, grows=False)
+    try:
+        columns = _columns(segment, part)
+    finally:
+        segment.close()
+    refusing = Repair(used, staging, at.lane, allowed=False)
+    data, _ = index_columns(columns, list(part.names), Bounds(part.first), refusing, segment.path)
+    if columns.next_entry != record.entries or (data.entries == LOST_ENTRY).any():
+        raise StoreCorrupt("a frame is damaged or missing", segment.path, record.data_end)
+    data.trimmed, data.applied = part.trimmed, part.applied
+    content = data.pack(at.sequence)
+    path = staging / f"footer-{at.lane:02d}-{at.sequence:012d}-{secrets.token_hex(8)}"
+    file = used.open(path, create=True)
+    try:
+        file.write([content], 0)
+        file.force()
+    finally:
+        file.close()
+    return MadeFooter(at.lane, at.sequence, str(path), len(content), checksum64(content))
+
+
+def _columns(segment: FollowedSegment, part: FooterPart) -> ScanColumns:
+    """The columns of the segment's frames. Of their payloads nothing is read: the first pass has done that."""
+    record, columns = part.look.record, ScanColumns()
+    reader = TailReader(segment, None)
+    reader.size_bytes = record.data_end
+    scanner = FrameScanner.behind(reader, segment.header)
+    while scanner.position < record.data_end:
+        for position in (scanner.position, align_up(scanner.position)):
+            frame = scanner.frame_at(position)
+            if frame is not None and frame.header.chain == scanner.chain:
+                break
+        else:
+            break
+        columns.add(frame, kept_messages(record, frame.header), None)
+        scanner.position, scanner.chain = frame.header.end, frame.head.checksum
+    return columns
+
+
+def put_footer(disk: Disk, part: FooterPart, made: MadeFooter) -> None:
+    """Check a footer, and put it into its segment, forced. The store is locked. Raises StoreCorrupt, OSError."""
+    at, record = part.look.at, part.look.record
+    file = disk.open(Path(made.path))
+    try:
+        content = file.read(0, made.size_bytes + 1)
+    finally:
+        file.close()
+    path = Path(made.path)
+    if len(content) != made.size_bytes or checksum64(content) != made.checksum:
+        raise StoreCorrupt("a footer that was just made is damaged", path, 0)
+    new = record._replace(footer_bytes=len(content), streams=len(part.names))
+    footer = Footer(None, str(path), new, content)
+    footer.check_entries()
+    if (footer.first != part.first).any() or (footer.next_offsets != part.following).any():
+        raise StoreCorrupt("a footer that was just made has other offsets", path, 0)
+    segment = Segment(disk, Path(at.folder), part.look.header, direct=False)
+    try:
+        write_footer(disk, segment, footer.data(), record.data_end, record.chain, record.entries)
+    finally:
+        segment.close()

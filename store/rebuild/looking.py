@@ -1,0 +1,153 @@
+"""The first pass over a lane: which sealed segments have lost their footers, and what their frames hold.
+
+Each segment is looked at by itself, in any process. The payloads of a segment without a whole footer are read, and all
+of its checksums compared: what `placing` concludes from it is as sure as what recovery finds by its own scan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk, ReadingDisk
+from ..errors import StoreCorrupt
+from ..format.frame import Definition
+from ..format.layout import DATA_START, SEALED, UNDECODABLE, SealRecord, SegmentHeader, kept_messages
+from ..format.records import RECORD_BYTES, RECORD_MAGIC
+from ..live.files import FollowedSegment, log_start, look
+from ..recovery.repair import whole_footer
+from ..segment.scanner import ChunkReader, FrameScanner, Scanned
+
+Int64s = npt.NDArray[np.int64]
+_MAGIC = np.frombuffer(RECORD_MAGIC, "<u4")
+_NONE = np.empty(0, np.int64)
+
+
+class SegmentAt(NamedTuple):
+    """Where a sealed segment is, and whose it is; `size_bytes` of its frames."""
+
+    folder: str
+    lane: int
+    store_id: bytes
+    sequence: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLook:
+    """What a look at a sealed segment has found.
+
+    Attributes:
+        at: the segment.
+        header, record: its first two blocks.
+        is_whole: the footer is, and nothing more is told.
+        problem: why no footer can be made of the frames, or None.
+        numbers, counts: int64 (n) the streams with messages, ascending, and how many messages each has.
+        names: the streams that its frames name for the first time.
+        records: (stream, data) of what may be a record: its stream decides.
+    """
+
+    at: SegmentAt
+    header: SegmentHeader
+    record: SealRecord
+    is_whole: bool = False
+    problem: str | None = None
+    numbers: Int64s = field(default_factory=lambda: _NONE)
+    counts: Int64s = field(default_factory=lambda: _NONE)
+    names: tuple[Definition, ...] = ()
+    records: tuple[tuple[int, bytes], ...] = ()
+
+
+class LaneSegments(NamedTuple):
+    """The sealed segments of a lane, ascending; `begins_at`: the number of the log's first segment."""
+
+    folder: Path
+    begins_at: int
+    sealed: list[SegmentAt]
+
+
+def sealed_segments(disk: Disk, folder: Path, lane: int, store_id: bytes) -> LaneSegments:
+    """The sealed segments of a lane's log. Two blocks of each file are read. Raises OSError."""
+    begins_at, found = log_start(disk, folder, lane, store_id), []
+    for name in sorted(disk.list(folder)):
+        number = int(name[:-4]) if name.endswith(".seg") and name[:-4].isdecimal() else 0
+        if number < max(1, begins_at):
+            continue
+        record = look(disk, folder, lane, store_id, number).record
+        if record is not None and record.state == SEALED:
+            found.append(SegmentAt(str(folder), lane, store_id, number, record.data_end - DATA_START))
+    return LaneSegments(folder, begins_at, found)
+
+
+def look_at_segment(at: SegmentAt, disk: Disk | None = None) -> SegmentLook:
+    """Look at one segment. Nothing is changed. Raises StoreCorrupt if it changed meanwhile, OSError."""
+    used = disk or ReadingDisk()
+    looked = look(used, Path(at.folder), at.lane, at.store_id, at.sequence)
+    if looked.record is None or looked.record.state != SEALED:
+        raise StoreCorrupt("a sealed segment is sealed no more; somebody else changes the store", looked.path, 0)
+    if looked.header is None:
+        raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
+    header, record = looked.header, looked.record
+    segment = FollowedSegment(used, Path(at.folder), header, grows=False)
+    try:
+        if whole_footer(segment, record) is not None:
+            return SegmentLook(at, header, record, is_whole=True)
+        if header.is_rebuilt:
+            return SegmentLook(at, header, record, problem="a repair wrote its header")
+        return _scanned(at, segment, record)
+    finally:
+        segment.close()
+
+
+def _scanned(at: SegmentAt, segment: FollowedSegment, record: SealRecord) -> SegmentLook:
+    """The segment's messages, if each of its bytes is right."""
+    file = segment.open_sequential()
+    reader = ChunkReader(file, min(file.size(), record.data_end))
+    scanner = FrameScanner.behind(reader, segment.header)
+    numbers: list[npt.NDArray[np.uint32]] = []
+    names: list[Definition] = []
+    records: list[tuple[int, bytes]] = []
+    count, problem = 0, None
+    try:
+        while problem is None and (found := scanner.next()) is not None:
+            header = found.frame.header
+            kept = kept_messages(record, header)
+            if found.whole < kept or header.first_entry != count:
+                problem = f"a message is damaged at byte {header.position}"
+                break
+            numbers.append(found.frame.numbers[:kept])
+            names += found.frame.definitions()
+            records += _records(found, kept)
+            count += kept
+    except UNDECODABLE as error:
+        problem = f"a frame cannot be decoded ({error})"
+    finally:
+        reader.close()
+        file.close()
+    if problem is None and (scanner.chain, count) != (record.chain, record.entries):
+        problem = f"a frame is damaged or missing at byte {scanner.position}"
+    if problem is not None:
+        return SegmentLook(at, segment.header, record, problem=problem)
+    there, counts = np.unique(np.concatenate([_NONE, *numbers]), return_counts=True)
+    return SegmentLook(
+        at, segment.header, record, numbers=there.astype(np.int64), counts=counts.astype(np.int64),
+        names=tuple(names), records=tuple(records),
+    )  # fmt: skip
+
+
+def _records(found: Scanned, kept: int) -> list[tuple[int, bytes]]:
+    """The messages that begin as a record does."""
+    frame = found.frame
+    lengths = frame.lengths[:kept].astype(np.int64)
+    begins = lengths.cumsum() - lengths
+    rows = np.flatnonzero(lengths >= RECORD_BYTES)
+    if not len(rows):
+        return []
+    payload = np.frombuffer(found.payload, np.uint8)
+    heads = payload[begins[rows, None] + np.arange(len(RECORD_MAGIC))].view("<u4").ravel()
+    places = rows[heads == _MAGIC].tolist()
+    return [(int(frame.numbers[row]), bytes(found.payload[begins[row] : begins[row] + lengths[row]])) for row in places]

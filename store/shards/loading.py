@@ -1,0 +1,78 @@
+"""The messages of staged shards as columns, for a commit that is small enough to be appended to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..device.disk import Disk
+from ..errors import StoreCorrupt
+from ..format.blobs import Blobs, Int64s
+from ..format.frame import Frame, frame_of
+from ..format.layout import FrameHead
+from ..log.column_group import ColumnGroup, ColumnRows
+from ..log.streams import Stream
+from ..segment.scanner import whole_messages
+from .rewriting import lasting_head
+from .staging import Staged
+
+DAMAGED = "a shard's frame is damaged"
+
+
+def groups_of(disk: Disk, staged: Staged, streams: Sequence[Stream], skip: int = 0) -> list[ColumnGroup]:
+    """The messages of a shard, from number `skip` on, a group for each of its frames.
+
+    `streams` are the shard's, by its numbers. What attaching writes into a shard's file is not looked at: an earlier
+    attempt may have begun with that. Each payload is compared with its checksum. Raises StoreCorrupt, OSError.
+    """
+    index = staged.index
+    of_entry = np.empty(index.rows, np.int64)
+    of_entry[index.footer.entries] = np.arange(len(streams)).repeat(index.counts)
+    groups = []
+    for frame, payload in _frames(disk, staged):
+        first, count = frame.header.first_entry, frame.header.count
+        begin = max(skip - first, 0)
+        if begin < count:
+            groups.append(ColumnGroup(_rows(frame, payload, streams, of_entry[first : first + count], begin)))
+    return groups
+
+
+def _frames(disk: Disk, staged: Staged) -> Iterator[tuple[Frame, memoryview]]:
+    """The frames of a shard with their payloads."""
+    index, path = staged.index, staged.path
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        raise StoreCorrupt("a committed shard is missing", path, 0) from None
+    try:
+        places = zip(index.footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True)
+        for position, size, known in places:
+            header, columns = lasting_head(file, path, position, size, known)
+            frame = frame_of(FrameHead(header, columns, 0))
+            if frame is None:
+                raise StoreCorrupt(DAMAGED, path, position)
+            payload = memoryview(file.read(position + size, header.payload_bytes))
+            if whole_messages(frame, payload) < header.count:
+                raise StoreCorrupt("a message's bytes do not match their checksum", path, position)
+            yield frame, payload
+    finally:
+        file.close()
+
+
+def _rows(frame: Frame, payload: memoryview, streams: Sequence[Stream], numbers: Int64s, begin: int) -> ColumnRows:
+    """The messages of a frame from number `begin` on; `numbers` (n,) is each one's place in `streams`."""
+    count = frame.header.count
+    lengths = frame.lengths.astype(np.int64)
+    extras = frame.extras()
+    used, stream_index = np.unique(numbers[begin:], return_inverse=True)
+    payload = payload[int(lengths[:begin].sum()) :]
+    return ColumnRows(
+        [streams[at] for at in used.tolist()], stream_index, None, lengths[begin:], [payload], payload.nbytes,
+        None if extras.times_ms is None else extras.times_ms[begin:],
+        _part(extras.keys, begin, count), _part(extras.properties, begin, count),
+    )  # fmt: skip
+
+
+def _part(column: Blobs | None, begin: int, end: int) -> Blobs | None:
+    return None if column is None else column.part(begin, end)

@@ -1,0 +1,85 @@
+"""What is on its way to the log: acknowledgements, one or many, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from ..errors import StoreError
+from ..format.cursors import pack_one
+from ..log.streams import Stream
+from ..log.ticket import SubmitRequest
+from .in_flight import Places
+
+if TYPE_CHECKING:
+    from .state import State
+
+Int64s = npt.NDArray[np.int64]
+
+
+class LeftOut(NamedTuple):
+    """Messages of a queue that were left out in one of its eras."""
+
+    era: int
+    offsets: BitMap64
+
+
+class AckedOne(NamedTuple):
+    """A message that is being acknowledged. `start`: its record has this offset or a later one."""
+
+    life: int
+    era: int
+    start: int
+    receipt: int
+    queue_id: int
+    offset: int
+    attempt: int
+
+    def as_many(self) -> AckedMany:
+        """The same in columns."""
+        places = Places(*np.array([[self.queue_id], [self.offset], [self.attempt]]))
+        groups = [(self.queue_id, self.era, places.offsets)]
+        return AckedMany(self.life, self.start, groups, np.array([self.receipt]), places)
+
+
+class AckedMany(NamedTuple):
+    """Messages that are being acknowledged; `groups`: the queue id, era and offsets of each queue."""
+
+    life: int
+    start: int
+    groups: Sequence[tuple[int, int, Int64s]]
+    receipts: Int64s
+    places: Places
+
+    def as_many(self) -> AckedMany:
+        """Itself."""
+        return self
+
+
+class AckRequest(SubmitRequest):
+    """The record of one acknowledgement. The state hears of its outcome before its caller does."""
+
+    __slots__ = ("_one", "_state")
+
+    def __init__(self, state: State, one: AckedOne, stream: Stream | None) -> None:
+        assert stream is not None, "its subscription is durable"
+        record = pack_one(one.life, one.queue_id, one.era, one.offset)
+        super().__init__(stream, record, len(record))
+        self._state = state
+        self._one = one
+
+    def answer(self, error: StoreError | None = None) -> None:
+        self._state.answered(self._one, error)
+        super().answer(error)
+
+
+def by_queue(places: Places) -> list[tuple[int, Int64s]]:
+    """The offsets of each queue, ascending."""
+    queues, offsets = places.queues, places.offsets
+    if len(queues) and bool((queues == queues[0]).all()):
+        return [(int(queues[0]), np.sort(offsets))]
+    return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]

@@ -1,0 +1,177 @@
+"""Where a sink writes to: what is there is never lost, and what cannot be a store is told before the work begins."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from stratalog.pipeline.errors import BadOption
+from stratalog.pipeline.sink import commit_rows, write_rows
+from stratalog.pipeline.sink_columns import columns_of
+from stratalog.pipeline.sink_stores import existing, sink_options, stores_at, stores_in_place_of
+from stratalog.pipeline.stream import stream_options
+from stratalog.store import (
+    InvalidMessage,
+    MessageStore,
+    StoreError,
+    StoreLocked,
+    StoreUnusable,
+    replace_store,
+)
+
+
+def made(path: Path, *, rows: int = 1) -> Path:
+    with MessageStore.open(path) as store:
+        for _ in range(rows):
+            store.append("t", 0, b"x")
+    return path
+
+
+def batch(**columns: object) -> pa.RecordBatch:
+    given = {"topic": pa.array(["t"]), "queue_id": pa.array([0]), "data": pa.array([b"x"]), **columns}
+    return pa.RecordBatch.from_pydict(given)
+
+
+@pytest.mark.parametrize("path", ["folder", "store"])
+def test_what_is_no_store_is_not_lost_by_an_overwrite(tmp_path: Path, path: str) -> None:
+    place = tmp_path / path
+    if path == "store":
+        made(place)
+    made(place / "inner")
+    (place / "precious.txt").write_text("x")
+    with pytest.raises(StoreUnusable, match=r"precious.txt|inner"):
+        stores_in_place_of(sink_options({"path": str(place)}))
+    fresh = made(tmp_path / "fresh")
+    with pytest.raises(StoreUnusable, match=r"precious.txt|inner"):
+        replace_store(place, fresh)
+    assert (place / "precious.txt").read_text() == "x"
+    assert fresh.exists()
+
+
+def test_a_store_with_all_that_it_may_have_can_be_replaced(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s") as store:
+        store.subscribe("t", "s")
+        store.append("t", 0, b"x", deliver_at_ms=1 << 41)
+        (tmp_path / "s" / "quarantine").mkdir()
+        options = sink_options({"path": str(tmp_path / "s")})
+        with pytest.raises(StoreLocked):
+            stores_in_place_of(options)
+    commit_rows(
+        [write_rows(iter([batch()]), stores_at(options), "x")], stores_at(options), "x", None, keep=True, wait_ms=0
+    )
+    replace_store(tmp_path / "s", stores_in_place_of(options))
+    with MessageStore.open(tmp_path / "s") as store:
+        assert store.topics() == []
+
+
+def test_the_check_before_an_overwrite_makes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError):
+        stores_in_place_of(sink_options({"path": str(tmp_path / "file")}))
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_two_drivers_that_make_the_same_store_at_once_share_it(tmp_path: Path) -> None:
+    """Else the store of the first would be replaced, with what was committed to it meanwhile."""
+    options = sink_options({"path": str(tmp_path / "s")})
+    found: list[list[Path]] = []
+
+    def drive(number: int) -> None:
+        stores = stores_at(options)
+        commit_rows([write_rows(iter([batch()]), stores, "x")], stores, f"n{number}", None, keep=True, wait_ms=60_000)
+        found.append(stores)
+
+    drivers = [threading.Thread(target=drive, args=(number,)) for number in range(6)]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    assert found == [[tmp_path / "s"]] * 6
+    with MessageStore.open(tmp_path / "s") as store:
+        assert store.queue_bounds("t", 0) == (0, 6)
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_what_a_killed_overwrite_has_left_is_removed_by_a_later_one(tmp_path: Path) -> None:
+    options = sink_options({"path": str(made(tmp_path / "s"))})
+    left, young = stores_in_place_of(options), stores_in_place_of(options)
+    long_ago = time.time() - 3 * 86_400
+    for path in [left, *left.rglob("*")]:
+        os.utime(path, (long_ago, long_ago))
+    fresh = stores_in_place_of(options)
+    assert sorted(path for path in tmp_path.iterdir() if path.name != "s") == sorted([young, fresh])
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"lanes": "0"}, "lanes is from 1 to 64"),
+        ({"wait_ms": "-5"}, "wait_ms is from 0"),
+        ({"wait_ms": "9" * 30}, "wait_ms is from 0"),
+        ({"shards": "-1"}, "shards is from 1"),
+        ({"transaction": ""}, "transaction is a name"),
+        ({"transaction": " "}, "transaction is a name"),
+        ({"query": "q" * 256}, "query is a name"),
+        ({"transaction": "a", "query": "b"}, "one of the two"),
+        ({"max_message_bytes": "0"}, "max_message_bytes"),
+    ],
+)
+def test_options_that_say_nothing_or_contradict_are_refused(tmp_path: Path, options: dict[str, str], what: str) -> None:
+    with pytest.raises(StoreError, match=what):
+        sink_options({"path": str(tmp_path / "s"), **options})
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("inside", ["incoming/x", "lane-00", "sub/deep"])
+def test_a_path_inside_of_a_store_is_refused(tmp_path: Path, inside: str) -> None:
+    made(tmp_path / "s")
+    with pytest.raises(BadOption, match="inside the store"):
+        sink_options({"path": str(tmp_path / "s" / inside)})
+
+
+@pytest.mark.parametrize("path", ["file", "file/deep", "foreign", "/proc/nothing/here"])
+def test_a_path_that_cannot_be_a_store_is_an_error_that_says_so(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "a").write_text("x")
+    with pytest.raises(StoreError, match=r"give another path|cannot be used"):
+        stores_at(sink_options({"path": str(tmp_path / path)}))
+    assert sorted(os.listdir(tmp_path)) == ["file", "foreign"]
+    assert existing(tmp_path) == []
+
+
+def test_a_message_above_the_limit_can_be_allowed(tmp_path: Path) -> None:
+    large = batch(data=pa.array([bytes(5 << 20)]))
+    for options, fits in (({}, False), ({"max_message_bytes": str(8 << 20)}, True)):
+        chosen = sink_options({"path": str(tmp_path / "s"), **options})
+        stores = stores_at(chosen)
+        if not fits:
+            with pytest.raises(StoreError, match="max_message_bytes"):
+                write_rows(iter([large]), stores, "x", chosen.config)
+            continue
+        commit_rows([write_rows(iter([large]), stores, "x", chosen.config)], stores, "x", None, keep=True, wait_ms=0)
+    with MessageStore.open(tmp_path / "s") as store:
+        assert len(store.read("t", 0, 0)[0].data) == 5 << 20
+
+
+def test_a_property_without_a_value_is_refused_with_its_row(tmp_path: Path) -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    with pytest.raises(InvalidMessage, match="row 1 of a batch has a property 'b' without a value"):
+        columns_of(
+            batch(
+                topic=pa.array(["t"] * 2), queue_id=pa.array([0] * 2), data=pa.array([b"x"] * 2),
+                properties=pa.array([[("a", "1")], [("a", "1"), ("b", None)]], kind),
+            )
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("offset", ["1.5", "true", '"3"', "null"])
+def test_an_offset_to_start_at_is_an_integer(tmp_path: Path, offset: str) -> None:
+    made(tmp_path / "s")
+    with pytest.raises(BadOption, match="starting is JSON"):
+        stream_options({"path": str(tmp_path / "s"), "starting": f'{{"t": {{"0": {offset}}}}}'})

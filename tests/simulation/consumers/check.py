@@ -1,0 +1,159 @@
+"""What a store gives out behind a crash, held against the ledger: nothing lost, nothing twice, nothing early."""
+
+from __future__ import annotations
+
+import random
+
+from stratalog.store import MessageStore, StoreError, Subscription
+from stratalog.store.testing import SimulatedDisk
+
+from ..check import BrokenPromise
+from .inline import RunClock, catch_up, end, is_behind, open_on
+from .ledger import Kind, Ledger, Place
+from .shape import DEAD, TOPIC, Shape
+
+END_MS = 1 << 42
+LONG_MS = 1 << 39
+SHOWN = 5
+DRAINED_NOW = 0.3  # of the states: all that is there at once is taken, and held against the ledger
+LISTED = 0.1  # of the states: the subscriptions are listed
+IN_ORDER = 0.3  # of the states: messages in order are acknowledged, so that the next ones come
+
+
+class Look:
+    """Opens what a crash has left, and takes all that its subscriptions have, at several times of day."""
+
+    def __init__(self, ledger: Ledger, shape: Shape, disk: SimulatedDisk, now_ms: int, chance: random.Random) -> None:
+        self._ledger = ledger
+        self._disk = disk
+        self._chance = chance
+        self._config = shape.config()
+        self.clock = RunClock(now_ms)
+        self._came: dict[str, set[Place]] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._firsts: dict[int, int] = {}
+        self._acks = chance.random() < IN_ORDER
+
+    def run(self) -> None:
+        """Raises BrokenPromise."""
+        try:
+            store = open_on(self._disk, self._config, self.clock, self._chance)
+        except StoreError as error:
+            raise BrokenPromise(f"the store does not open: {error}") from error
+        try:
+            self._subscribe(store)
+            if self._chance.random() < DRAINED_NOW:
+                self._take_all(store)
+            else:
+                self._take_some()
+            dues = sorted(
+                {time for sent in self._ledger.sent.values() for time in sent.times if time > self.clock.now_ms}
+            )
+            if dues:
+                self.clock.now_ms = self._chance.choice(dues)
+                self._take_some()
+            self.clock.now_ms += END_MS  # no visibility time-out passes by that
+            self._take_all(store)
+            self._check_dead_letters(store)
+        finally:
+            self._disk.on_operation = None
+            end(store)
+
+    def _subscribe(self, store: MessageStore) -> None:
+        listed = {info.name for info in store.subscriptions(TOPIC)} if self._chance.random() < LISTED else None
+        known = {name: one.exists for name, one in self._ledger.subscriptions.items()}
+        for name, exists in known.items():
+            if listed is not None and exists is not None and exists != (name in listed):
+                raise BrokenPromise(f"the subscription {name} should be there: {exists}")
+            if exists:
+                kind = self._ledger.kinds[name]
+                self._subscriptions[name] = store.subscribe(TOPIC, name, start="latest", **kind.settings)
+                self._came[name] = set()
+        self._firsts = {queue_id: store.queue_bounds(TOPIC, queue_id)[0] for queue_id in store.queues(TOPIC)}
+
+    def _take_some(self) -> None:
+        """What one call of each subscription gives."""
+        for name, subscription in self._subscriptions.items():
+            self._take(self._ledger.kinds[name], subscription)
+
+    def _take_all(self, store: MessageStore) -> None:
+        """All that there is at this time of day; what is in order has to be acknowledged for the next ones to come."""
+        for name, subscription in self._subscriptions.items():
+            kind = self._ledger.kinds[name]
+            while True:
+                while self._take(kind, subscription):
+                    pass
+                if not is_behind(store):
+                    break
+                catch_up(store)
+            self._check_missing(kind)
+
+    def _take(self, kind: Kind, subscription: Subscription) -> bool:
+        """One call; whether it gave something."""
+        batch = subscription.receive_batch(visibility_timeout_ms=LONG_MS)
+        places = zip(batch.queue_ids.tolist(), batch.offsets.tolist(), strict=True)
+        for place, data in zip(places, batch.payloads(), strict=True):
+            self._check_came(kind, place, bytes(data))
+        if len(batch) and kind.is_ordered and self._acks:
+            self._disk.on_operation = None  # what a crash finds now is not what the ledger says
+            subscription.ack_batch(batch.receipts)
+        return len(batch) > 0
+
+    def _check_came(self, kind: Kind, place: Place, data: bytes) -> None:
+        """A message that was given out."""
+        ledger, came = self._ledger, self._came[kind.name]
+        check_given(ledger, kind, place, data, self.clock.now_ms)
+        if place in came:
+            raise BrokenPromise(f"{kind.name} gets {place} twice")
+        came.add(place)
+
+    def _check_missing(self, kind: Kind) -> None:
+        """All that must come by now."""
+        if kind.is_ordered and not self._acks:
+            return
+        missing = self._ledger.subscriptions[kind.name].open - self._came[kind.name]
+        missing = {place for place in missing if self._must_come(kind, place)}
+        if missing and kind.dead_letters is None:
+            times = [(place, self._ledger.sent[place].times) for place in sorted(missing)[:SHOWN]]
+            raise BrokenPromise(f"{kind.name} never gets {times} by {self.clock.now_ms}")
+
+    def _must_come(self, kind: Kind, place: Place) -> bool:
+        ledger, sent = self._ledger, self._ledger.sent[place]
+        if sent.may_be_over or not ledger.is_due(sent, self.clock.now_ms) or not kind.takes(sent):
+            return False
+        return sent.outlives or place[1] >= self._firsts.get(place[0], 0)
+
+    def _check_dead_letters(self, store: MessageStore) -> None:
+        """What such a subscription does not get has gone to the dead letters."""
+        for kind in [self._ledger.kinds[name] for name in self._subscriptions]:
+            if kind.dead_letters is not None:
+                dead = dead_letters(store)
+                missing = self._ledger.subscriptions[kind.name].open - self._came[kind.name]
+                lost = [place for place in sorted(missing) if self._must_come(kind, place)]
+                lost = [place for place in lost if self._ledger.sent[place].data not in dead]
+                if lost:
+                    raise BrokenPromise(f"neither {kind.name} nor the dead letters have {lost[:SHOWN]}")
+
+
+def check_given(ledger: Ledger, kind: Kind, place: Place, data: bytes, now_ms: int) -> None:
+    """May a subscription give this message out at this time of day? Raises BrokenPromise."""
+    sent, known = ledger.sent.get(place), ledger.subscriptions[kind.name]
+    if sent is None or sent.data != data:
+        raise BrokenPromise(f"{kind.name} gets {place}, and nobody sent that: {data[:30]!r}")
+    if place in known.acked:
+        raise BrokenPromise(f"{kind.name} gets {place} again, which was acknowledged")
+    if place in ledger.over:
+        raise BrokenPromise(f"{kind.name} gets {place}, which was cancelled or trimmed")
+    if ledger.is_early(sent, now_ms):
+        raise BrokenPromise(f"{kind.name} gets {place} at {now_ms}, and it is due at {sent.times}")
+    if not kind.takes(sent):
+        raise BrokenPromise(f"{kind.name} gets {place}, which its filter leaves out")
+
+
+def dead_letters(store: MessageStore) -> set[bytes]:
+    """The data of all dead letters."""
+    found: set[bytes] = set()
+    for queue_id in store.queues(DEAD):
+        first, _ = store.queue_bounds(DEAD, queue_id)
+        found |= {message.data for message in store.read(DEAD, queue_id, first, 1 << 16, 1 << 30)}
+    return found

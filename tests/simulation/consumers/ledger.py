@@ -1,0 +1,258 @@
+"""What is certain of the messages and subscriptions of a run, at each of its moments."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from stratalog.store import StoreError, Ticket
+
+Place = tuple[int, int]  # (queue id, offset)
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message that was handed over.
+
+    Attributes:
+        times: when it may be due, in ms; () if it has no delivery time. Several while it is being moved.
+        is_durable: its append has returned; without that it may be there or not.
+        outlives: it was delayed when it was written: so it outlives its segment while it is pending.
+        may_be_over: somebody tries to cancel it.
+    """
+
+    data: bytes
+    tag: str | None
+    times: tuple[int, ...]
+    is_durable: bool = False
+    outlives: bool = False
+    may_be_over: bool = False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A subscription as it is made: its name and the settings of `subscribe`."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    def takes(self, sent: Sent) -> bool:
+        """Does its filter let a message pass?"""
+        given: Mapping[str, set[str]] | None = self.settings.get("filter")
+        return given is None or sent.tag in given["tag"]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Does a message wait for the one before it?"""
+        return self.settings.get("mode") == "ordered"
+
+    @property
+    def dead_letters(self) -> str | None:
+        """The topic of its dead letters."""
+        return self.settings.get("dead_letter_topic")
+
+
+@dataclass
+class Known:
+    """What is certain of a subscription. Messages in neither set may come or not.
+
+    Attributes:
+        exists: None while it is being made or deleted.
+        open: pending: these must come.
+        acked: acknowledged, and the call has returned: none of these may come.
+    """
+
+    exists: bool | None = False
+    open: set[Place] = field(default_factory=set)
+    acked: set[Place] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """A ticket, and what its answer makes certain."""
+
+    ticket: Ticket
+    sent: Place | None = None
+    acked: tuple[str, Place] | None = None
+
+
+class Ledger:
+    """Pending, acknowledged, cancelled. `version` changes with what is certain.
+
+    Attributes:
+        sent: by place, all messages of the topic that may be there.
+        over: cancelled or trimmed, and the call has returned: none of these may come to anybody.
+        highest_ms: the latest time of day that the store has seen: what was due then may have been taken out.
+    """
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self.kinds = {kind.name: kind for kind in kinds}
+        self.subscriptions = {name: Known() for name in self.kinds}
+        self.sent: dict[Place, Sent] = {}
+        self.over: set[Place] = set()
+        self.highest_ms = 0
+        self.version = 0
+        self._awaited: list[_Awaited] = []
+
+    # -- messages -------------------------------------------------------------------------------------
+
+    def hand_over(self, place: Place, sent: Sent) -> None:
+        """A message is handed over, and gets this place if it is stored."""
+        assert place not in self.sent
+        self.sent[place] = sent
+        self.version += 1
+
+    def stored(self, place: Place) -> None:
+        """Its append has returned."""
+        sent = self.sent[place]
+        sent.is_durable = True
+        sent.outlives = bool(sent.times) and min(sent.times) > self.highest_ms  # the time of day of the call
+        for known in self.subscriptions.values():
+            if known.exists and place not in known.acked:
+                known.open.add(place)
+        self.version += 1
+
+    def await_stored(self, place: Place, ticket: Ticket) -> None:
+        """It is stored when the ticket is done."""
+        self._awaited.append(_Awaited(ticket, sent=place))
+
+    def await_acked(self, name: str, place: Place, ticket: Ticket) -> None:
+        """It is acknowledged when the ticket is done."""
+        self._awaited.append(_Awaited(ticket, acked=(name, place)))
+
+    def settle(self) -> None:
+        """Look which tickets are done."""
+        for one in [one for one in self._awaited if one.ticket.done()]:
+            self._awaited.remove(one)
+            if _failed(one.ticket):
+                continue
+            if one.sent is not None and one.sent in self.sent:
+                self.stored(one.sent)
+            if one.acked is not None:
+                self.acked(one.acked[0], [one.acked[1]])
+
+    @contextmanager
+    def ending(self, places: Iterable[Place]) -> Iterator[None]:
+        """Messages are trimmed or cancelled inside: afterwards none of them comes."""
+        found = set(places)
+        for place in found & self.sent.keys():
+            self.sent[place].may_be_over = True
+        self.version += 1
+        yield
+        self.over |= found
+        self.version += 1
+
+    def is_wanted(self, place: Place) -> bool:
+        """Must some subscription still get it?"""
+        return any(
+            known.exists and place in known.open and self.kinds[name].takes(self.sent[place])
+            for name, known in self.subscriptions.items()
+        )
+
+    # -- subscriptions --------------------------------------------------------------------------------
+
+    def try_to_ack(self, name: str, places: Iterable[Place]) -> set[Place]:
+        """These may come or not from now on; those that had to come until now."""
+        known = self.subscriptions[name]
+        found = known.open & set(places)
+        known.open -= found
+        self.version += 1
+        return found
+
+    def acked(self, name: str, places: Iterable[Place]) -> None:
+        """Their acknowledgement has returned."""
+        self.subscriptions[name].acked |= set(places)
+        self.version += 1
+
+    def refused(self, name: str, places: set[Place]) -> None:
+        """Nothing was acknowledged: these must come, as before."""
+        self.subscriptions[name].open |= places
+        self.version += 1
+
+    @contextmanager
+    def moving(self, name: str, offsets: Mapping[int, int], first: Mapping[int, int]) -> Iterator[None]:
+        """A subscription goes on at other offsets of some queues; `first`: where each queue begins now."""
+        self.settle()
+        known = self.subscriptions[name]
+        mine = {place for place in self.sent if place[0] in offsets}
+        self._forget_awaited(name, offsets)
+        known.open -= mine
+        known.acked = {place for place in known.acked if place[0] not in offsets}
+        self.version += 1
+        yield
+        self._begin_at(known, offsets, first)
+
+    def _begin_at(self, known: Known, offsets: Mapping[int, int], first: Mapping[int, int]) -> None:
+        """All from these offsets on must come, as far as it is there for certain, and what is before may not."""
+        for place, sent in self.sent.items():
+            queue_id, offset = place
+            if queue_id in offsets and offset < offsets[queue_id]:
+                known.acked.add(place)
+            elif queue_id in offsets and sent.is_durable and offset >= first.get(queue_id, 0):
+                known.open.add(place)
+        self.version += 1
+
+    def _forget_awaited(self, name: str, queue_ids: Container[int]) -> None:
+        """Acknowledgements under way are over with the next seek: what they said counts for nothing then."""
+        self._awaited = [
+            one for one in self._awaited
+            if one.acked is None or one.acked[0] != name or one.acked[1][0] not in queue_ids
+        ]  # fmt: skip
+
+    @contextmanager
+    def making(self, name: str, offsets: Mapping[int, int], first: Mapping[int, int]) -> Iterator[None]:
+        """It is made with these first offsets, if there is none."""
+        self.settle()
+        if self.subscriptions[name].exists:
+            yield
+            return
+        self.subscriptions[name] = Known(exists=None)
+        self.version += 1
+        yield
+        known = self.subscriptions[name]
+        known.exists = True
+        self._begin_at(known, offsets, first)
+
+    @contextmanager
+    def deleting(self, name: str) -> Iterator[None]:
+        """It is deleted."""
+        known = self.subscriptions[name]
+        self._forget_awaited(name, {queue_id for queue_id, _ in self.sent})
+        self.subscriptions[name] = Known(exists=None if known.exists else known.exists)
+        self.version += 1
+        yield
+        self.subscriptions[name] = Known(exists=False)
+        self.version += 1
+
+    # -- lives ----------------------------------------------------------------------------------------
+
+    def crashed(self, next_offsets: Mapping[int, int], names: set[str]) -> None:
+        """The next life has these ends of queues, and these subscriptions."""
+        self._awaited.clear()
+        for place in [place for place in self.sent if place[1] >= next_offsets.get(place[0], 0)]:
+            del self.sent[place]  # it was never stored, and another one gets its place
+            self.over.discard(place)
+            for known in self.subscriptions.values():
+                known.acked.discard(place)
+        for name, known in self.subscriptions.items():
+            if known.exists is None:
+                self.subscriptions[name] = Known(exists=name in names)
+        self.version += 1
+
+    def is_due(self, sent: Sent, now_ms: int) -> bool:
+        """Must it be due by now?"""
+        return not sent.times or max(sent.times) <= now_ms
+
+    def is_early(self, sent: Sent, now_ms: int) -> bool:
+        """Can it not be due yet?"""
+        return bool(sent.times) and min(sent.times) > max(now_ms, self.highest_ms)
+
+
+def _failed(ticket: Ticket) -> bool:
+    try:
+        ticket.result(0)
+    except StoreError:
+        return True
+    return False

@@ -1,0 +1,74 @@
+"""What kind of run a seed gives: lanes and sizes, the subscriptions, and how often each call is made."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.store import StoreConfig
+
+from ..shape import KIB
+from .ledger import Kind
+
+TOPIC: Final = "t"
+DEAD: Final = "dead"
+KINDS: Final = (
+    Kind("plain", {}),
+    Kind("again", {"max_attempts": 2, "dead_letter_topic": DEAD}),
+    Kind("lines", {"mode": "ordered"}),
+    Kind("keys", {"mode": "ordered", "order_by": "key"}),
+    Kind("tagged", {"filter": {"tag": {"a", "b"}}}),
+    Kind("other", {"precision_ms": 20}),
+)
+CALLS: Final[dict[str, int]] = {  # how often, against each other
+    "append": 8, "append_some": 3, "submit": 2, "receive": 10, "ack": 6, "ack_some": 5, "submit_acks": 2, "nack": 4,
+    "seek": 1, "skip_all": 1, "compact_cursors": 2, "subscribe": 4, "close_one": 1, "delete": 1, "trim": 1,
+    "cancel": 4, "move": 4, "pass_time": 5, "work": 4, "checkpoint": 2, "compact_changes": 1, "drop_copies": 1,
+    "fill": 3, "upkeep": 6, "flush": 1, "reopen": 1,
+}  # fmt: skip
+OF_DELAYS: Final = frozenset({"cancel", "move", "work", "checkpoint", "compact_changes", "drop_copies"})
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What kind of run it is.
+
+    Attributes:
+        delayed: the share of messages that are delayed; with 0 no call is about delays.
+        lives: how often the store is opened; all but the last end by a crash.
+    """
+
+    lanes: int = 1
+    queues: int = 2
+    kinds: tuple[Kind, ...] = KINDS[:1]
+    large_bytes: int = 1000
+    delayed: float = 0.5
+    retention_ms: int | None = 400
+    steps: int = 60
+    lives: int = 2
+
+    def config(self) -> StoreConfig:
+        """For the store."""
+        return StoreConfig(
+            lanes=self.lanes, segment_bytes=64 * KIB, max_message_bytes=4 * KIB, max_frame_bytes=4 * KIB,
+            recent_bytes=0, retention_ms=self.retention_ms, memory_limit_bytes=0,
+        )  # fmt: skip
+
+    def weights(self) -> dict[str, int]:
+        """How often each call is made."""
+        return {call: count for call, count in CALLS.items() if self.delayed or call not in OF_DELAYS}
+
+
+def draw_shape(chance: random.Random) -> Shape:
+    """A shape for a seed."""
+    return Shape(
+        lanes=chance.choice((1, 1, 2)),
+        queues=chance.choice((1, 2, 3)),
+        kinds=tuple(chance.sample(KINDS, chance.choice((1, 1, 2, 2, 3)))),
+        large_bytes=chance.choice((20, 1000, 3500)),
+        delayed=chance.choice((0.0, 0.3, 0.6, 0.9)),
+        retention_ms=chance.choice((None, 200, 400, 400)),
+        steps=chance.choice((40, 80, 120)),
+        lives=chance.choice((1, 2, 3)),
+    )

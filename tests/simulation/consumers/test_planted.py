@@ -1,0 +1,92 @@
+"""Bugs that are planted on purpose: the simulation of consumers sees each, and the same runs are clean without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from stratalog.store.delayed import opening
+from stratalog.store.delayed.keeping import Keeping
+from stratalog.store.log.streams import Stream
+from stratalog.store.subscriptions.cursor import Cursor
+from stratalog.store.subscriptions.journal import Journal
+from tests.seeds import draw_seed
+
+from ..check import BrokenPromise
+from .explore import Effort, explore
+from .shape import KINDS, Shape
+
+MOST_RUNS = 30
+AGING = Shape(kinds=KINDS[:1], large_bytes=3500, delayed=0.6, retention_ms=200, steps=120)
+PLAIN = Shape(kinds=KINDS[:1], large_bytes=20, delayed=0.0, retention_ms=None, steps=80)
+DELAYED = Shape(kinds=KINDS[:1], large_bytes=20, delayed=0.9, retention_ms=None, steps=120)
+Planting = Callable[[], AbstractContextManager[Any]]
+
+
+def _acks_are_not_written() -> AbstractContextManager[Any]:
+    write = Journal.append
+
+    def append(journal: Journal, records: Sequence[bytes]) -> None:
+        if journal.stream is None:  # the subscription itself is
+            write(journal, records)
+
+    return mock.patch.object(Journal, "append", append)
+
+
+def _snapshots_come_too_late() -> AbstractContextManager[Any]:
+    """The older records go first."""
+
+    def compact(journal: Journal, snapshot: Callable[[], tuple[Sequence[bytes], int]]) -> None:
+        stream = journal.stream
+        assert isinstance(stream, Stream)
+        records, left_out = snapshot()
+        covered = journal._parts.reads.reader.bounds(stream)[1]
+        journal._parts.trim(stream, min(covered, left_out))
+        journal._parts.hidden.append(stream, records)
+
+    return mock.patch.object(Journal, "compact", compact)
+
+
+def _snapshots_forget_marks() -> AbstractContextManager[Any]:
+    whole = Cursor.snapshot
+
+    def snapshot(cursor: Cursor, limit_bytes: int) -> list[bytes]:
+        queues = {queue_id: acked for queue_id, acked in cursor.queues.items() if queue_id}
+        with mock.patch.object(cursor, "queues", queues):
+            return whole(cursor, limit_bytes)
+
+    return mock.patch.object(Cursor, "snapshot", snapshot)
+
+
+PLANTED: dict[str, tuple[Shape, Planting]] = {
+    "acknowledgements are not written": (PLAIN, _acks_are_not_written),
+    "records go before the snapshot is durable": (PLAIN, _snapshots_come_too_late),
+    "a snapshot forgets a queue": (PLAIN, _snapshots_forget_marks),
+    "retention takes what is pending": (AGING, lambda: mock.patch.object(Keeping, "_copy", lambda *given: None)),
+    "changes behind the mark are not repeated": (
+        DELAYED, lambda: mock.patch.object(opening, "_repeat", lambda *given: None),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_bug_is_found(name: str) -> None:
+    shape, plant = PLANTED[name]
+    first = draw_seed()
+    with plant():
+        for seed in range(first, first + MOST_RUNS):
+            try:
+                explore(seed, shape, Effort(moments=0.3, nested=0.0))
+            except BrokenPromise as error:
+                print(f"found by seed {seed}: {error}")
+                return
+    pytest.fail(f"not found by {MOST_RUNS} runs from seed {first}")
+
+
+@pytest.mark.parametrize("shape", [AGING, PLAIN, DELAYED])
+def test_same_runs_are_clean_without_the_bugs(shape: Shape) -> None:
+    explore(draw_seed(), shape, Effort(moments=0.1, nested=0.0))

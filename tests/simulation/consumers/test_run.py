@@ -1,0 +1,73 @@
+"""Crashes of stores with subscriptions and delays; that a seed decides everything, and that runs reach their parts."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from stratalog.store.testing import Operation
+from tests.seeds import draw_seed
+from tests.store.helpers import ROOT
+
+from .explore import Effort, Explorer, Tally, explore
+from .inline import inline
+from .shape import CALLS, KINDS, Shape, draw_shape
+from .world import World
+
+STATES = 400
+MOST_RUNS = 40
+BUSY = Shape(kinds=KINDS[:2], delayed=0.6, steps=120, lives=2)
+
+
+def operations(seed: int, shape: Shape, explorer: Explorer | None = None) -> list[Operation]:
+    with inline() as driver:
+        world = World(seed, shape, driver, None if explorer is None else explorer.on_moment)
+        world.run()
+    return world.operations
+
+
+def test_same_seed_gives_the_same_run() -> None:
+    seed = draw_seed()
+    shape = draw_shape(random.Random(seed))
+    assert operations(seed, shape) == operations(seed, shape)
+
+
+def test_exploring_does_not_change_the_run() -> None:
+    seed = draw_seed()
+    plain = operations(seed, Shape())
+    assert plain == operations(seed, Shape(), Explorer(seed, Effort(moments=0.05, nested=1.0), Tally()))
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_crash_loses_repeats_or_hastens_a_delivery(part: int) -> None:
+    """Nothing pending is lost, nothing acknowledged or cancelled comes again, nothing comes before its time."""
+    first = draw_seed() + part
+    tally = Tally()
+    while tally.states < STATES // 2:
+        explore(first + tally.seeds, effort=Effort(moments=0.1), tally=tally)
+    print(tally)
+    assert tally.in_recovery
+
+
+def test_every_part_of_the_schedule_is_reached() -> None:
+    """Each call is made and crashed; segments go, copies are made, buckets are sealed and merged."""
+    first, tally = draw_seed(), Tally()
+    wanted = {
+        "given out again", "given out late", "acknowledged", "stale receipts", "dead letters", "cancelled", "moved",
+        "segments removed", "buckets sealed", "buckets merged", "copies", "an index is behind", "died at an operation",
+    }  # fmt: skip
+    still = {"drop_copies", "nack", "pass_time", "close_one", "receive", "work", "flush", "submit"}  # may write nothing
+    while tally.seeds < MOST_RUNS and not wanted <= {name for name, count in tally.reached.items() if count}:
+        explore(first + tally.seeds, BUSY, Effort(moments=0.03), tally)
+    assert {name: tally.reached[name] for name in wanted if not tally.reached[name]} == {}
+    assert set(CALLS) - still - set(tally.doing) <= {"subscribe", "delete"}
+
+
+def test_long_form_runs_in_several_processes() -> None:
+    command = [sys.executable, "-m", "tests.simulation.consumers", "--states", "50", "--first", "7", "--jobs", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "violations                                              0" in done.stdout

@@ -1,0 +1,86 @@
+"""Steps of the clock, back and forth, while messages are delivered through subscriptions."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from stratalog.store import Subscription
+from tests.seeds import draw_seed
+
+from ..helpers import tiny, until
+from .consumer import START_MS, Hand, topic_of
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def hand() -> Hand:
+    return Hand()
+
+
+def taken(sub: Subscription) -> list[int]:
+    found: list[int] = []
+    while len(batch := sub.receive_batch(7)):
+        found += batch.offsets.tolist()
+        sub.ack_batch(batch.receipts)
+    return found
+
+
+@pytest.mark.parametrize("precision_ms", [0, 100])
+def test_steps_of_an_hour_lose_nothing_give_nothing_twice_and_nothing_early(
+    tmp_path: Path, hand: Hand, precision_ms: int
+) -> None:
+    seed = draw_seed()
+    chance = random.Random(seed)
+    store = hand.open(tmp_path / "s", tiny(lanes=1))
+    sub = store.subscribe("t", "a", precision_ms=precision_ms)
+    due: dict[int, int] = {}
+    latest = hand.now_ms
+    got: list[int] = []
+    for step in range(200):
+        hand.now_ms += chance.choice([0, 1, 20, 300])
+        if step % 20 == 7:
+            hand.now_ms += chance.choice([-HOUR_MS, HOUR_MS])
+        if step % 50 == 33:
+            store.close()
+            store = hand.open(tmp_path / "s")
+            sub = store.subscribe("t", "a", precision_ms=precision_ms)
+        latest = max(latest, hand.now_ms)
+        for _ in range(3):
+            at_ms = hand.now_ms + chance.choice([1, 50, 1_000, HOUR_MS // 2, 2 * HOUR_MS])
+            due[store.append("t", 0, b"x", deliver_at_ms=at_ms)] = at_ms
+        found = taken(sub)
+        assert all(due[offset] <= latest for offset in found), f"seed {seed}"
+        got += found
+    until(lambda: not topic_of(store).is_behind)
+    hand.now_ms = latest + 3 * HOUR_MS
+    got += taken(sub)
+    assert sorted(got) == sorted(due), f"seed {seed}"
+    assert sub.backlog().total == 0
+    store.close()
+
+
+def test_waiting_consumer_gets_what_a_step_forth_makes_due(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        sub = store.subscribe("t", "a")
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + HOUR_MS)
+        assert sub.receive() == []
+        hand.now_ms += HOUR_MS  # nobody is told of it: clocks are looked at every half second
+        assert [one.message.offset for one in sub.receive(wait_ms=60_000)] == [0]
+
+
+def test_message_appended_after_a_step_back_comes_by_the_new_time(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        sub = store.subscribe("t", "a")
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        assert taken(sub) == []
+        hand.now_ms -= HOUR_MS
+        store.append("t", 0, b"x", deliver_at_ms=hand.now_ms + 10)
+        hand.now_ms += 10
+        assert taken(sub) == [1]
+        assert store.cancel_delayed("t", 0, 0), "it is pending again for an hour"
+        hand.now_ms += 2 * HOUR_MS
+        assert taken(sub) == []

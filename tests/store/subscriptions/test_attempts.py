@@ -1,0 +1,172 @@
+"""Attempts: with `max_attempts` they are counted over restarts, crashes and consumers that go."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from stratalog.store import MessageStore, StoreFull
+from stratalog.store.log.request import Request
+from stratalog.store.subscriptions import journal
+from stratalog.store.subscriptions.acked import Acked
+from stratalog.store.subscriptions.attempts import Attempts
+
+from ...clocks import SteppedClock
+from ..helpers import tiny
+from .helpers import TOPIC, fill, places
+
+DEAD = "orders/dead"
+
+
+def crashed(store: MessageStore, clock: SteppedClock) -> MessageStore:
+    """What an opening finds if the process dies now."""
+    copy = store.path.with_name(f"{store.path.name}x")
+    shutil.copytree(store.path, copy)
+    return MessageStore.open(copy, tiny(), clock=clock)
+
+
+POISON = """
+import os, sys
+from stratalog.store import MessageStore
+store = MessageStore.open(sys.argv[1])
+for delivery in store.subscribe("orders", "a", max_attempts=2, dead_letter_topic="orders/dead").receive():
+    if delivery.message.data == b"poison":
+        os._exit(9)  # as a crash of the consumer's library does: nothing is written any more
+store.close()
+"""
+
+
+def test_a_message_that_kills_its_process_each_time_goes_to_the_dead_letters(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store") as store:
+        store.append_batch([(TOPIC, 0, b"good"), (TOPIC, 0, b"poison"), (TOPIC, 0, b"good")])
+    ends = [
+        subprocess.run([sys.executable, "-c", POISON, str(tmp_path / "store")], check=False).returncode
+        for _ in range(3)
+    ]
+    assert ends == [9, 9, 0]
+    with MessageStore.open(tmp_path / "store") as store:
+        assert [one.data for one in store.read(DEAD, 0, 0)] == [b"good", b"poison", b"good"], "all of the batch was out"
+        assert store.subscriptions()[0].backlog.total == 0
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["closed", "killed"])
+@pytest.mark.parametrize("batch", [1, 1000], ids=["one at a time", "batch"])
+def test_attempts_go_on_behind_a_restart(store: MessageStore, clock: SteppedClock, batch: int, kill: bool) -> None:
+    fill(store, 40, 30)
+    opened = [store]
+    for attempt in (1, 2, 3):
+        sub = opened[-1].subscribe(TOPIC, "a", max_attempts=3, dead_letter_topic=DEAD)
+        got = [one for _ in range(70 if batch == 1 else 1) for one in sub.receive(batch)]
+        assert [one.attempt for one in got] == [attempt] * (70 - (attempt > 1))
+        if attempt == 1:
+            sub.ack(next(one for one in got if one.message.offset == 5))
+        if not kill:
+            opened[-1].close()
+        opened.append(crashed(opened[-1], clock))
+    last = opened[-1]
+    sub = last.subscribe(TOPIC, "a")
+    assert sub.receive(batch) == []
+    assert len(last.read(DEAD, 0, 0, 100)) + len(last.read(DEAD, 1, 0, 100)) == 69
+    assert sub.backlog().total == 0
+    for one in opened:
+        one.close()
+
+
+def test_the_last_consumer_that_goes_takes_no_attempts_with_it(store: MessageStore) -> None:
+    fill(store, 3)
+    with store.subscribe(TOPIC, "a", max_attempts=2, dead_letter_topic=DEAD) as sub:
+        assert [one.attempt for one in sub.receive(1)] == [1]
+    with store.subscribe(TOPIC, "a") as sub:
+        assert [one.attempt for one in sub.receive()] == [2, 1, 1]
+    with store.subscribe(TOPIC, "a") as sub:
+        assert [(one.message.offset, one.attempt) for one in sub.receive()] == [(1, 2), (2, 2)]
+
+
+def test_attempts_are_in_the_snapshot_and_begin_anew_behind_a_seek(store: MessageStore, clock: SteppedClock) -> None:
+    fill(store, 50)
+    sub = store.subscribe(TOPIC, "a", max_attempts=9, dead_letter_topic=DEAD)
+    for _ in range(3):
+        sub.receive(4, visibility_timeout_ms=1000)
+        clock.now += 2
+    sub.ack_batch(sub.receive(1))
+    with patch.object(journal, "LEAST_BYTES", 0):
+        sub._state._compact_in_time()
+    assert len(sub._state.cursor.tried(0).rows()[0]) == 3
+    with crashed(store, clock) as again:
+        got = again.subscribe(TOPIC, "a").receive(5)
+        assert [(one.message.offset, one.attempt) for one in got] == [(1, 4), (2, 4), (3, 4), (4, 1), (5, 1)]
+        again.subscribe(TOPIC, "a").seek("earliest")
+        with crashed(again, clock) as last:
+            assert {one.attempt for one in last.subscribe(TOPIC, "a").receive(50)} == {1}
+
+
+def test_a_number_that_cannot_be_stored_counts_for_nothing_and_the_message_comes_again(
+    store: MessageStore, clock: SteppedClock
+) -> None:
+    fill(store, 20)
+    sub = store.subscribe(TOPIC, "a", max_attempts=1, dead_letter_topic=DEAD)
+    sub.receive(1)  # so that messages are at hand
+
+    def full(_records: Sequence[bytes]) -> Sequence[Request]:
+        raise StoreFull("the disk is full")
+
+    for count in (1, 7, 1000):
+        with patch.object(sub._state.journal, "submit", full), pytest.raises(StoreFull):
+            sub.receive(count)
+    got = sub.receive(1000)
+    assert (places(got), {one.attempt for one in got}) == ([(0, at) for at in range(1, 20)], {1})
+    assert store.queue_bounds(DEAD, 0) == (0, 0)
+    with crashed(store, clock) as again:
+        assert again.subscribe(TOPIC, "a").receive(1000) == []
+        assert again.queue_bounds(DEAD, 0) == (0, 20)
+
+
+def test_a_number_whose_write_fails_counts_for_nothing(store: MessageStore) -> None:
+    fill(store, 3)
+    sub = store.subscribe(TOPIC, "a", max_attempts=1, dead_letter_topic=DEAD)
+    with patch.object(Request, "result", side_effect=StoreFull("the disk is full")), pytest.raises(StoreFull):
+        sub.receive()
+    assert [(one.message.offset, one.attempt) for one in sub.receive()] == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_without_max_attempts_nothing_is_written_to_receive(store: MessageStore, clock: SteppedClock) -> None:
+    fill(store, 20)
+    sub = store.subscribe(TOPIC, "a")
+    before = store.stats()["log"]["messages"]
+    for _ in range(3):
+        sub.receive(1000, visibility_timeout_ms=1000)
+        clock.now += 2
+        sub.receive(1)
+    assert store.stats()["log"]["messages"] == before
+
+
+def test_attempts_of_a_queue_are_those_of_a_dict() -> None:
+    chance = np.random.default_rng(5)
+    attempts, acked, known = Attempts(0), Acked(), dict[int, int]()
+    for _ in range(300):
+        offsets = np.unique(chance.integers(0, 200, chance.integers(1, 40)))
+        what = chance.integers(0, 4)
+        if what < 2:
+            counts = attempts.of(offsets) + 1
+            attempts.note(offsets, counts)
+            known |= dict(zip(offsets.tolist(), counts.tolist(), strict=True))
+        elif what == 2:
+            for offset in [one for one in offsets.tolist() if one in known][:2]:
+                attempts.take_back(offset, known[offset])
+                known[offset] -= 1
+        elif chance.random() < 0.1:
+            acked.add_all(offsets)
+            attempts.forget(acked)
+            known = {offset: count for offset, count in known.items() if offset not in acked}
+        known = {offset: count for offset, count in known.items() if count}
+        rows = attempts.rows()
+        assert dict(zip(rows[0].tolist(), rows[1].tolist(), strict=True)) == known
+        assert attempts.of(np.arange(200)).tolist() == [known.get(at, 0) for at in range(200)]
+        assert attempts.end == max(known, default=-1) + 1
