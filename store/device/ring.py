@@ -45,6 +45,8 @@ class Ring:
           shape comes by which that would not be so.
     """
 
+    is_own = True  # this process fills it
+
     def __init__(self, size_bytes: int, limit_bytes: int = 0) -> None:
         """`limit_bytes` may be less than the size: then the ring does not grow. Raises OSError without memory."""
         assert size_bytes % BLOCK_BYTES == limit_bytes % BLOCK_BYTES == 0

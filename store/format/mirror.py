@@ -66,9 +66,9 @@ class MirrorHeader(NamedTuple):
         return BLOCK_BYTES + lane * (WORDS_BYTES + self.ring_bytes)
 
 
-def mirror_name(store_id: bytes) -> str:
-    """The name by which the writer's open memory is known to the kernel."""
-    return f"stratalog-{store_id.hex()}"
+def mirror_name(store_id: bytes, opening: int) -> str:
+    """The name by which the writer's open memory is known to the kernel. `opening` is counted by the live page."""
+    return f"stratalog-{store_id.hex()}-{opening}"
 
 
 def table_word(sequence: int) -> int:

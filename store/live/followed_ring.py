@@ -28,6 +28,8 @@ class FollowedRing(Ring):
         shown: the lane position up to which readers are shown messages; it is raised before they are shown any.
     """
 
+    is_own = False
+
     def __init__(self) -> None:
         self._words = memoryview(bytes(WORDS_BYTES)).cast("Q")
         self.shown = NOWHERE
@@ -78,13 +80,15 @@ class FollowedRing(Ring):
         self._words = memoryview(bytes(WORDS_BYTES)).cast("Q")
 
 
-def find_mirror(disk: object, pid: int, store_id: bytes, lanes: int) -> tuple[SharedMemory, MirrorHeader] | None:
+def find_mirror(
+    disk: object, pid: int, store_id: bytes, lanes: int, opening: int
+) -> tuple[SharedMemory, MirrorHeader] | None:
     """The mirror of a store that the process `pid` writes; None if there is none that we may see.
 
     Raises BlockingIOError if it cannot be had right now.
     """
     find = getattr(disk, "find_shared", None)
-    memory: SharedMemory | None = None if find is None else find(pid, mirror_name(store_id))
+    memory: SharedMemory | None = None if find is None else find(pid, mirror_name(store_id, opening))
     if memory is None:
         return None
     try:

@@ -159,7 +159,8 @@ class Follower:
         if not page.is_current or page.header.openings == self._mirror_of:
             return
         try:
-            found = find_mirror(self._disk, page.header.pid, self._header.store_id, self._header.lanes)
+            header = page.header
+            found = find_mirror(self._disk, header.pid, header.store_id, header.lanes, header.openings)
             if found is not None:
                 for followed in self._lanes:
                     followed.take_mirror(*found)

@@ -93,14 +93,14 @@ class Mirror:
         first[:] = header.pack()
 
     @classmethod
-    def of(cls, disk: object, store_id: bytes, lanes: Sequence[Lane]) -> Mirror | None:
+    def of(cls, disk: object, store_id: bytes, opening: int, lanes: Sequence[Lane]) -> Mirror | None:
         """A mirror of these lanes; None where the system does not have what it takes: readers then read the files."""
         make = getattr(disk, "make_shared", None)
         size = align_down(min(MOST_BYTES // len(lanes), *[lane.ring.size_bytes for lane in lanes]))
         if make is None or size < LEAST_RING_BYTES:
             return None
         header = MirrorHeader(store_id, len(lanes), size)
-        memory: SharedMemory | None = make(mirror_name(store_id), header.size_bytes)
+        memory: SharedMemory | None = make(mirror_name(store_id, opening), header.size_bytes)
         if memory is None:
             return None
         try:

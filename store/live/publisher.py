@@ -96,11 +96,12 @@ class Publisher:
                 self._disk.remove(self._path)
             return
         found = LiveHeader.unpack(page.load(0, BELL_AT))
+        openings = 1 if found is None else found.openings + 1
         states = [newest_state(page.load(slot_at(lane.index, 0), 2 * SLOT_BYTES)) or NO_STATE for lane in lanes]
         # Behind a power cut the bell may be older than the slots.
         self._count = max(page.word(BELL_AT), *(state.bell for state in states))
         self._page, first = page, None
-        mirror = self._mirror = Mirror.of(self._disk, self._store_id, lanes)
+        mirror = self._mirror = Mirror.of(self._disk, self._store_id, openings, lanes)
         for lane, state in zip(lanes, states, strict=True):
             slots = slot_at(lane.index, 0), slot_at(lane.index, 1)
             newest = page.load(slots[1], len(state.pack())) == state.pack()
@@ -110,9 +111,8 @@ class Publisher:
             lane.under_way.on_forced = lane.on_view = partial(self._publish, told)
             self._publish(told)
             first = first or told
-        openings = 0 if found is None else found.openings
         # Last, as it is what makes readers believe the states. Then the bell, which moves with a state alone.
-        page.store(0, self._header(page, len(lanes), openings + 1).pack())
+        page.store(0, self._header(page, len(lanes), openings).pack())
         if first is not None:
             first.view = None
             self._publish(first)

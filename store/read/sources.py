@@ -65,6 +65,10 @@ class Source(ABC):
 
     is_log = False
 
+    def tells_damage(self, stream: Stream) -> bool:
+        """Whether wrong bytes are damage. In place of others the next sources are asked."""
+        return self.is_log
+
     @abstractmethod
     def payloads(self, stream: Stream, run: Run) -> list[bytes] | dict[int, bytes] | None:
         """The bytes of a run's messages, not checked yet: of all, of some by their index in the run, or of none (None).
@@ -80,6 +84,10 @@ class RingSource(Source):
 
     def __init__(self, counters: ReadCounters) -> None:
         self._counters = counters
+
+    def tells_damage(self, stream: Stream) -> bool:
+        """Not if another process fills the ring: the file has the bytes as well."""
+        return stream.lane.ring.is_own
 
     def payloads(self, stream: Stream, run: Run) -> list[bytes] | None:
         """Copies, or None if the ring does not have the first message any more."""
@@ -121,7 +129,7 @@ class Sources:
     Invariants:
         * the last one has everything;
         * no message leaves without a look at its checksum, wherever its bytes come from;
-        * wrong bytes are damage if they are the last source's. In place of others the next sources are asked.
+        * the last one tells damage.
     """
 
     def __init__(self, sources: Sequence[Source], finder: Finder, counters: ReadCounters) -> None:
@@ -149,7 +157,7 @@ class Sources:
             if not isinstance(found, dict):
                 if [whole & LOW_32 for whole in map(checksum64, found)] == run.places[2]:
                     return found
-                if source is self.each[-1]:
+                if source.tells_damage(stream):
                     raise self._damage(stream, run, found)
                 found = dict(enumerate(found))
             return self._completed(stream, run, found, self.each.index(source) + 1)

@@ -53,7 +53,8 @@ class Pair:
 
     def append(self, count: int = 1) -> None:
         rows = [(*QUEUE, message(at)) for at in range(self.count, self.count + count)]
-        self.store.append_batch(rows)
+        others = [("other", 0, b"-" * 500) for _ in rows]
+        self.store.append_batch([row for both in zip(rows, others, strict=True) for row in both])
         self.count += count
 
     def is_mirrored(self) -> bool:
@@ -245,7 +246,7 @@ def test_memory_of_another_process_is_found_by_its_name_alone(tmp_path: Path) ->
     ) as writer:
         assert writer.stdout is not None and writer.stdin is not None
         store_id = bytes.fromhex(writer.stdout.readline())
-        found = SharedMemory.find(writer.pid, mirror_name(store_id))
+        found = SharedMemory.find(writer.pid, mirror_name(store_id, 1))
         assert found is not None
         header = MirrorHeader.unpack(found.map(0, BLOCK_BYTES)[:])
         assert header is not None
@@ -254,15 +255,15 @@ def test_memory_of_another_process_is_found_by_its_name_alone(tmp_path: Path) ->
             found.map(0, BLOCK_BYTES)[0] = 1  # to read only
         with pytest.raises(OSError):
             os.truncate(f"/proc/{writer.pid}/fd/{_number(writer.pid, store_id)}", 0)  # that would kill both
-        assert SharedMemory.find(writer.pid, mirror_name(bytes(16))) is None
+        assert SharedMemory.find(writer.pid, mirror_name(bytes(16), 1)) is None
         writer.stdin.close()
-    assert SharedMemory.find(writer.pid, mirror_name(store_id)) is None
+    assert SharedMemory.find(writer.pid, mirror_name(store_id, 1)) is None
     found.close()
 
 
 def _number(pid: int, store_id: bytes) -> str:
     folder = Path(f"/proc/{pid}/fd")
-    return next(one.name for one in folder.iterdir() if mirror_name(store_id) in os.readlink(one))
+    return next(one.name for one in folder.iterdir() if mirror_name(store_id, 1) in os.readlink(one))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
@@ -271,7 +272,7 @@ def test_another_user_reads_the_files(tmp_path: Path) -> None:
         "import os, sys\n"
         "from stratalog.store.device.shared_memory import SharedMemory\n"
         "from stratalog.store.format.mirror import mirror_name\n"
-        "name = mirror_name(bytes.fromhex(sys.argv[2]))\n"
+        "name = mirror_name(bytes.fromhex(sys.argv[2]), 1)\n"
         "assert SharedMemory.find(int(sys.argv[1]), name) is not None\n"
         "os.setuid(65534)\n"
         "assert SharedMemory.find(int(sys.argv[1]), name) is None\n"
