@@ -51,7 +51,7 @@ class FollowedRing(Ring):
         size = len(memory)
         self._map = self.recent = memory
         self.memory = self._view = memoryview(memory)
-        self.size_bytes = size
+        self.size_bytes, self.shape = size, (0, size)
         self._origin += -(-LIFE_POSITIONS // size) * size  # so that positions modulo the size are the writer's
         self._words = memoryview(words).cast("Q")
 
