@@ -74,10 +74,11 @@ class FollowedRing(Ring):
         return base if words[at] == sequence else None
 
     def close(self) -> None:
-        """Let go of the mirror; readers under way keep it until the end of their call."""
+        """Let go of the mirror: a reader under way finds its bytes overtaken, and has the mapping until then."""
         self.shown = NOWHERE
-        super().close()
         self._words = memoryview(bytes(WORDS_BYTES)).cast("Q")
+        self._map = self.recent = mmap.mmap(-1, BLOCK_BYTES)
+        self.memory = self._view = memoryview(self._map)
 
 
 def find_mirror(
