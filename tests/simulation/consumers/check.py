@@ -81,6 +81,7 @@ class Look:
         for name, subscription in self._subscriptions.items():
             kind = self._ledger.kinds[name]
             while True:
+                self.clock.now_ms += kind.precision_ms  # else it is not its turn to take what is due
                 while self._take(kind, subscription):
                     pass
                 if not is_behind(store):

@@ -49,6 +49,12 @@ class Kind:
         return self.settings.get("mode") == "ordered"
 
     @property
+    def precision_ms(self) -> int:
+        """How much later than its time a message may come."""
+        found: int = self.settings.get("precision_ms", 0)
+        return found
+
+    @property
     def dead_letters(self) -> str | None:
         """The topic of its dead letters."""
         return self.settings.get("dead_letter_topic")
