@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -300,6 +301,28 @@ def test_changes_outlive_the_segments_of_their_records(tmp_path: Path, hand: Han
         got = taken(sub)
         assert delayed[0] not in got
         assert delayed[1] in got
+
+
+def test_move_outlives_the_segment_of_its_record_and_the_files_of_the_index(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s", aging()) as store:
+        sub = store.subscribe("t", "a")
+        moved, other = fill(store, 40, every=20)
+        taken(sub)
+        assert store.reschedule_delayed("t", 0, moved, hand.now_ms + 2 * HOUR_MS)
+        fill(store, 60, every=1000)
+        hand.now_ms += 5_000
+        retire(store)
+        assert store._reader.bounds(topic_of(store).decisions.stream)[0] > 1
+    shutil.rmtree(tmp_path / "s" / "delayed")  # it is built anew from the log
+    with hand.open(tmp_path / "s", aging()) as store:
+        sub = store.subscribe("t", "a")
+        until(lambda: not topic_of(store).is_behind)
+        hand.now_ms += HOUR_MS
+        got = taken(sub)
+        assert other in got
+        assert moved not in got
+        hand.now_ms += HOUR_MS
+        assert taken(sub) == [moved]
 
 
 def test_bytes_of_a_copy_are_kept() -> None:
