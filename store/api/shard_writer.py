@@ -25,9 +25,7 @@ from .checks import check_counts
 from .column_checks import CheckedColumns, check_columns
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
-    BytesColumn = tuple[npt.ArrayLike, ReadableBuffer]
+    from .column_calls import AnyBuffer, BytesColumn
 
 FRAME_BYTES = 4 * MIB
 SHARD_BYTES = 1024 * MIB  # a shard that is longer is followed by another one
@@ -89,7 +87,7 @@ class ShardWriter:
         streams: Sequence[tuple[str, int]],
         stream_index: npt.ArrayLike,
         lengths: npt.ArrayLike,
-        payload: ReadableBuffer,
+        payload: AnyBuffer,
         keys: BytesColumn | None = None,
         properties: BytesColumn | None = None,
         deliver_at_ms: npt.ArrayLike | None = None,

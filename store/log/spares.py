@@ -101,6 +101,13 @@ class Spares:
     def fill_up(self, size_bytes: int) -> None:
         """Have spares of so many bytes in all. Raises StoreFull; then none that was made is kept."""
         kept = len(self._ready)
+        missing = size_bytes - sum(size for _, size in self._ready)
+        free = self._disk.free_bytes(self._folder)
+        if missing > free:  # else the disk is filled before it is known
+            raise StoreFull(
+                f"prewrite_bytes wants {missing} more bytes for a lane, and its file system has {free}. Ask for less, or "
+                "free some space. Nothing was written."
+            )
         try:
             while sum(size for _, size in self._ready) < size_bytes:
                 self.make(self._config.segment_bytes)

@@ -42,6 +42,7 @@ import contextlib
 import errno
 import os
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -221,6 +222,10 @@ class SimulatedDisk:
         with self.lock:
             self._named(path)
             self._change("remove", path, Change(None, None, path.name))
+
+    def free_bytes(self, folder: Path) -> int:
+        """What is left of the capacity, wherever the folder is."""
+        return sys.maxsize if self.capacity_bytes is None else max(0, self.capacity_bytes - self.used_bytes())
 
     def force_folder(self, folder: Path) -> None:
         """Make new, renamed and removed names of a folder durable."""

@@ -118,6 +118,8 @@ def subscriptions_command(
     with told():
         with reading(folder) as store:
             rows = [subscription_row(one) for one in store.subscriptions(topic)]
+            if topic is not None and not rows:
+                names_of(store, topic, None)  # says so if there is no such topic
         if str(json) != "-":
             for row in rows:
                 typer.echo(subscription_line(row))

@@ -47,6 +47,14 @@ def test_a_store_without_any_has_nothing_to_list(tmp_path: Path) -> None:
     assert lines(tmp_path / "store") == []
 
 
+def test_topic_that_is_not_there_is_said_with_4(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store") as store:
+        store.append("orders", 0, b"x")
+    assert lines(store.path, "orders") == []
+    shown = CliRunner().invoke(app, ["subscriptions", str(store.path), "nope"])
+    assert (shown.exit_code, "topic 'nope'" in shown.output) == (4, True)
+
+
 def test_inspect_shows_subscriptions_and_what_is_delayed(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store") as store:
         store.subscribe("orders", "billing", mode="ordered")

@@ -83,6 +83,12 @@ def test_more_prewriting_than_there_is_space_for_is_refused_and_none_of_it_kept(
         assert store.append("t", 0, b"x") == 0
 
 
+def test_prewriting_that_the_file_system_has_no_room_for_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
+    with pytest.raises(StoreFull, match="its file system has"):
+        MessageStore.open(tmp_path, StoreConfig(prewrite_bytes=1 << 60))
+    assert segment_bytes(tmp_path) == 0
+
+
 def test_spare_that_could_not_be_made_larger_keeps_its_size(tmp_path: Path) -> None:
     config = StoreConfig(max_message_bytes=64 * MIB, segment_bytes=4 * MIB, prewrite_bytes=4 * MIB)
     with MessageStore.open(tmp_path, config, disk=SmallDisk(24 * MIB)) as store:
