@@ -105,8 +105,8 @@ class Spares:
         free = self._disk.free_bytes(self._folder)
         if missing > free:  # else the disk is filled before it is known
             raise StoreFull(
-                f"prewrite_bytes wants {missing} more bytes for a lane, and its file system has {free}. Ask for less, or "
-                "free some space. Nothing was written."
+                f"prewrite_bytes wants {missing} more bytes for a lane, and its file system has {free}. Ask for less, "
+                "or free some space. Nothing was written."
             )
         try:
             while sum(size for _, size in self._ready) < size_bytes:

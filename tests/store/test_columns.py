@@ -266,7 +266,9 @@ WRONG: list[tuple[dict[str, Any], type[StoreError], int | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "kind", "row", "text"), WRONG, ids=[case[3] or str(case[0])[:60] for case in WRONG])
+@pytest.mark.parametrize(
+    ("changes", "kind", "row", "text"), WRONG, ids=[case[3] or str(case[0])[:60] for case in WRONG]
+)
 def test_wrong_columns_are_refused_and_nothing_is_stored(
     store: MessageStore, changes: dict[str, Any], kind: type[StoreError], row: int | None, text: str
 ) -> None:

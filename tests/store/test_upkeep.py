@@ -22,8 +22,8 @@ MIB = 1 << 20
 class SmallDisk(OsDisk):
     """The system's disk, with little space: what does not fit keeps what there was, as on ext4."""
 
-    def __init__(self, free_bytes: int) -> None:
-        self.free_bytes = free_bytes
+    def __init__(self, left_bytes: int) -> None:
+        self.left_bytes = left_bytes
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
         return _SmallFile(self, path, create=create, direct=direct)
@@ -36,10 +36,10 @@ class _SmallFile(OsFile):
 
     def reserve(self, size: int) -> None:
         wanted = size - self.size()
-        super().reserve(min(size, self.size() + self._disk.free_bytes))
-        if wanted > self._disk.free_bytes:
+        super().reserve(min(size, self.size() + self._disk.left_bytes))
+        if wanted > self._disk.left_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._disk.free_bytes -= max(0, wanted)
+        self._disk.left_bytes -= max(0, wanted)
 
 
 def segment_bytes(folder: Path) -> int:
