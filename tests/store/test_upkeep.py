@@ -85,7 +85,7 @@ def test_more_prewriting_than_there_is_space_for_is_refused_and_none_of_it_kept(
 
 def test_prewriting_that_the_file_system_has_no_room_for_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
     with pytest.raises(StoreFull, match="its file system has"):
-        MessageStore.open(tmp_path, StoreConfig(prewrite_bytes=1 << 60))
+        MessageStore.open(tmp_path, StoreConfig(prewrite_bytes=1 << 50))
     assert segment_bytes(tmp_path) == 0
 
 
