@@ -88,7 +88,9 @@ class SharedMemory:
         return False
 
     def close(self) -> None:
-        """Let go of the descriptor, and with it of the lock. Mappings stay."""
+        """Let go of the descriptor and the lock. Mappings stay, and would keep the lock."""
+        if not (self._write or self._owner.closed):
+            fcntl.flock(self._owner.fileno(), fcntl.LOCK_UN)
         self._owner.close()
 
 

@@ -22,7 +22,7 @@ READING: dict[str, Bug] = {
         ("tests/store/test_leased.py::test_forked_child_holds_no_lease_of_its_parent",),
     ),
     "reading: a batch in columns is believed without its checksums": Bug(
-        "store/read/bulk.py", "            if (np.array(sums", "            if False and (np.array(sums",
+        "store/read/bulk.py", "        if (np.array(sums", "        if False and (np.array(sums",
         ("tests/store/test_bulk.py::test_damaged_message_is_never_returned",),
     ),
     "reading: a batch in columns is believed although the ring went on": Bug(
