@@ -88,8 +88,8 @@ class SharedMemory:
         return False
 
     def close(self) -> None:
-        """Let go of the lock and the descriptor. Mappings stay; each has a descriptor of its own, of the same file."""
-        if not self._write and not self._owner.closed:
+        """Let go of the descriptor and the lock. Mappings stay, and would keep the lock."""
+        if not (self._write or self._owner.closed):
             fcntl.flock(self._owner.fileno(), fcntl.LOCK_UN)
         self._owner.close()
 
