@@ -75,9 +75,12 @@ class LaneMirror:
         self._view = view
 
     def close(self) -> None:
-        """Free the memory. Readers under way find their bytes overtaken."""
+        """Free the memory, and close the mappings. Readers under way find their bytes overtaken."""
         self._words[LOW] = NOWHERE
         give_back(self._bytes)
+        self._words.release()
+        self._words_map.close()
+        self._bytes.close()
 
 
 class Mirror:

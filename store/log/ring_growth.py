@@ -35,6 +35,17 @@ def grown_bytes() -> int:
     return sum(ring.grown_bytes for ring in rings if ring is not None)
 
 
+def _drop_closed() -> None:
+    """Forget the rings that are there no more. Another thread may count one that is here too few meanwhile."""
+    for _ in range(len(GROWING)):
+        try:
+            reference = GROWING.popleft()
+        except IndexError:  # another thread does the same
+            return
+        if reference() is not None:
+            GROWING.append(reference)
+
+
 class RingGrowth:
     """Has the kernel provide pages behind the ends of a store's rings, in a thread of its own.
 
@@ -59,9 +70,8 @@ class RingGrowth:
         """These are the lanes; nothing is provided yet."""
         self._lanes = [lane for lane in lanes if lane.ring.limit_bytes > lane.ring.size_bytes]
         for lane in self._lanes:
-            if len(GROWING) and GROWING[0]() is None:
-                GROWING.popleft()
             GROWING.append(weakref.ref(lane.ring))
+        _drop_closed()
 
     def look(self) -> None:
         """The lanes have got on. One thread calls it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import subprocess
 import sys
@@ -360,6 +361,7 @@ def test_folder_on_a_full_disk_can_be_opened_and_a_failed_open_leaves_no_lock(
     with monkeypatch.context() as patched:
         patched.setattr("stratalog.store.device.folder.os.pwrite", refused)  # the note of who has it
         MessageStore.open(tmp_path).close()
+    gc.collect()  # what other tests have left
     descriptors = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patched:
         patched.setattr("stratalog.store.device.folder.fcntl.flock", refused)
