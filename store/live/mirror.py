@@ -75,12 +75,12 @@ class LaneMirror:
         self._view = view
 
     def close(self) -> None:
-        """Free the memory, and close the mappings. Readers under way find their bytes overtaken."""
+        """Free the memory; nothing is brought up any more. Readers under way find their bytes overtaken."""
         self._words[LOW] = NOWHERE
         give_back(self._bytes)
         self._words.release()
-        self._words_map.close()
-        self._bytes.close()
+        for mapping in (self._words_map, self._bytes):
+            mapping.close()  # each has a descriptor of its own
 
 
 class Mirror:
