@@ -88,6 +88,7 @@ class Keeping:
         count, look_s = self._look_again_s.get(lane.index, (0, 0.0))
         if count == len(expired) and now_s < look_s:
             return False
+        delays.catch_up()  # an index that meets a message behind its copy takes the copy for one that is due
         wanted = [list(self._wanted(lane, sealed)) for sealed in expired]
         wanted_bytes = sum(one.size_bytes for of_segment in wanted for one in of_segment)
         all_bytes = sum(map(size_of, expired))

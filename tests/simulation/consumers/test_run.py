@@ -74,3 +74,8 @@ def test_long_form_runs_in_several_processes() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "violations                                              0" in done.stdout
+
+
+def test_a_message_that_is_copied_before_its_index_has_met_it_does_not_come_early() -> None:
+    tally = explore(229353581, BUSY, Effort(moments=0.03))
+    assert tally.reached["copies"]
