@@ -7,7 +7,6 @@ is touched at open as well: on a virtual machine the first touch of 8 KiB has ta
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 from abc import ABC, abstractmethod
 
@@ -120,8 +119,3 @@ def touch_pages(view: memoryview) -> None:
     """Write one byte of every page, as it is, so that each page is there (and, in a private mapping, its own)."""
     pages = np.frombuffer(view, np.uint8)[::PAGE_BYTES]
     pages |= 0
-
-
-def address_of(view: memoryview) -> int:
-    """The address of a view's first byte, for messages and for tests of alignment."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(view))

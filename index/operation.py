@@ -64,7 +64,7 @@ class DelayedOperation(Placed):
             return False
         try:
             self.on_complete()
-        except Exception as error:
+        except Exception as error:  # a user's own code; the operation is completed all the same
             report(f"on_complete of {type(self).__name__} has raised", error)
         return True
 
@@ -84,7 +84,7 @@ class DelayedOperation(Placed):
         if self.force_complete():
             try:
                 self.on_expiration()
-            except Exception as error:
+            except Exception as error:  # a user's own code; the operation is over all the same
                 report(f"on_expiration of {type(self).__name__} has raised", error)
 
     # -- for the purgatory ----------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class DelayedOperation(Placed):
             try:
                 if self.try_complete():
                     return self.force_complete()
-            except BaseException as raised:
+            except BaseException as raised:  # raised again below, when the lock is free
                 error = raised
             if lock.locked():
                 let_pass(lock)

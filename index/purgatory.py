@@ -170,7 +170,7 @@ class Purgatory:
         for operation in watched:
             try:
                 completed += not operation.is_completed and operation.attempt(self._lock)
-            except Exception as error:
+            except Exception as error:  # a user's own code; the other operations are tried all the same
                 report(f"try_complete of {type(operation).__name__} has raised", error)
             gone |= operation.is_completed
         if gone:

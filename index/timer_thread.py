@@ -67,7 +67,7 @@ class _Engine(Generic[Due]):
             patience_s = AFTER_ERROR_S
             try:
                 patience_s = self.step()
-            except BaseException as error:
+            except BaseException as error:  # the thread goes on: without it no timer would expire
                 report("the clock or the wheel of a timer thread has raised", error)
             if patience_s > 0:
                 self.bell.acquire(timeout=patience_s)

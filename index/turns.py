@@ -16,9 +16,14 @@ MOMENT_S = 0.00005
 MOMENTS = 20
 
 
-def let_pass(lock: threading.Lock) -> None:
-    """Let others go on until the lock is free, or for a millisecond or two. To be called where `lock.locked()`."""
-    for _ in range(MOMENTS):
-        time.sleep(MOMENT_S)  # not a wait for an event: gives up the interpreter, which the lock's holder waits for
+def let_pass(lock: threading.Lock, *, growth: int = 1, moments: int = MOMENTS) -> None:
+    """Let others go on until the lock is free, or for a millisecond or two. To be called where `lock.locked()`.
+
+    Each moment is `growth` times as long as the one before: for a lock that is held long at times.
+    """
+    moment_s = MOMENT_S
+    for _ in range(moments):
+        time.sleep(moment_s)  # not a wait for an event: gives up the interpreter, which the lock's holder waits for
+        moment_s *= growth
         if not lock.locked():
             return

@@ -58,17 +58,28 @@ def _column(batch: ScanBatch, name: str, store: str) -> pa.Array:
     make = _MAKERS.get(name)
     if make is not None:
         return make(batch)
-    return pa.repeat(pa.scalar(store), len(batch)) if name == "store" else pa.nulls(len(batch), ARROW_TYPES[name])
+    if name == "store":
+        return _named((store,), np.zeros(len(batch), np.uint32))
+    return pa.nulls(len(batch), ARROW_TYPES[name])
 
 
 def _topics(batch: ScanBatch) -> pa.Array:
-    return _names(batch.streams.topics).take(pa.array(batch.topic_index))
+    return _named(batch.streams.topics, batch.topic_index)
+
+
+def _named(names: tuple[str, ...], index: npt.NDArray[np.uint32]) -> pa.Array:
+    return _texts(names).take(_fixed(pa.uint32(), index))
 
 
 @lru_cache(maxsize=4)
-def _names(topics: tuple[str, ...]) -> pa.Array:
-    """The topics of a segment: all of its batches have the same tuple."""
-    return pa.array(topics, pa.string())
+def _texts(names: tuple[str, ...]) -> pa.Array:
+    """The topics of a segment: all of its batches have the same tuple.
+
+    Of buffers, as all columns that most reads have: `pa.array` and `pa.scalar` import pandas, 0.3 s a worker.
+    """
+    encoded = [name.encode() for name in names]
+    binary = binary_array(Blobs(np.array([len(one) for one in encoded], np.int64), b"".join(encoded)))
+    return pa.Array.from_buffers(pa.string(), len(names), binary.buffers())
 
 
 def _data(batch: ScanBatch) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +40,29 @@ class ReadOptions:
     part_bytes: int
     on_damage: str
     columns: tuple[str, ...] | None
+
+
+def check_batch_read(given: Mapping[str, str]) -> None:
+    """Raises BadOption for options that a batch read would pass over."""
+    for name in given:
+        if name.lower() in STREAM_OPTIONS:
+            raise BadOption(
+                f"the option {name} is of streams alone; a batch read takes start_offset, end_offset, start_time and "
+                f"end_time"
+            )
+
+
+def check_schema(options: ReadOptions, names: Sequence[str]) -> None:
+    """Raises BadOption for options that a schema of these columns would pass over."""
+    reports = options.on_damage == "report"
+    # As sets: the rows have the columns in the order of the schema, whatever order the option has.
+    if options.columns is not None and set(names) != {*options.columns, *["damage"] * reports}:
+        raise BadOption(
+            f"the option columns and the schema name other columns: {', '.join(options.columns)}, and "
+            f"{', '.join(names)}; give one of the two"
+        )
+    if reports and "damage" not in names:
+        raise BadOption("on_damage=report says what is damaged in a column damage, and the schema has none; add it")
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:

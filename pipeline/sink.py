@@ -18,9 +18,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..store import Shard, ShardWriter, StoreConfig, abort_shards, commit_shards, replace_store
-from .errors import PipelineError
+from .errors import BadOption, PipelineError
 from .sink_columns import by_store, check_columns, columns_of
 from .sink_stores import SinkOptions, existing, sink_options, stores_at, stores_in_place_of
+from .workers import settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 QUERY_ID = "sql.streaming.queryId"
+CHECKPOINT = "checkpointlocation"  # Spark hands it over with the options of a stream
 
 
 @dataclass
@@ -46,6 +48,7 @@ def write_rows(
     batches: Iterator[pa.RecordBatch], stores: Sequence[Path], transaction: str, config: StoreConfig | None = None
 ) -> Written:
     """Write a task's rows into shards, and force them; what fails leaves nothing. Raises StoreError."""
+    settle()
     context = TaskContext.get()
     partition, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
     query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
@@ -77,6 +80,7 @@ def commit_rows(
     keep: bool, wait_ms: int,
 ) -> None:  # fmt: skip
     """Commit what the tasks have written to each store, in the order of the partitions. Raises StoreError."""
+    settle()
     written = written_in(messages)
     for store in stores:
         shards = [shard for one in written for shard in one.shards.get(str(store), ())]
@@ -84,11 +88,18 @@ def commit_rows(
             commit_shards(store, shards, name=name, batch=batch, keep=keep, wait_ms=wait_ms)
 
 
-def abort_rows(messages: Sequence[WriterCommitMessage | None], stores: Sequence[Path]) -> None:
-    """Remove what the tasks have written, but for what was committed all the same."""
+def abort_rows(
+    messages: Sequence[WriterCommitMessage | None], stores: Sequence[Path], transaction: str | None = None
+) -> None:
+    """Remove what the tasks have written, but for what was committed all the same.
+
+    With a `transaction` that no other write has, also what killed tasks have left: a disk that is full of it stays so.
+    """
     written = written_in(messages)
     for store in stores:
-        abort_shards(store, [shard for one in written for shard in one.shards.get(str(store), ())])
+        abort_shards(
+            store, [shard for one in written for shard in one.shards.get(str(store), ())], transaction=transaction
+        )  # fmt: skip
 
 
 def written_in(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
@@ -103,7 +114,8 @@ class BatchSink(DataSourceArrowWriter):
         """Planned on the driver: from here on the stores are there. Raises BadOption, StoreError."""
         self._options = chosen = sink_options(options)
         check_columns(schema)
-        self._overwrite = overwrite
+        if any(name.lower() == CHECKPOINT for name in options):
+            raise BadOption(f"a write that is no stream has no {CHECKPOINT}; name it with the option transaction")
         self._keep = chosen.name is not None
         self._name = chosen.name or f"write-{secrets.token_hex(16)}"
         self._fresh = stores_in_place_of(chosen) if overwrite else None
@@ -126,7 +138,7 @@ class BatchSink(DataSourceArrowWriter):
         if self._fresh is not None:
             shutil.rmtree(self._fresh, ignore_errors=True)
         else:
-            abort_rows(messages, self._stores)
+            abort_rows(messages, self._stores, None if self._keep else self._name)
 
 
 class StreamSink(DataSourceStreamArrowWriter):

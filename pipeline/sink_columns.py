@@ -16,6 +16,7 @@ from .errors import BadOption
 
 Int64s = npt.NDArray[np.int64]
 NONE = -1
+MANY_ROWS = 8  # a stream
 NEEDED = ("topic", "queue_id", "data")
 # What a column may be of, as Spark names the types.
 TYPES = {
@@ -85,13 +86,17 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
 
 
 def _streams(topics: Any, queue_ids: Any) -> tuple[list[tuple[str, int]], Int64s]:
-    """The streams of the rows, and each row's place among them."""
+    """The streams of the rows, perhaps with some that have no row, and each row's place among them."""
     encoded = topics.dictionary_encode()
     names = encoded.dictionary.to_pylist()
     queues = queue_ids.to_numpy(zero_copy_only=False).astype(np.int64)
     wrong = (queues < 0) | (queues >= 1 << 31)
     if wrong.any():
         raise InvalidMessage(f"a queue id is from 0 to {(1 << 31) - 1}, not {int(queues[wrong][0])}")
+    span = int(queues.max(initial=0)) + 1
+    if len(names) * span * MANY_ROWS <= len(queues):  # sorting would take longer than all else
+        table = [(name, queue) for name in names for queue in range(span)]
+        return table, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64) * span + queues
     codes = (encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 31) | queues
     found, index = np.unique(codes, return_inverse=True)
     return [(names[code >> 31], code & (1 << 31) - 1) for code in found.tolist()], index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import time
@@ -11,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..store import MessageStore, StoreConfig, check_replaceable, put_store
+from ..store import MessageStore, StoreConfig, StoreUnusable, check_replaceable, put_store
 from .errors import BadOption
 from .options import STORE_FILE, integer, paths_of
 
@@ -23,6 +24,8 @@ MOST_LANES = 64
 MOST_WAIT_MS = 86_400_000
 MOST_NAME_BYTES = 255
 LEFT_OVER_S = 24 * 3600.0
+SHARD = "shard-"  # the names of a folder's stores, behind it their numbers
+_SHARD_NAME = re.compile(rf"{SHARD}\d{{4}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,37 @@ def stores_at(options: SinkOptions) -> list[Path]:
         found = existing(path)
         if not found:
             _check_free(path)
+    if found != [path]:  # a store by itself may have any name
+        _check_complete(path, found)
+    for store in found:
+        if not os.access(store, os.W_OK):  # else each task finds it out, as often as it is tried
+            raise StoreUnusable(f"{store} cannot be written to; mount it for writing, or give another path")
     if wanted is not None and wanted != len(found):
         raise BadOption(f"{path} has {len(found)} stores for good, and shards is {wanted}; leave that option out")
+    _check_lanes(found, options.lanes)
     return found
+
+
+def _check_lanes(found: list[Path], wanted: int | None) -> None:
+    """Raises BadOption if stores that exist have another number of lanes. It is seen without opening them."""
+    for store in found if wanted is not None else ():
+        lanes = sum(one.is_dir() for one in store.glob("lane-*"))
+        if lanes != wanted:
+            raise BadOption(f"{store} has {lanes} lanes for good, and lanes is {wanted}; leave that option out")
+
+
+def _check_complete(path: Path, found: list[Path]) -> None:
+    """Raises BadOption if one of the stores of a folder is gone: each queue's store follows from how many there are."""
+    numbers = [int(store.name[len(SHARD) :]) for store in found if _SHARD_NAME.fullmatch(store.name)]
+    missing = sorted(set(range(max(numbers, default=-1) + 1)) - set(numbers))
+    if missing:
+        raise BadOption(
+            f"{path} has the stores of {SHARD}{numbers[-1]:04d} and lower numbers, but {SHARD}{missing[0]:04d} is not "
+            f"there; put it back, or queues would be in other stores than before"
+        )
+    if numbers and len(numbers) < len(found):
+        stranger = next(store.name for store in found if not _SHARD_NAME.fullmatch(store.name))
+        raise BadOption(f"{path} is a folder of shards, and {stranger} is none of them; move it away")
 
 
 def _check_free(path: Path) -> None:
@@ -150,7 +181,7 @@ def make_stores(options: SinkOptions) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadOption(f"no store can be made at {path}: {error.strerror}; give another path") from error
-    folders = [fresh] if options.shards is None else [fresh / f"shard-{at:04d}" for at in range(options.shards)]
+    folders = [fresh] if options.shards is None else [fresh / f"{SHARD}{at:04d}" for at in range(options.shards)]
     try:
         for folder in folders:
             MessageStore.open(folder, StoreConfig(lanes=options.lanes)).close()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..store import ScanPart, StoreCorrupt, plan_scan, read_part
 from .arrow import damage_batch, joined, record_batch
 from .options import ReadOptions
 from .schema import arrow_schema
+from .workers import settle
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,22 +45,9 @@ class StoreReader(DataSourceReader):
         return batches_of(part, self.arrow_schema, self._options.on_damage)
 
 
-def settled() -> None:
-    """Spare this process of Spark's most of a garbage collection behind each task: 60 ms of the 65 that a task costs.
-
-    What is there by the first task are modules, which stay; `gc.freeze` has collections pass them over.
-    """
-    if TaskContext.get() is not None and not _settled:
-        gc.freeze()
-        _settled.append(True)
-
-
-_settled: list[bool] = []  # of this process: once is enough, and what later tasks leave is to be collected
-
-
 def batches_of(part: ScanPart, schema: pa.Schema, on_damage: str) -> Iterator[pa.RecordBatch]:
     """The messages of a part as record batches; payloads are read if the schema has them."""
-    settled()
+    settle()
     places: list[str] = []
 
     def note(error: StoreCorrupt) -> None:
@@ -70,8 +56,9 @@ def batches_of(part: ScanPart, schema: pa.Schema, on_damage: str) -> Iterator[pa
             _log.warning("stepped over: %s", places.pop())
 
     names = schema.names
+    payload = "data" in names
     found = read_part(
-        part, payload="data" in names, optional=any(name in names for name in OPTIONAL),
+        part, payload=payload, lengths=payload, optional=any(name in names for name in OPTIONAL),
         on_damage=None if on_damage == "raise" else note,
     )  # fmt: skip
     for batch in joined(found):

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ..store import LogPosition, ScanFilter, ScanLimit, ScanPlanner
+from ..store import LogOvertaken, LogPosition, MessageStore, ScanFilter, ScanLimit, ScanPlanner
 from .errors import BadOption
-from .options import ON_LOST, ReadOptions, integer, one_of, read_options, size_bytes, time_ms
+from .options import ON_LOST, ReadOptions, check_schema, integer, one_of, read_options, size_bytes, time_ms
 from .positions import Json, Positions, packed, unpacked
 from .schema import arrow_schema
 from .source import batches_of
@@ -52,6 +52,9 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     options = {name.lower(): value for name, value in given.items()}
     read = read_options(options)
     starting = options.get("starting", EARLIEST).strip()
+    twice = next((name for name in ("start_offset", "start_time") if "starting" in options and name in options), None)
+    if twice is not None:
+        raise BadOption(f"starting and {twice} both say where the stream begins; give one of the two options")
     if starting not in (EARLIEST, LATEST):
         read = replace(read, wanted=_starting(read.wanted, starting))
     rows, most_bytes = integer(options, "max_rows"), size_bytes(options, "max_bytes")
@@ -81,6 +84,13 @@ def _starting(wanted: ScanFilter, text: str) -> ScanFilter:
             raise ValueError("an offset is an integer")
     except (ValueError, AttributeError, TypeError):
         raise BadOption(f'the option starting is JSON such as {{"orders": {{"0": 17}}}}, not {text!r}') from None
+    for topic, queue, _ in starts:
+        if (wanted.topics is not None and topic not in wanted.topics) or (
+            wanted.queue_ids is not None and queue not in wanted.queue_ids
+        ):
+            raise BadOption(
+                f"starting has an offset of queue {queue} of {topic!r}, which the options topic and queue_id leave out"
+            )
     return replace(wanted, starts=starts)
 
 
@@ -92,6 +102,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        check_schema(options.read, schema.fieldNames())
         self._options = options
         self._schema = arrow_schema(schema, with_damage=options.read.on_damage == "report")
         self._planners: dict[str, ScanPlanner] = {}  # by the store's id; opened in the process that plans
@@ -100,6 +111,16 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_planners": {}, "_target": None}  # tasks get a copy, and plan nothing
 
+    def _check_stores(self, begin: Positions) -> None:
+        """Raises LogOvertaken if a store of the checkpoint is not there: what it had more would be passed over."""
+        gone = sorted(set(begin) - set(self._opened()))
+        if gone and not self._options.skip_lost:
+            raise LogOvertaken(
+                f"the checkpoint has a position in the store with the id {gone[0]}, and none of "
+                f"{', '.join(self._options.read.stores)} is it: it was removed, or another one was put in its place. "
+                f"Put it back, begin with a new checkpoint, or go on without it with on_lost=skip"
+            )
+
     def _opened(self) -> dict[str, ScanPlanner]:
         if not self._planners:
             opened = [ScanPlanner(store) for store in self._options.read.stores]
@@ -107,10 +128,31 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planners
 
     def initialOffset(self) -> Json:
-        """Where a new query begins."""
+        """Where a new query begins. Raises BadOption for a queue that does not reach the offset of `starting`."""
+        self._check_starting()
         latest = self._options.from_latest
         planners = self._opened()
         return packed({store: one.end() if latest else one.begin() for store, one in planners.items()})
+
+    def _check_starting(self) -> None:
+        """Raises BadOption where `starting` is behind a queue's end: what comes up to there would be passed over."""
+        starts, stores = self._options.read.wanted.starts, self._options.read.stores
+        if not starts or self._options.skip_lost:
+            return
+        ends: dict[tuple[str, int], int] = {}
+        for path in stores:
+            with MessageStore.open(path, read_only=True) as store:
+                for topic, queue_id, _ in starts:
+                    end = store.queue_bounds(topic, queue_id)[1]
+                    ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
+        for topic, queue_id, offset in starts:
+            end = ends[topic, queue_id]
+            if offset > end:
+                raise BadOption(
+                    f"starting has the offset {offset} of queue {queue_id} of {topic!r}, which ends at {end} in "
+                    f"{', '.join(stores)}; give an offset up to there, or begin at {offset} when it comes, with "
+                    f"on_lost=skip"
+                )
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of the options."""
@@ -122,6 +164,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """Where the next micro-batch ends. Raises LogOvertaken."""
         begin, options = unpacked(start), self._options
+        self._check_stores(begin)
         left = ScanLimit() if isinstance(limit, ReadAllAvailable) else options.limit
         found: dict[str, dict[int, LogPosition]] = {}
         planners = self._opened()

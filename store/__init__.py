@@ -7,6 +7,7 @@ from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
+from .api.compacting import Compacted, compact_store
 from .api.looking import look_into_folder
 from .api.rebuilding import InParts, Rebuilt, rebuild_store
 from .api.replacing import check_replaceable, put_store, replace_store
@@ -60,6 +61,7 @@ __all__ = [
     "Blobs",
     "CacheConfig",
     "Commit",
+    "Compacted",
     "Delivery",
     "DeliveryBatch",
     "Extras",
@@ -110,6 +112,7 @@ __all__ = [
     "arrow_column",
     "check_replaceable",
     "commit_shards",
+    "compact_store",
     "inspect_folder",
     "look_into_folder",
     "plan_scan",

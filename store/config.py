@@ -14,6 +14,7 @@ from .format.layout import BLOCK_BYTES, MAX_LANES
 
 KIB = 1 << 10
 MIB = 1 << 20
+MOST_MESSAGE_BYTES = 512 * MIB  # that `max_message_bytes` may be
 
 Durability = Literal["force", "os"]
 Alignment = Literal["pad", "trim", "adaptive"]
@@ -96,7 +97,7 @@ class StoreConfig:
         self._integer("prewrite_bytes", 0, 1 << 50)
         self._integer("publish_buffer_bytes", 4 * KIB, 1 << 40)
         self._integer("append_timeout_ms", 0, 86_400_000)
-        self._integer("max_message_bytes", 1, 512 * MIB)
+        self._integer("max_message_bytes", 1, MOST_MESSAGE_BYTES)
         self._integer("max_frame_bytes", 4 * KIB, 256 * MIB)
         if self.recent_bytes is not None:
             self._integer("recent_bytes", 0, 1 << 40)

@@ -20,6 +20,7 @@ SOURCES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.p
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 70
+MAP_AT = 24  # the column at which the names of a package's map begin
 
 
 def name_of(path: Path) -> str:
@@ -111,3 +112,11 @@ def test_what_is_public_has_a_docstring(path: Path) -> None:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
             assert ast.get_docstring(node), f"{node.name} has none"
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.name == "__init__.py"], ids=name_of)
+def test_map_of_a_package_has_files_that_are_there(path: Path) -> None:
+    """The map: lines of the docstring that are indented, a heading and then names of modules."""
+    text = (ast.get_docstring(ast.parse(path.read_text())) or "") if path.parent.parent.name == "store" else ""
+    rows = [line[MAP_AT:].split(", ") for line in text.splitlines() if line.startswith("    ")]
+    assert [name for row in rows for name in row if not (path.parent / f"{name}.py").exists()] == []

@@ -14,6 +14,7 @@ from ..columns import Int64s
 BITMAP_BYTES: Final = 224  # of an object with one container, measured
 CONTAINER_BYTES: Final = 40  # of each further one
 FEW = 8  # rows of a stretch at least, on average, to add stretches in place of rows
+SMALL = 64  # to look for stretches takes longer
 
 
 def stretches(ascending: Int64s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -36,6 +37,8 @@ def add_places(bitmap: BitMap64, ascending: Int64s) -> None:
 
 def bitmap_of(places: Int64s) -> BitMap64:
     """The set of these places, in whatever order."""
+    if len(places) < SMALL:
+        return BitMap64(places.tolist())
     bitmap = BitMap64()
     add_places(bitmap, np.sort(places))
     return bitmap

@@ -15,7 +15,7 @@ from .bitmaps import are_in, bitmap_of, memory_bytes
 from .bucket_writer import MOST_DELTA_MS, SegmentRule
 from .due import Due
 from .files import Files, FolderFiles
-from .places import ENTRY_BITS, NO_ROWS, Rows, joined, rows_until
+from .places import ENTRY_BITS, MOST_TIME_MS, NO_ROWS, Rows, joined, rows_until
 from .sealed_bucket import SealedBucket
 from .shelf import Shelf
 from .time_buckets import TimeBuckets
@@ -93,6 +93,7 @@ class BucketTracker(Tracker):
         self._last_ledger = -1
         self._due = Due()  # of sealed buckets; their order with the mutable one's rows is made on the way out
         self._pulled = BitMap64()  # the places of `_due`
+        self._heads: tuple[list[SealedBucket], int] = ([], 0)  # no bucket of this list has a row before this time
         self._seals = 0
 
     @property
@@ -109,6 +110,9 @@ class BucketTracker(Tracker):
     def _add_one(self, place: int, time_ms: int) -> bool:
         self._seal_before(place >> ENTRY_BITS)
         self._last_ledger = place >> ENTRY_BITS
+        return self._put_back(place, time_ms)
+
+    def _put_back(self, place: int, time_ms: int) -> bool:
         if place <= self._shelf.highest and any(place in known for known in self._overlapping(place, place)):
             return False
         return self._mutable.add_one(place, time_ms)
@@ -188,7 +192,7 @@ class BucketTracker(Tracker):
 
     def _peek(self, now_ms: int, count: int) -> tuple[Rows, int]:
         """The first rows, and how many of them are of `_due`."""
-        sealed = self._due.peek(now_ms, count, [_Pulled(one, self._pulled) for one in self._shelf.buckets])
+        sealed = self._due.peek(now_ms, count, self._sources(now_ms))
         mutable = self._mutable.peek(now_ms, count)
         if not len(mutable[0]):
             return sealed, len(sealed[0])
@@ -198,13 +202,23 @@ class BucketTracker(Tracker):
         rows = times[:count], places[:count]
         return rows, rows_until(sealed, int(rows[0][-1]), int(rows[1][-1]))
 
+    def _sources(self, now_ms: int) -> list[_Pulled]:
+        """The sealed buckets, if one of them may have something: heads are looked at once for what is due soon."""
+        buckets, head_ms = self._heads
+        if buckets is not self._shelf.buckets or head_ms <= now_ms:
+            buckets = self._shelf.buckets
+            head_ms = min([MOST_TIME_MS, *(head for one in buckets if (head := one.head_ms) is not None)])
+            self._heads = buckets, head_ms
+        return [_Pulled(one, self._pulled) for one in buckets] if head_ms <= now_ms else []
+
     def _take(self, now_ms: int, count: int) -> Int64s:
         self._seal_in_time(now_ms)
         parts: list[Int64s] = []
-        while count:
-            (times, places), of_sealed = self._peek(now_ms, min(count, PORTION_ROWS))
-            if not len(times):
-                break
+        is_more = True
+        while count and is_more:
+            wanted = min(count, PORTION_ROWS)
+            (times, places), of_sealed = self._peek(now_ms, wanted)
+            is_more = len(times) == wanted
             if of_sealed:
                 if of_sealed == len(self._due.rows[0]):
                     self._pulled = BitMap64()
@@ -231,9 +245,13 @@ class BucketTracker(Tracker):
 
     def _next_ms(self) -> int | None:
         times = self._due.rows[0]
-        first = [int(times[0])] if len(times) else []
-        heads = [self._mutable.next_ms, *(bucket.next_ms for bucket in self._shelf.buckets)]
-        return min((head for head in (*first, *heads) if head is not None), default=None)
+        found = [int(times[0])] if len(times) else []
+        if (head := self._mutable.next_ms) is not None:
+            found.append(head)
+        buckets, head_ms = self._heads
+        if buckets is not self._shelf.buckets or not found or min(found) > head_ms:
+            found += [head for bucket in self._shelf.buckets if (head := bucket.next_ms) is not None]
+        return min(found, default=None)
 
     def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
         found = self._mutable.are_pending(places)

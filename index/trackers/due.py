@@ -12,6 +12,8 @@ from .bitmaps import are_in
 from .places import NO_ROWS, Rows, joined
 
 LEAST_PULLED = 1024
+MANY_SOURCES = 4  # each of so many has a few rows at a time: what comes within ..
+AHEAD_MS = 256  # .. so much time is pulled from all of them together
 
 
 class Source(Protocol):
@@ -72,12 +74,14 @@ class Due:
 
     def _fill(self, now_ms: int, count: int, sources: Sequence[Source]) -> None:
         """Pull until the first `count` rows are those of all sources: only sources whose head comes before them."""
+        ahead_ms = AHEAD_MS if len(sources) >= MANY_SOURCES else 0
         while True:
             times = self.rows[0]
             until_ms = min(now_ms, int(times[count - 1])) if len(times) >= count else now_ms
-            pulled = [source for source in sources if (head := source.head_ms) is not None and head <= until_ms]
-            if not pulled:
+            heads = [(head, source) for source in sources if (head := source.head_ms) is not None]
+            if not heads or min([head for head, _ in heads]) > until_ms:
                 return
-            # More than a source's share, and beyond `until_ms`: each pull sorts again what is here.
+            pulled = [source for head, source in heads if head <= until_ms + ahead_ms]
+            # More than a source's share, and what comes soon: each pull sorts again what is here.
             wanted = max(LEAST_PULLED, 2 * count // len(pulled))
-            self.rows = joined([self.rows, *(source.take(now_ms, wanted) for source in pulled)])
+            self.rows = joined([self.rows, *(source.take(now_ms + ahead_ms, wanted) for source in pulled)])

@@ -22,6 +22,7 @@ MOST_LEDGER: Final = (1 << 31) - 1  # so that a place is an int64
 MOST_TIME_MS: Final = (1 << 62) - 1  # 146 million years; rounding up stays below 2**63
 MOST_PRECISION_BITS: Final = 40  # 35 years
 KEY_BITS: Final = 63
+FEW_ROWS: Final = 512  # to make one number of two takes longer
 NO_ROWS: Final[Rows] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -88,8 +89,9 @@ def in_order(times: Int64s, places: Int64s) -> Rows:
     Time and place become one number of 63 bits where they fit, as they nearly always do, so that one sort of plain
     numbers is enough: four times as fast as to sort by two columns.
     """
-    if len(times) < 2:
-        return times, places
+    if len(times) < FEW_ROWS:
+        order = np.lexsort((places, times))
+        return times[order], places[order]
     ledgers, entries = positions_of(places)
     first_time, first_ledger = times.min(), ledgers.min()
     entry_bits = int(entries.max()).bit_length()

@@ -87,6 +87,18 @@ class Tracker(ABC):
                     self._unchecked = UNCHECKED_ADDS
             return self._add_one(place, time_ms)
 
+    def put_back(self, ledger: int, entry: int, deliver_at_ms: int) -> bool:
+        """`add_message` for an entry that was taken out or cancelled just now: it always has room, and needs no disk.
+
+        So whoever took it and could not go on has it pending again, come what may. Raises BadEntry.
+        """
+        (time_ms,), (place,) = checked_columns([ledger], [entry], [deliver_at_ms])
+        with self._open():
+            return self._put_back(int(place), -(-int(time_ms) >> self._bits << self._bits))
+
+    def _put_back(self, place: int, time_ms: int) -> bool:
+        return self._add_one(place, time_ms)
+
     def add_messages(self, ledgers: npt.ArrayLike, entries: npt.ArrayLike, deliver_at_ms: npt.ArrayLike) -> int:
         """Add a batch: three integer arrays of one length; ledgers and times may be a number for all. How many are new.
 

@@ -54,9 +54,9 @@ app = typer.Typer(
 )
 
 
-def how(experiment: Experiment, command: str, base: Path) -> str:
+def how(experiment: Experiment, command: str, base: Path, run: Run) -> str:
     """How it was measured, in a line."""
-    repeat = getattr(experiment, "repeat", 1)
+    repeat = getattr(experiment, "repeat", 1) if run.rounds is None else run.rounds
     rounds = f"medians of {repeat} rounds by turns" if repeat > 1 else "one round"
     return (
         f"measured by `perf {command}`: {rounds}; {experiment.METHOD}; forced writes by {write_call(base)}; "
@@ -69,7 +69,7 @@ def measure(experiment: Experiment, command: str, where: Path | None, json: Path
     run = Run(experiment.NAME, messages_console())
     with run_folder(where, experiment.need_bytes()) as base:
         measured = experiment.measure(base, run)
-        told = how(experiment, command, base)
+        told = how(experiment, command, base, run)
     figures = {"config": dataclasses.asdict(experiment), "seed": experiment.seed, **measured,
                "checked_messages": run.checked_messages, "how": told}  # fmt: skip
     right, verdict = experiment.verdict(figures)

@@ -17,7 +17,7 @@ from ...store import BatchTicket, MessageStore, StoreConfig
 from ..machine.folders import sub_folder
 from ..references.device import Seconds, raw_device
 from ..references.hashing import hash_and_copy
-from ..references.peers import KEY, PeerMissing, RocksDb, load
+from ..references.peers import KEY, PeerMissing, RocksDb, load, seconds_of_rocksdb
 from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
@@ -206,19 +206,8 @@ class Columns(Experiment):
     def _rocksdb(self, base: Path, job: Job, run: Run) -> Figures:
         rows = zip(job.plan.rows(), job.datas, strict=True)
         pairs = [(KEY.pack(queue, serial), data) for (queue, serial, *_), data in rows]
-        cuts = [pairs[first : first + self.batch_messages] for first in range(0, len(pairs), self.batch_messages)]
         with sub_folder(base, "rocksdb") as folder:
-            database = RocksDb(folder)
-            try:
-                database.warm_up(job.plan.payload_bytes)
-                began = time.perf_counter()
-                for items in cuts:
-                    database.write(items)
-                seconds = time.perf_counter() - began
-                if list(database.items()) != sorted(pairs):
-                    raise WrongResult("RocksDB does not hold what was written")
-            finally:
-                database.close()
+            seconds = seconds_of_rocksdb(folder, pairs, self.batch_messages, job.plan.payload_bytes)
         run.checked(len(pairs))
         return rates_of(job, seconds)
 

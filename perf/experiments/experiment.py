@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,11 @@ def setting(
 def repeats(default: int = 3) -> Any:
     """The option --repeat."""
     return setting(default, "rounds; the figures are their medians", short=1, least=1)
+
+
+def time_limit(default: int = 90) -> Any:
+    """The option --limit, of experiments whose rounds take long on a busy machine."""
+    return setting(default, "seconds; but for the first, no round begins that would end later", least=1, option="limit")
 
 
 def queues(default: int = 20_000, short: int = 200) -> Any:
@@ -66,20 +72,33 @@ class Experiment(ABC):
         return True, f"{figures['checked_messages']:,} messages read and compared with what was written: no difference"
 
 
-def by_turns(ways: Mapping[str, Callable[[], Figures]], repeat: int, run: Run) -> list[dict[str, Figures]]:
-    """Each way once a round. Every second round goes backwards, so that none always follows the same one."""
+def by_turns(
+    ways: Mapping[str, Callable[[], Figures]], repeat: int, run: Run, limit_s: float = math.inf
+) -> list[dict[str, Figures]]:
+    """Each way once a round. Every second round goes backwards, so that none always follows the same one.
+
+    `limit_s`, of the run's time: a round that is as long as the one before and would end later is not begun.
+    """
     run.expect(repeat * len(ways))
-    rounds = []
+    rounds: list[dict[str, Figures]] = []
     for number in range(repeat):
-        found = {}
+        found, began_s = {}, run.seconds
         for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
             found[name] = ways[name]()
             run.one_done()
         rounds.append({name: found[name] for name in ways})
+        if 2 * run.seconds - began_s > limit_s and number + 1 < repeat:
+            run.expect((number + 1 - repeat) * len(ways))
+            break
     return rounds
 
 
-def medians(ways: Mapping[str, Callable[[], Figures]], repeat: int, run: Run) -> dict[str, Figures]:
+def medians(
+    ways: Mapping[str, Callable[[], Figures]], repeat: int, run: Run, limit_s: float = math.inf
+) -> dict[str, Figures]:
     """The medians of each way over the rounds of `by_turns`."""
-    found: dict[str, Figures] = median_of(by_turns(ways, repeat, run))
+    rounds = by_turns(ways, repeat, run, limit_s)
+    if limit_s < math.inf:
+        run.rounds = len(rounds)
+    found: dict[str, Figures] = median_of(rounds)
     return found

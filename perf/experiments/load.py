@@ -113,7 +113,7 @@ class Writer:
                 break
             wait = due - time.perf_counter()
             if wait > 0:
-                time.sleep(wait)
+                time.sleep(wait)  # the pace of the appends
             numbers = range(call * CALL_MESSAGES, (call + 1) * CALL_MESSAGES)
             self.store.append_batch([(*addresses[load.queue_of(at)], data) for at in numbers])
             self.latencies_s.append(time.perf_counter() - due)

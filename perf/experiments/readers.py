@@ -2,102 +2,89 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from rich.console import Console
 
 from ...store import MessageStore, StoreConfig
 from ..machine.folders import sub_folder
-from ..machine.threads import run_together
-from ..machine.usage import cpu_seconds
+from ..machine.usage import Turns, turns_of
+from ..references.copying_readers import Shared, copy_and_hash, shared_messages
 from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.checker import WrongResult
 from ..workload.contest import Content
+from ..workload.reader_processes import (
+    READ_MESSAGES,
+    Process,
+    Queues,
+    Share,
+    at_work,
+    follow,
+    processes,
+    wait_for_each,
+    wait_for_nothing,
+)
 from ..workload.settings import space_bytes
-from .experiment import Experiment, by_turns, medians, repeats, setting
+from .experiment import Experiment, medians, repeats, setting
 
-TOPIC = "readers"
-QUEUES = 16
-READ_MESSAGES = 4096
+QUEUES = Queues("readers", 16)
 FEW_MESSAGES = READ_MESSAGES  # after a round with fewer, a reader pauses
-WAIT_MS = 100
 PACE_S = 0.002
-MOST_PER_S = 600_000
-Job = Callable[[MessageStore, Connection, Any], None]
+LONGEST_S = 60  # for what a reader has still to read behind a slice
+MOST_PER_S = 3_000_000
+APIS = ("blocking", "batch", "columns")
+MODEL, STORE, BACKGROUND = "model", "store", "background"  # the last: readers of the store that give way to all others
+ALONE = (None, 0)
+BESIDE = tuple((of, count) for count in (1, 4) for of in (MODEL, STORE, BACKGROUND))
+MOST_READERS = 4
+
+Way = tuple[str | None, int]
+Workers = Mapping[str | None, Sequence[Process]]
 
 
-def _child(job: Job, folder: str, pipe: Connection, given: Any) -> None:
-    with MessageStore.open(folder, read_only=True) as store:
-        pipe.send("open")
-        job(store, pipe, given)
+class _Sample(NamedTuple):
+    """The writer at a moment, and what the readers had of the processors."""
+
+    at_s: float
+    messages: int
+    writer: Turns | None
+    readers: list[Turns | None]
 
 
-def _follow(store: MessageStore, pipe: Connection, given: tuple[int, int, float]) -> None:
-    """Read a share of the queues as they grow, until told where they end; send how many messages that were."""
-    began = cpu_seconds()
-    first, count, together_s = given
-    at, ends = dict.fromkeys(range(first, QUEUES, count), 0), dict[int, int]()
-    while at != ends:
-        found = 0
-        for queue in at:
-            batch = store.read_batch(TOPIC, queue, at[queue], READ_MESSAGES)
-            found += len(batch)
-            at[queue] += len(batch)
-        if not found and not ends:
-            store.read(TOPIC, first, at[first], 1, wait_ms=WAIT_MS)
-        elif found < FEW_MESSAGES:
-            time.sleep(together_s)  # so that the next round has more
-        if pipe.poll():
-            ends = {queue: end for queue, end in enumerate(pipe.recv()) if queue in at}
-    pipe.send((sum(at.values()), cpu_seconds() - began))
+@dataclass(frozen=True)
+class _Writer:
+    """A store that its producers fill as fast as they can, until `stopping`."""
 
+    store: MessageStore
+    folder: Path
+    shared: Shared
+    counts: memoryview
+    stopping: threading.Event = field(default_factory=threading.Event)
+    errors: list[BaseException] = field(default_factory=list)
 
-def _wait(store: MessageStore, pipe: Connection, count: int) -> None:
-    """Wait for one message after the other; send when each was seen, in ns of the monotonic clock."""
-    seen: list[int] = []
-    while len(seen) < count:
-        found = store.read(TOPIC, 0, len(seen), 1, wait_ms=60_000)
-        seen += [time.monotonic_ns()] * len(found)
-    pipe.send(seen)
+    def sample(self, readers: Sequence[Process]) -> _Sample:
+        turns = [turns_of(reader.pid) for reader in readers]
+        return _Sample(time.perf_counter(), sum(self.counts), turns_of(os.getpid()), turns)
 
-
-def _idle(store: MessageStore, pipe: Connection, seconds: float) -> None:
-    """Wait for a message that does not come; send the processor time that this took."""
-    began = cpu_seconds()
-    store.read(TOPIC, 1, 0, wait_ms=round(seconds * 1000))
-    pipe.send(cpu_seconds() - began)
-
-
-@contextmanager
-def processes(job: Job, folder: Path, given: Sequence[Any]) -> Iterator[list[Connection]]:
-    """A reader process for each of `given`, with the store open; they end with the block."""
-    context = multiprocessing.get_context("spawn")
-    pipes, children = [], []
-    try:
-        for one in given:
-            mine, theirs = context.Pipe()
-            child = context.Process(target=_child, args=(job, str(folder), theirs, one), daemon=True)
-            child.start()
-            pipes.append(mine)
-            children.append(child)
-        for pipe in pipes:
-            pipe.recv()
-        yield pipes
-    finally:
-        for child in children:
-            child.kill()
-            child.join()
+    def produce(self, at: int, append: Callable[[], int]) -> None:
+        """Append and count, until the end."""
+        counts, stopping = self.counts, self.stopping
+        try:
+            while not stopping.is_set():
+                counts[at] += append()
+        except BaseException as error:  # raised again by whoever has started it
+            self.errors.append(error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,79 +93,150 @@ class Readers(Experiment):
 
     NAME: ClassVar[str] = "readers"
     METHOD: ClassVar[str] = (
-        f"reader processes share {QUEUES} queues and read them as they grow; rates until the last answer; all counted"
+        f"one writer all the time, and by turns with no readers and some, which share {QUEUES.count} queues and read "
+        "them as they grow; a slice's rate over the mean of those alone before and behind it, medians; all counted; "
+        "those of the model have no store: they copy and hash as many bytes, with the same pauses; those in the "
+        "background have SCHED_IDLE, as by `chrt --idle 0`"
     )
 
     message_bytes: int = setting(100, "bytes per message", least=16, option="size")
     producers: int = setting(40, "threads that block on every append", short=4, least=1)
-    batch_messages: int = setting(1000, "messages per call of append_batch", least=1)
-    seconds: float = setting(3.0, "seconds of a row", short=0.2, least=0)
+    batch_messages: int = setting(1000, "messages per call of append_batch and append_columns", least=1)
+    seconds: float = setting(0.5, "seconds of a slice", short=0.1, least=0.01)
+    settle_s: float = setting(
+        0.15, "seconds before a slice, in which readers come and go: the writer looks for them every 50 ms",
+        short=0.02, least=0,
+    )  # fmt: skip
+    turns: int = setting(5, "slices of each kind", short=1, least=1)
     together_ms: float = setting(5.0, "ms in which a reader that has read little takes together what comes", least=0)
     waits: int = setting(2_000, "messages whose way to a waiting process is timed", short=50, least=1)
     idle: int = setting(10, "processes that wait and get nothing", short=2, least=1)
+    idle_s: float = setting(3.0, "seconds for which they wait", short=0.2, least=0.01)
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Of a row."""
-        return space_bytes(MOST_PER_S * self.seconds * (self.message_bytes + 20))
+        """Of the slices of one turn, which have a store."""
+        seconds = (2 * len(BESIDE) + 1) * (self.seconds + 2 * self.settle_s)
+        return space_bytes(MOST_PER_S * seconds * (self.message_bytes + 20))
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """Rates with 0, 1 and 4 readers, the latency, and the processor time of idle readers."""
+        """Rates with 0, 1 and 4 readers, of the model and of the store, the latency, and the processor time of idle
+        readers."""
         rows: list[Figures] = []
-        for api in ("blocking", "batch"):
-            ways = {str(count): partial(self._row, base, api, count, run) for count in (0, 1, 4)}
-            rounds = by_turns(ways, self.repeat, run)
-            for count in (0, 1, 4):
-                own = report.median_of([{"x": one[str(count)]} for one in rounds])["x"]
-                ratios = [one[str(count)]["messages_per_s"] / one["0"]["messages_per_s"] for one in rounds]
-                rows.append({**own, "of_alone": float(np.median(ratios))})
-        alone = {"latency": partial(self._latency, base), "idle": partial(self._idle, base)}
+        run.expect(len(APIS) * self.turns)
+        with processes(MOST_READERS) as foreground, processes(MOST_READERS, in_background=True) as background:
+            workers = {MODEL: foreground, STORE: foreground, BACKGROUND: background, None: []}
+            found: dict[str, list[Figures]] = {api: [] for api in APIS}
+            for number in range(self.turns):
+                for api in APIS:
+                    found[api] += self._turn(base, api, BESIDE[:: 1 if number % 2 == 0 else -1], workers, run)
+                    run.one_done()
+        for api in APIS:
+            model: dict[int, float] = {}
+            for way in (ALONE, *BESIDE):
+                row = _medians([one for one in found[api] if (one["of"], one["readers"]) == way])
+                readers, count = way
+                if readers == MODEL:
+                    model[count] = row["of_alone"]
+                beside = model[count] if readers in (STORE, BACKGROUND) else None
+                rows.append({"api": api, **row, "of_model": report.ratio(row["of_alone"], beside)})
+        alone = {
+            "latency": partial(self._latency, base, in_background=False),
+            "background_latency": partial(self._latency, base, in_background=True),
+            "idle": partial(self._idle, base),
+        }
         return {"rows": rows, **medians(alone, self.repeat, run)}
 
-    def _row(self, base: Path, api: str, readers: int, run: Run) -> Figures:
+    # -- the writer, and slices of its time -----------------------------------------------------------
+
+    def _turn(self, base: Path, api: str, ways: Sequence[Way], workers: Workers, run: Run) -> list[Figures]:
+        """A slice of each way, and one alone before and behind each."""
+        slices: list[Figures] = []
+        with self._writer(base, api) as writer:
+            time.sleep(self.settle_s)
+            for way in [*(way for beside in ways for way in (ALONE, beside)), ALONE]:
+                slices.append(self._slice(writer, way, workers, run))
+        for before, beside, behind in zip(slices[::2], slices[1::2], slices[2::2], strict=False):
+            for name, ratio in (("messages_per_s", "of_alone"), ("writer_us", "cpu_of_alone")):
+                if beside[name] is not None:
+                    beside[ratio] = 2 * beside[name] / (before[name] + behind[name])
+        return slices
+
+    @contextmanager
+    def _writer(self, base: Path, api: str) -> Iterator[_Writer]:
         data = Content(self.seed, self.message_bytes).make(0, 0, self.message_bytes)
-        counts = [0] * self.producers if api == "blocking" else [0]
-        with sub_folder(base, "store") as folder, MessageStore.open(folder, StoreConfig()) as store:
-            given = [(at, readers, self.together_ms / 1000) for at in range(readers)]
-            append = self._append_one if api == "blocking" else self._append_many
-            with processes(_follow, folder, given) as pipes:
-                cpu_s = cpu_seconds()
-                until = time.perf_counter() + self.seconds
-                took = run_together([partial(append, store, data, counts, at, until) for at in range(len(counts))])
-                cpu_s = cpu_seconds() - cpu_s
-                ends = [store.queue_bounds(TOPIC, queue)[1] for queue in range(QUEUES)]
-                for pipe in pipes:
-                    pipe.send(ends)
-                told = [pipe.recv() for pipe in pipes]
-            total = sum(ends)
-            if total != sum(counts) or (told and sum(count for count, _ in told) != total):
-                raise WrongResult(f"{sum(counts):,} messages were written, and the readers have {told}")
-        run.checked(total if told else 0)
-        return {
-            "api": api, "readers": readers, "messages_per_s": total / took, "writer_cpu": cpu_s / took,
-            "reader_cpu": sum(cpu for _, cpu in told) / took,
-        }  # fmt: skip
+        producers = self.producers if api == "blocking" else 1
+        with (
+            shared_messages(data, producers) as (shared, counts),
+            sub_folder(base, "store") as folder,
+            MessageStore.open(folder, StoreConfig()) as store,
+        ):
+            writer = _Writer(store, folder, shared, counts)
+            appends = [self._append(store, api, data, at) for at in range(producers)]
+            threads = [threading.Thread(target=writer.produce, args=one) for one in enumerate(appends)]
+            for thread in threads:
+                thread.start()
+            try:
+                yield writer
+            finally:
+                writer.stopping.set()
+                for thread in threads:
+                    thread.join()
+            if writer.errors:
+                raise writer.errors[0]
+            ends = [store.queue_bounds(QUEUES.topic, queue)[1] for queue in range(QUEUES.count)]
+            if sum(ends) != sum(counts):
+                raise WrongResult(f"{sum(counts):,} messages were written, and the store has {sum(ends):,}")
 
-    def _append_one(self, store: MessageStore, data: bytes, counts: list[int], at: int, until: float) -> None:
-        while time.perf_counter() < until:
-            store.append(TOPIC, at % QUEUES, data)
-            counts[at] += 1
+    def _append(self, store: MessageStore, api: str, data: bytes, at: int) -> Callable[[], int]:
+        """What a producer calls again and again: it returns how many messages it has appended."""
+        topic, queues, many = QUEUES.topic, QUEUES.count, self.batch_messages
+        if api == "blocking":
+            return lambda: bool(store.append(topic, at % queues, data) + 1)
+        if api == "batch":
+            rows = [(topic, number % queues, data) for number in range(many)]
+            return lambda: len(store.append_batch(rows))
+        streams = [(topic, queue) for queue in range(queues)]
+        index, lengths, payload = np.arange(many) % queues, np.full(many, len(data)), data * many
+        return lambda: len(store.append_columns(streams, index, lengths, payload))
 
-    def _append_many(self, store: MessageStore, data: bytes, counts: list[int], at: int, until: float) -> None:
-        rows = [(TOPIC, number % QUEUES, data) for number in range(self.batch_messages)]
-        while time.perf_counter() < until:
-            store.append_batch(rows)
-            counts[at] += len(rows)
+    def _slice(self, writer: _Writer, way: Way, workers: Workers, run: Run) -> Figures:
+        readers, count = way
+        mine = workers[readers][:count]
+        shares = [Share(at, count, FEW_MESSAGES, self.together_ms / 1000) for at in range(count)]
+        if readers == MODEL:
+            there = at_work(mine, copy_and_hash, [(writer.shared, share) for share in shares])
+        else:
+            there = at_work(mine, follow, [(writer.folder, QUEUES, share) for share in shares])
+        with there as pipes:
+            time.sleep(self.settle_s)
+            before = writer.sample(mine)
+            time.sleep(self.seconds)
+            after = writer.sample(mine)
+            ends = [writer.store.queue_bounds(QUEUES.topic, queue)[1] for queue in range(QUEUES.count)]
+            for pipe in pipes:
+                pipe.send(after.messages if readers == MODEL else ends)
+            for pipe in pipes:
+                if not pipe.poll(LONGEST_S):
+                    raise WrongResult(f"a reader has not come to the end of its slice in {LONGEST_S} s")
+                taken, expected = pipe.recv()
+                if taken < expected:
+                    raise WrongResult(f"a reader has {taken:,} messages of {expected:,}")
+                run.checked(taken if readers != MODEL else 0)
+        return {"readers": count, "of": readers, **_between(before, after)}
 
-    def _latency(self, base: Path) -> Figures:
+    # -- latency, and idle readers --------------------------------------------------------------------
+
+    def _latency(self, base: Path, *, in_background: bool) -> Figures:
         durable: list[int] = []
         with (
             sub_folder(base, "store") as folder,
             MessageStore.open(folder, StoreConfig()) as store,
-            processes(_wait, folder, [self.waits]) as (pipe,),
+            processes(1, in_background=in_background) as workers,
+            at_work(workers, wait_for_each, [(folder, QUEUES.topic, self.waits)]) as (pipe,),
         ):
             for number in range(self.waits):
-                store.append(TOPIC, 0, b"%d" % number)
+                store.append(QUEUES.topic, 0, b"%d" % number)
                 durable.append(time.monotonic_ns())
                 time.sleep(PACE_S)
             seen: list[int] = pipe.recv()
@@ -187,15 +245,50 @@ class Readers(Experiment):
         return dict(zip(("p50_us", "p99_us", "max_us"), marks.tolist(), strict=True))
 
     def _idle(self, base: Path) -> Figures:
-        with sub_folder(base, "store") as folder, MessageStore.open(folder, StoreConfig()) as store:
-            store.append(TOPIC, 0, b"x")
-            with processes(_idle, folder, [self.seconds] * self.idle) as pipes:
-                spent = sum(pipe.recv() for pipe in pipes)
-        return {"processes": self.idle, "cpu_percent": 100 * spent / self.seconds}
+        with (
+            sub_folder(base, "store") as folder,
+            MessageStore.open(folder, StoreConfig()) as store,
+            processes(self.idle) as workers,
+        ):
+            store.append(QUEUES.topic, 0, b"x")
+            with at_work(workers, wait_for_nothing, [(folder, QUEUES.topic, self.idle_s)] * self.idle) as pipes:
+                before = [turns_of(worker.pid) for worker in workers]
+                for pipe in pipes:
+                    pipe.recv()
+                after = [turns_of(worker.pid) for worker in workers]
+        spent = [_ran_s(*pair) for pair in zip(before, after, strict=True)]
+        return {"processes": self.idle, "cpu_percent": 100 * sum(spent) / self.idle_s}
 
     def show(self, figures: Figures, console: Console) -> None:
         """A row a number of readers, then the two other figures."""
-        console.print(report.table("the writer's rate beside reader processes", figures["rows"], labels=2))
-        latency = {name: value for name, value in figures["latency"].items() if name != "way"}
-        console.print(report.pairs("from the answer of an append to a waiting process", latency))
+        console.print(report.table("the writer's rate beside reader processes", figures["rows"], labels=3))
+        for name, whom in (("latency", "a waiting process"), ("background_latency", "one in the background")):
+            latency = {key: value for key, value in figures[name].items() if key != "way"}
+            console.print(report.pairs(f"from the answer of an append to {whom}", latency))
         console.print(report.pairs("processes that wait and get nothing", figures["idle"]))
+
+
+def _between(before: _Sample, after: _Sample) -> Figures:
+    """The rate of a slice, what a message took the writer, and the readers' part of a processor."""
+    seconds, messages = after.at_s - before.at_s, max(1, after.messages - before.messages)
+    ran, waited = None, None
+    if before.writer is not None and after.writer is not None:
+        ran = (after.writer.ran - before.writer.ran) / 1e3 / messages
+        waited = (after.writer.waited - before.writer.waited) / 1e3 / messages
+    readers = [_ran_s(*pair) for pair in zip(before.readers, after.readers, strict=True)]
+    return {
+        "messages_per_s": messages / seconds, "of_alone": None, "writer_us": ran, "cpu_of_alone": None,
+        "waits_us": waited, "readers_cpu": sum(readers) / seconds,
+    }  # fmt: skip
+
+
+def _ran_s(before: Turns | None, after: Turns | None) -> float:
+    return 0.0 if before is None or after is None else (after.ran - before.ran) / 1e9
+
+
+def _medians(slices: Sequence[Figures]) -> Figures:
+    """The medians of the slices of one kind, and between which ratios half of them lie."""
+    found: Figures = report.median_of(slices)
+    ratios = [one["of_alone"] for one in slices if one["of_alone"] is not None]
+    quarters = np.percentile(ratios, [25, 75]).tolist() if ratios else (None, None)
+    return {**found, "from": quarters[0], "to": quarters[1], "slices": len(slices)}

@@ -20,7 +20,7 @@ from ..workload.checker import WrongResult
 from ..workload.contest import Sizes, Workload
 from ..workload.filling import fill
 from ..workload.settings import prewritten, space_bytes
-from .experiment import Experiment, medians, queues, repeats, setting
+from .experiment import Experiment, medians, queues, repeats, setting, time_limit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +49,7 @@ class SparkReads(Experiment):
     part_bytes: int = setting(128 * MIB, "bytes per partition", short=1 * MIB, least=4096, option="partition")
     queues: int = queues(default=100, short=10)
     repeat: int = repeats()
+    limit_s: int = time_limit()
 
     def need_bytes(self) -> float:
         """The store, the Arrow files and Parquet."""
@@ -57,16 +58,19 @@ class SparkReads(Experiment):
     def measure(self, base: Path, run: Run) -> Figures:
         """Rows and bytes a second of each way, and ratios."""
         work = Workload(self.seed, Sizes(self.message_bytes, self.message_bytes), queues=self.queues)
-        with MessageStore.open(base / "store", StoreConfig(**prewritten(self.size_bytes))) as store:
+        config = StoreConfig(**prewritten(self.size_bytes))
+        with run.stage("filling the store"), MessageStore.open(base / "store", config) as store:
             count = fill(store, work, self.size_bytes)
         settings = {"spark.sql.shuffle.partitions": str(self.cores)}
         with borrowed_session(f"local[{self.cores}]", settings=settings) as spark:
-            reads = self._reads(spark, base)
-            run.checked(self._compared(reads, count))
+            with run.stage("writing the same rows to Arrow files and Parquet"):
+                reads = self._reads(spark, base)
+            with run.stage("comparing each row"):
+                run.checked(self._compared(reads, count))
             ways: dict[str, Callable[[], Figures]] = {
                 name: partial(self._timed, read, count) for name, read in reads.items()
             }
-            rows = medians(ways, self.repeat, run)
+            rows = medians(ways, self.repeat, run, self.limit_s)
         return {"ways": rows, "messages": count, **_ratios(rows)}
 
     def _reads(self, spark: SparkSession, base: Path) -> dict[str, Callable[[], DataFrame]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -12,7 +14,7 @@ from rich.console import Console
 from ...pipeline import borrowed_session
 from ...store import MessageStore, StoreConfig, plan_scan
 from ..report import figures as report
-from ..report.figures import Figures, median_of
+from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.checker import WrongResult
 from ..workload.contest import Sizes, Workload
@@ -41,10 +43,11 @@ class SparkScale(Experiment):
         "number of workers, the first read of each is not counted"
     )
 
-    part_bytes: int = setting(128 << 20, "bytes per partition", short=1 << 20, least=4096, option="partition")
+    part_bytes: int = setting(64 << 20, "bytes per partition", short=1 << 20, least=4096, option="partition")
     message_bytes: int = setting(8192, "bytes per message", short=1024, least=16, option="message")
     queues: int = queues(default=100, short=10)
     repeat: int = repeats()
+    limit_s: int = setting(90, "seconds; later on, each read is done once", least=1, option="limit")
     nodes: int = setting(100, "nodes of the calculated cluster", least=1)
     node_cores: int = setting(8, "cores of each node", least=1)
     node_mb_per_s: int = setting(1000, "what a node reads from its storage, MB/s", least=1)
@@ -56,8 +59,9 @@ class SparkScale(Experiment):
 
     def measure(self, base: Path, run: Run) -> Figures:
         """Seconds by workers and parts, the costs that follow, and the calculation."""
-        counts = {parts: self._filled(base, parts) for parts in (*PARTS, max(WORKERS))}
-        run.expect(len(WORKERS) * self.repeat + len(PARTS) * self.repeat)
+        with run.stage("filling the stores"):
+            counts = {parts: self._filled(base, parts) for parts in (*PARTS, max(WORKERS))}
+        run.expect(len(WORKERS) + len(PARTS) + 1)
         most, scale, small = max(WORKERS), {}, {}
         for workers in WORKERS:
             with borrowed_session(f"local[{workers}]") as spark:
@@ -66,7 +70,7 @@ class SparkScale(Experiment):
                 if workers == most:
                     small = {parts: self._median(spark, base, parts, run) for parts in PARTS}
                 if workers == 1:
-                    costs = self._costs(spark, base, scale[1])
+                    costs = self._costs(spark, base, scale[1], run)
         size = counts[most] * self.message_bytes
         rows = [
             {"workers": workers, "seconds": found, "mb_per_s": size / found / 1e6, "speed_up": scale[1] / found}
@@ -99,23 +103,28 @@ class SparkScale(Experiment):
         read.load(str(base / str(parts))).write.format("noop").mode("overwrite").save()
         return time.perf_counter() - began
 
-    def _median(self, spark: SparkSession, base: Path, parts: int, run: Run) -> float:
-        found = []
-        for _ in range(self.repeat):
-            found.append({"seconds": self._read(spark, base, parts, self.part_bytes)})
-            run.one_done()
-        return float(median_of(found)["seconds"])
+    def _rounds(self, run: Run) -> Iterator[int]:
+        """As many as are asked for and there is time for."""
+        done = 0
+        while not done or (done < self.repeat and run.seconds < self.limit_s):
+            yield done
+            done += 1
+        run.rounds = done if run.rounds is None else min(run.rounds, done)
+        run.one_done()
 
-    def _costs(self, spark: SparkSession, base: Path, seconds: float) -> Figures:
+    def _median(self, spark: SparkSession, base: Path, parts: int, run: Run) -> float:
+        return statistics.median(self._read(spark, base, parts, self.part_bytes) for _ in self._rounds(run))
+
+    def _costs(self, spark: SparkSession, base: Path, seconds: float, run: Run) -> Figures:
         """What a task, a GiB and a segment cost one worker."""
         most, few, many = max(WORKERS), [], []
         path = str(base / str(most))
         part = max(4096, 40 * most * self.part_bytes // self.message_bytes // SMALLER)  # 40 bytes a row without data
-        for _ in range(self.repeat):
+        for _ in self._rounds(run):
             few.append(self._read(spark, base, most, most * self.part_bytes, WITHOUT_DATA))
             many.append(self._read(spark, base, most, part, WITHOUT_DATA))
         tasks = len(plan_scan(path, part_bytes=part, payload=False).parts)
-        of_many, of_few = sorted(many)[len(many) // 2], sorted(few)[len(few) // 2]
+        of_many, of_few = statistics.median(many), statistics.median(few)
         task_s = max(0.0, of_many - of_few) / max(1, tasks - 1)
         began = time.perf_counter()
         plan = plan_scan(path)

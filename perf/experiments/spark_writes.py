@@ -20,11 +20,11 @@ from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.checker import WrongResult
 from ..workload.settings import space_bytes
-from .experiment import Experiment, medians, queues, repeats, setting
+from .experiment import Experiment, medians, queues, repeats, setting, time_limit
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "topic string, queue_id int, data binary"
 SUMS = ("count(*) as count", "sum(cast(xxhash64(topic, queue_id, data) as decimal(38,0))) as rows")
@@ -50,35 +50,50 @@ class SparkWrites(Experiment):
     message_bytes: int = setting(8192, "bytes per message", least=16, option="message")
     cores: int = setting(2, "tasks at a time", least=1)
     queues: int = queues(default=100, short=10)
+    attach_bytes: int | None = setting(None, "payload that is attached (default: as much as --size)", least=1 << 16)
     repeat: int = repeats()
+    limit_s: int = time_limit()
 
     def need_bytes(self) -> float:
-        """The Arrow files, and what two ways write."""
-        return 3 * space_bytes(self.size_bytes)
+        """The Arrow files and what two ways write, or what is attached."""
+        return max(3 * space_bytes(self.size_bytes), space_bytes(self._attached_bytes))
+
+    @property
+    def _attached_bytes(self) -> int:
+        return self.size_bytes if self.attach_bytes is None else self.attach_bytes
 
     def measure(self, base: Path, run: Run) -> Figures:
         """Rows and bytes a second of each way, ratios, and the seconds of attaching."""
         from ..references.arrow_files import NAME, ArrowFiles  # noqa: PLC0415  # it imports PySpark, which is an extra
         from ..references.arrow_sink import ArrowSink  # noqa: PLC0415  # the same
 
-        count = self._write_source(base)
+        with run.stage("writing the rows to Arrow files"):
+            count = self._write_source(base)
         settings = {"spark.sql.shuffle.partitions": str(self.cores), "spark.sql.parquet.compression.codec": "none"}
         with borrowed_session(f"local[{self.cores}]", settings=settings) as spark:
             spark.dataSource.register(ArrowFiles)
             spark.dataSource.register(ArrowSink)
             rows = spark.read.format(NAME).options(schema=SCHEMA).load(str(base / "source"))
-            self._save(rows, base / "warm")
-            found = spark.read.format("stratalog").load(str(base / "warm")).selectExpr(*SUMS).collect()[0]
-            wanted = rows.selectExpr(*SUMS).collect()[0]
-            if found != wanted or found["count"] != count:
-                raise WrongResult(f"{count} rows were written: {wanted}; the store has: {found}")
+            with run.stage("writing once, and comparing each row"):
+                self._compared(spark, rows, base / "warm", count)
             run.checked(count)
-            shutil.rmtree(base / "warm")
             ways: dict[str, Callable[[], Figures]] = {
                 name: partial(self._timed, save, rows, base / "out", count) for name, save in self._ways().items()
             }
-            measured = medians(ways, self.repeat, run)
-        return {"ways": measured, "messages": count, **_ratios(measured), "attach": self._attach(base, run)}
+            measured = medians(ways, self.repeat, run, self.limit_s)
+        shutil.rmtree(base / "source")
+        with run.stage("attaching"):
+            attach = self._attach(base, run)
+        return {"ways": measured, "messages": count, **_ratios(measured), "attach": attach}
+
+    def _compared(self, spark: SparkSession, rows: DataFrame, path: Path, count: int) -> None:
+        """Raises WrongResult if a store that the rows were written to has others."""
+        self._save(rows, path)
+        stored = spark.read.format("stratalog").options(columns="topic,queue_id,data").load(str(path))
+        found, wanted = (frame.selectExpr(*SUMS).collect()[0] for frame in (stored, rows))
+        if found != wanted or found["count"] != count:
+            raise WrongResult(f"{count} rows were written: {wanted}; the store has: {found}")
+        shutil.rmtree(path)
 
     def _ways(self) -> dict[str, Callable[[DataFrame, Path], None]]:
         from ..references.arrow_sink import NAME  # noqa: PLC0415  # it imports PySpark, which is an extra
@@ -133,7 +148,7 @@ class SparkWrites(Experiment):
         """Seconds of a commit of shards that are durable, and of the first read behind it."""
         path = base / "attach"
         MessageStore.open(path).close()
-        rows = self.size_bytes // self.message_bytes
+        rows = self._attached_bytes // self.message_bytes
         streams: list[tuple[str, int]] = [(TOPIC, number) for number in range(self.queues)]
         with ShardWriter(path) as writer:
             for batch in self._batches(rows):

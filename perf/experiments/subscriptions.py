@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -46,6 +47,7 @@ class Subscriptions(Experiment):
     queues: int = setting(10, "queues of the topic", least=1)
     batch: int = setting(4096, "messages of a batch", short=512, least=1)
     threads: int = setting(40, "threads that acknowledge one at a time", short=4, least=1)
+    coroutines: int = setting(200, "coroutines that acknowledge one at a time", short=8, least=1)
     subscriptions: int = setting(1_000, "subscriptions of the topic", short=20, least=1)
     repeat: int = repeats()
 
@@ -57,12 +59,15 @@ class Subscriptions(Experiment):
         """All ways by turns, on one store; then many subscriptions."""
         with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
             self._fill(store)
-            few = max(self.threads * SOME, self.messages // SHARE)
+            few = max(self.threads * SOME, self.coroutines, self.messages // SHARE)
             ways: dict[str, Callable[[], Figures]] = {
                 "receive_batch, ack_batch": partial(self._run, store, run, self._in_batches, self.messages),
                 "ack_batch, random order": partial(self._run, store, run, self._in_random_order, self.messages),
                 f"receive({SOME}), submit_ack, one thread": partial(self._run, store, run, self._submitted, few),
                 f"receive(1), ack, {self.threads} threads": partial(self._run, store, run, self._by_threads, few),
+                f"receive_async(1), ack_async, {self.coroutines} coroutines": partial(
+                    self._run, store, run, self._by_coroutines, few
+                ),
                 "peer: SQLite, batches": partial(self._peer, SqliteQueue, base, run, self.batch),
                 "peer: SQLite, one at a time": partial(self._peer, SqliteQueue, base, run, 1),
             }
@@ -139,6 +144,21 @@ class Subscriptions(Experiment):
         for thread in threads:
             thread.join()
         return each * self.threads, time.perf_counter() - began
+
+    def _by_coroutines(self, sub: Subscription, count: int) -> tuple[int, float]:
+        each = count // self.coroutines + 1
+
+        async def consume() -> None:
+            for _ in range(each):
+                for delivery in await sub.receive_async(1):
+                    await sub.ack_async(delivery)
+
+        async def consume_all() -> float:
+            began = time.perf_counter()
+            await asyncio.gather(*(consume() for _ in range(self.coroutines)))
+            return time.perf_counter() - began
+
+        return each * self.coroutines, asyncio.run(consume_all())
 
     def _peer(self, kind: type[SqliteQueue] | type[RedisStream], base: Path, run: Run, batch: int) -> Figures:
         count = max(100, self.messages // SHARE // (1 if batch > 1 else SHARE))

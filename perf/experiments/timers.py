@@ -181,7 +181,7 @@ def lateness(rate: int, seconds: float) -> Figures:
             for delay in delays[added:until]:
                 timers.add_after(delay, partial(fire, time.monotonic() + delay / 1000))
             added = until
-            time.sleep(0.001)
+            time.sleep(0.001)  # lets the timer thread have the interpreter
         added_s = time.monotonic() - began
         limit = time.monotonic() + 60
         while len(late) < wanted and time.monotonic() < limit:

@@ -113,7 +113,7 @@ class Waits(Experiment):
             for number in range(self.messages):
                 store.append(TOPIC, 0, b"%d" % number)
                 durable.append(time.monotonic_ns())
-                time.sleep(PACE_S)
+                time.sleep(PACE_S)  # the pace of the appends
             reader.join()
         run.checked(len(seen))
         marks = np.percentile((np.array(seen) - np.array(durable)) / 1e3, [50, 99, 100])

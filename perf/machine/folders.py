@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -37,16 +37,30 @@ def check_space(folder: Path, need_bytes: float) -> None:
 def run_folder(where: Path | None, need_bytes: float = 0) -> Iterator[Path]:
     """A fresh folder below `where`, removed after. The default is the current directory, since /tmp is often memory.
 
+    If `where` has to be made, it is removed as well, unless something else came into it.
     Raises TooLittleSpace, before anything is written, if `need_bytes` are not free.
     """
     base = where if where is not None else Path.cwd()
-    base.mkdir(parents=True, exist_ok=True)
-    check_space(base, need_bytes)
-    made = Path(tempfile.mkdtemp(prefix="stratalog-perf-", dir=base))
+    with _there(base):
+        check_space(base, need_bytes)
+        made = Path(tempfile.mkdtemp(prefix="stratalog-perf-", dir=base))
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _there(folder: Path) -> Iterator[None]:
+    """The folder is there while the body runs; what had to be made for it is removed after, where it is empty."""
+    new = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        yield made
+        yield
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        with suppress(OSError):  # somebody else uses it
+            for one in new:
+                one.rmdir()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ def run_together(jobs: Sequence[Callable[[], None]], finished: Callable[[], None
         gate.wait()
         try:
             job()
-        except BaseException as error:
+        except BaseException as error:  # raised again by whoever waits for the threads
             errors.append(error)
         finally:
             if finished is not None:

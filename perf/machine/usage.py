@@ -7,6 +7,7 @@ import os
 import platform
 import resource
 from pathlib import Path
+from typing import NamedTuple
 
 PROCESS_IO = Path("/proc/self/io")
 MOUNTS = Path("/proc/self/mounts")
@@ -16,6 +17,28 @@ def cpu_seconds() -> float:
     """User and system seconds of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+
+
+class Turns(NamedTuple):
+    """What a process's threads had of the processors so far, in ns: `ran`, and `waited` for one though they could run.
+
+    Those of threads that have ended are not among them.
+    """
+
+    ran: int
+    waited: int
+
+
+def turns_of(pid: int) -> Turns | None:
+    """Of a process; None where the kernel does not tell."""
+    ran = waited = 0
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            times = (thread / "schedstat").read_text().split()
+            ran, waited = ran + int(times[0]), waited + int(times[1])
+    except OSError:
+        return None
+    return Turns(ran, waited)
 
 
 def peak_rss_mb() -> float:

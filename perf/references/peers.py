@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import struct
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from ..workload.checker import WrongResult
 
 KEY = struct.Struct(">IQ")  # queue, offset: the keys of a queue follow each other
 QUEUE_BYTES = 4
@@ -78,6 +81,23 @@ class RocksDb:
     def close(self) -> None:
         """Close the database."""
         self._db.close()
+
+
+def seconds_of_rocksdb(folder: Path, pairs: Items, batch_messages: int, payload_bytes: int) -> float:
+    """How long forced write batches of these pairs take. Raises WrongResult if the database does not hold them then."""
+    cuts = [pairs[first : first + batch_messages] for first in range(0, len(pairs), batch_messages)]
+    database = RocksDb(folder)
+    try:
+        database.warm_up(payload_bytes)
+        began = time.perf_counter()
+        for items in cuts:
+            database.write(items)
+        seconds = time.perf_counter() - began
+        if list(database.items()) != sorted(pairs):
+            raise WrongResult("RocksDB does not hold what was written")
+    finally:
+        database.close()
+    return seconds
 
 
 class Lmdb:

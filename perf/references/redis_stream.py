@@ -39,7 +39,7 @@ class RedisStream:
             self._socket = _connected(path)
             self._answers = self._socket.makefile("rb")
             self._call("XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM")
-        except BaseException:
+        except BaseException:  # also an interrupt: the server must not outlive it
             self._server.kill()
             raise
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import heapq
 import sched
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...index import BulkTimingWheel, Timer, TimingWheel
-
-Handles = Sequence[Any] | npt.NDArray[np.int64]
 
 
 class Timers(ABC):

@@ -122,7 +122,7 @@ def cached_all(store: MessageStore) -> Figures:
         seen = (_filled(stats), stats["missed_messages"], stats["messages"]["not_admitted_messages"])
         still = still + 1 if seen == before else 0
         before = seen
-        time.sleep(LOOK_S)
+        time.sleep(LOOK_S)  # between two looks at what a thread of the store does
     return holding(store)
 
 

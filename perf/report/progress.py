@@ -6,8 +6,9 @@ One thread looks at their counters five times a second, or a line is written bet
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from rich.console import Console
@@ -65,16 +66,32 @@ def watched(console: Console, *counts: Count) -> Iterator[None]:
 
 
 class Run:
-    """One call of a command: says "NAME: part N of M" on a terminal, and counts the messages that were compared."""
+    """One call of a command: says "NAME: part N of M" on a terminal, and counts the messages that were compared.
+
+    Attributes:
+        checked_messages: how many were compared.
+        rounds: how many the medians are of; None if nothing says that there are fewer than were asked for.
+    """
 
     def __init__(self, name: str, console: Console | None = None) -> None:
         self.name = name
         self.console = figures.messages_console() if console is None else console
         self.checked_messages = 0
+        self.rounds: int | None = None
+        self._began_s = time.monotonic()
         self._done = self._total = 0
 
+    @property
+    def seconds(self) -> float:
+        """Since the run began."""
+        return time.monotonic() - self._began_s
+
+    def stage(self, label: str) -> AbstractContextManager[None]:
+        """Says that this goes on, and for how long, while the body runs."""
+        return watched(self.console, Count(f"{self.name}: {label}"))
+
     def expect(self, parts: int) -> None:
-        """So many more parts come."""
+        """So many more parts come; fewer, if it is negative."""
         self._total += parts
         self._say()
 

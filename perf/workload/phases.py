@@ -214,7 +214,7 @@ def _beside(store: MessageStore, work: Workload, tracks: list[Track], drive: Dri
                 consumer.acknowledged(*feed.popleft())
             if last:
                 break
-            time.sleep(FEED_IDLE_S)
+            time.sleep(FEED_IDLE_S)  # nothing was produced to feed on yet
         consumer.drain()
 
     (job,) = drive.jobs(store, work, tracks, acknowledged)

@@ -1,5 +1,6 @@
 """Jobs on the data of stores, as functions; `stratalog spark NAME` is the same as a command."""
 
+from .compact import compact
 from .export import Exported, export
 from .load import Loaded, load
 from .page import page_of
@@ -14,6 +15,7 @@ __all__ = [
     "Profile",
     "RebuiltStore",
     "Verified",
+    "compact",
     "export",
     "load",
     "page_of",

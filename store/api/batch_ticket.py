@@ -53,7 +53,7 @@ class GroupsTicket(BatchTicket):
         if self.done():
             try:
                 callback(self)
-            except Exception as error:
+            except Exception as error:  # what a caller's own code raises harms no other callback
                 report(f"a callback of {self!r} has raised", error)
         else:
             self._then(lambda: self._listeners.call(lambda: callback(self)))

@@ -139,7 +139,7 @@ def _blobs(name: str, given: object, count: int) -> Blobs:
 
 
 def _check_properties(column: Blobs) -> None:
-    """Each is JSON of an object with strings. What is there more than once is looked at once."""
+    """Each is JSON of an object with strings. An object that is there more than once is looked at once."""
     rows = np.flatnonzero(column.lengths != NONE)
     given = list(map(BytesIO(column.data).read, column.lengths[rows].tolist()))
     bad = {text for text in set(given) if not _is_mapping(text)}

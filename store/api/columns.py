@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..config import MOST_MESSAGE_BYTES
 from ..format.blobs import Int64s, gathered
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.column_group import ColumnGroup, ColumnRows
@@ -33,6 +34,12 @@ class ColumnAppender:
         _put(parts)
         return offsets_of(parts)
 
+    def append_again(self, *columns: object) -> Int64s:
+        """`append` of messages that the store has taken: a limit that was lowered meanwhile does not hold for them."""
+        parts = self.parts(*columns, limit_bytes=MOST_MESSAGE_BYTES)
+        _put(parts)
+        return offsets_of(parts)
+
     def submit(self, *columns: object) -> BatchTicket:
         """Handed over: the ticket."""
         parts = self.parts(*columns)
@@ -48,10 +55,10 @@ class ColumnAppender:
 
     def parts(
         self, streams: object, stream_index: object, lengths: object, payload: object, keys: object,
-        properties: object, deliver_at_ms: object,
+        properties: object, deliver_at_ms: object, *, limit_bytes: int | None = None,
     ) -> list[Part]:  # fmt: skip
-        """Columns, checked, in groups; nothing is handed over yet."""
-        limit = self._shared.config.max_message_bytes
+        """Columns, checked, in groups; nothing is handed over yet. `limit_bytes` of a message: None is the setting."""
+        limit = self._shared.config.max_message_bytes if limit_bytes is None else limit_bytes
         table = self._stream_table
         if not table.is_of(streams):
             table = table_of(streams)

@@ -14,9 +14,11 @@ from ..device.folder import check_store_folder, fixed_path, read_header
 from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, shown
 from ..format.applied import MAX_NAME_BYTES, NO_BATCH
 from ..format.shard import Manifest, Shard
+from ..live.lane_commits import NotSure, look_beside_writer, notes_to_leave
 from ..shards.attacher import is_replay
 from ..shards.committing import committing
 from ..shards.lane_attach import key_of
+from ..shards.noting import read_note, write_note
 from ..shards.staging import (
     Pending,
     incoming_of,
@@ -24,6 +26,7 @@ from ..shards.staging import (
     named_folders,
     pending_in,
     remove_staged,
+    staged_by,
     sweep,
     write_manifest,
 )
@@ -80,15 +83,16 @@ def commit_shards(
     store = fixed_path(path)
     manifest = _manifest(disk, store, shards, name, batch, keep=keep)
     with committing(disk, store), ExitStack() as opened:
-        writer = _writer(disk, store, clock)
+        writer, is_locked = _writer(disk, store, clock)
         if writer is not None:
             opened.enter_context(writer)
-        is_new = not is_replay(manifest, _known_batches(disk, store, manifest, writer, clock), store)
+        known = _known_batches(disk, store, manifest, writer, clock, is_locked=is_locked)
+        is_new = not is_replay(manifest, known, store)
         if is_new:
             _check_shards(disk, store, manifest)
             write_manifest(disk, store, manifest)
         else:
-            _remove(disk, store, shards)
+            _remove(disk, store, {shard.folder for shard in shards})
         if writer is not None:
             with suppress(StoreError, OSError):  # it is durable; `stats` and the next opening tell what hinders it
                 writer.attach_pending()
@@ -96,14 +100,23 @@ def commit_shards(
     return Commit(is_new, attached, sum(shard.rows for shard in shards))
 
 
-def abort_shards(path: str | Path, shards: Sequence[Shard], *, disk: Disk | None = None) -> int:
-    """Remove shards that are not to be committed; what a manifest names stays. How many folders were removed."""
+def abort_shards(
+    path: str | Path, shards: Sequence[Shard], *, transaction: str | None = None, disk: Disk | None = None
+) -> int:  # fmt: skip
+    """Remove shards that are not to be committed; what a manifest names stays. How many folders were removed.
+
+    With a `transaction`, all that its tasks have staged goes, also what nobody has the shards of. So give one that no
+    other run has.
+    """
     disk = disk or OsDisk()
     store = fixed_path(path)
     if not disk.list(incoming_of(store)):
         return 0
     with committing(disk, store):
-        return _remove(disk, store, shards)
+        folders = {shard.folder for shard in shards}
+        if transaction is not None:
+            folders |= staged_by(disk, store, transaction)
+        return _remove(disk, store, folders)
 
 
 def sweep_shards(path: str | Path, *, older_than_s: float = 24 * 3600.0) -> list[str]:
@@ -136,35 +149,58 @@ def _manifest(
     return Manifest(header.store_id, name, NO_BATCH if batch is None else batch, keep, tuple(shards))
 
 
-def _writer(disk: Disk, store: Path, clock: Clock | None) -> MessageStore | None:
-    """The store, opened to attach, so that a commit takes one opening; None if somebody has it open, or it is damaged.
+def _writer(disk: Disk, store: Path, clock: Clock | None) -> tuple[MessageStore | None, bool]:
+    """The store, opened to attach, so that a commit takes one opening; or None, and whether somebody has it open.
 
     What is damaged may still take a commit: reading tells.
     """
     try:
-        return MessageStore.open(store, disk=disk, clock=clock)
-    except StoreError:
-        return None
+        return MessageStore.open(store, disk=disk, clock=clock), False
+    except StoreError as error:
+        return None, isinstance(error, StoreLocked)
 
 
 def _known_batches(
-    disk: Disk, store: Path, manifest: Manifest, writer: MessageStore | None, clock: Clock | None
+    disk: Disk, store: Path, manifest: Manifest, writer: MessageStore | None, clock: Clock | None, *, is_locked: bool
 ) -> dict[int, int]:
     """The digests of the commits of this name, those that wait among them, by batch."""
     pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
     key = manifest.name, manifest.batch
+    found = _beside_writer(disk, store, manifest) if is_locked else None
     if writer is not None:
         found = writer._applied_batches(*key)
-    else:
+    elif found is None:
         with MessageStore.open(store, read_only=True, disk=disk, clock=clock) as reader:
             found = reader._applied_batches(*key)
     mine = [one.manifest for one in pending if key_of(one.manifest) == key_of(manifest)]
     return {**found, **{one.batch: one.digest for one in mine}}
 
 
-def _remove(disk: Disk, store: Path, shards: Sequence[Shard]) -> int:
-    """Remove the folders of these shards that no manifest names; how many. `committing` is held."""
-    folders = {shard.folder for shard in shards} - named_folders(pending_in(disk, store))
+def _beside_writer(disk: Disk, store: Path, manifest: Manifest) -> dict[int, int] | None:
+    """What the log of an open store says of the commits of this name, looked for from the note on; None if not sure.
+
+    What was found is noted for the next committer. `committing` is held.
+    """
+    try:
+        header = read_header(disk, store)
+        if header is None or header.store_id != manifest.store_id:
+            return None
+        known = read_note(disk, store, header)
+        lanes = look_beside_writer(disk, store, header, known)
+        if lanes is None:
+            return None
+        found = [lane.find(key_of(manifest)) for lane in lanes]
+        notes = notes_to_leave(lanes)
+        if notes is not None:
+            write_note(disk, store, header, notes)
+    except (NotSure, StoreError, OSError):
+        return None
+    return {batch: digest for one in found if one is not None for batch, digest in one.batches.items()}
+
+
+def _remove(disk: Disk, store: Path, staged: set[str]) -> int:
+    """Remove these staging folders, but for those that a manifest names; how many. `committing` is held."""
+    folders = staged - named_folders(pending_in(disk, store))
     remove_staged(disk, store, folders)
     return len(folders)
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ...index import TrackerClosed
 from ..delayed.counting import Counting, DelayedSets
 from ..delayed.delays import Delays
 from ..delayed.keeping import Keeping
@@ -80,9 +81,16 @@ class Delaying:
         return self._decide(topic, queue_id, offset, time_ms)
 
     def stats(self) -> dict[str, Any]:
-        """By topic; `kept_bytes` are those of delayed messages in segments that retention would have removed."""
+        """By topic; `kept_bytes` are those of delayed messages in segments that retention would have removed.
+
+        Of a store that is closed, nothing.
+        """
         kept = self.keeping.kept
-        return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in self.delays.stats().items()}
+        try:
+            by_topic = self.delays.stats()
+        except TrackerClosed:
+            return {}
+        return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in by_topic.items()}
 
     def pending(self) -> Pending:
         """What is pending by the log. Raises StoreCorrupt, StoreUnreadable."""
@@ -98,6 +106,9 @@ class Delaying:
     def _counted(self) -> Iterator[None]:
         try:
             yield
+        except TrackerClosed:  # meanwhile, with the store
+            self._shared.check_open()
+            raise
         except (OffsetOutOfRange, OSError) as error:
             raise StoreUnreadable(
                 f"{self._shared.path}: delayed messages could not be counted: {error}. Nothing is lost; try again."
@@ -113,6 +124,9 @@ class Delaying:
         try:
             decisions = self.delays.topic(name).decisions
             return decisions.cancel(queue, at) if time_ms is None else decisions.move(queue, at, time_ms)
+        except TrackerClosed:  # meanwhile, with the store
+            shared.check_open()
+            raise
         except OSError as error:
             raise StoreUnreadable(
                 f"{shared.path}: the index of delayed messages could not be read or written: {error}. The message is "
@@ -144,8 +158,8 @@ def make_delaying(shared: Shared, disk: Disk, running: Running, upkeep: Upkeep) 
     parts = _parts_of(shared, disk)
     running.delays = delays = Delays(parts, lambda: running.poison is not None)
     keeping = Keeping(delays, shared.config, shared.lanes)
-    upkeep.guards.append(keeping.may_go)
-    upkeep.allowance = lambda: keeping.extra_bytes
+    upkeep.removal.guards.append(keeping.may_go)
+    upkeep.removal.allowance = lambda: keeping.extra_bytes
     return Delaying(shared, delays, keeping)
 
 

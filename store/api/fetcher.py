@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from ..errors import OffsetOutOfRange, StoreError, StoreUnreadable
 from ..log.streams import Stream, check_name
 from ..read.async_reads import AsyncReads, Looked, Wanted
+from ..read.lane_places import LanePlaces
 from ..read.message import Message, MessageBatch
 from ..read.picking import Picks
 from ..read.reader import Reader
@@ -159,15 +161,25 @@ class Fetcher:
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..} from `offset` on."""
-        stream = None
-        if type(offset) is type(fetch_num) is type(queue_id) is int and type(topic) is str and not self._shared.closed:
-            queues = self._topics.get(topic)
-            stream = None if queues is None else queues.get(queue_id)
-        if stream is None or offset < 0 or fetch_num < 0:
-            stream = self._readable(topic, queue_id)
-            offset, fetch_num = check_counts(offset=offset, fetch_num=fetch_num)
+        stream = tried = None
+        found: dict[int, bytes] = {}
+        plain = type(offset) is type(fetch_num) is type(queue_id) is int and type(topic) is str
         try:
-            found = self.reader.get_range(stream, offset, fetch_num) if stream is not None else {}
+            if plain and self._lanes and not self._shared.closed:
+                lane = self._lanes[0]
+                table: LanePlaces | None = lane.held.places.get(0)
+                if table is not None:
+                    tried = table.copied_by_name(lane, topic, queue_id, offset, fetch_num, found)
+                    if tried:
+                        return found
+                queues = self._topics.get(topic)
+                stream = None if queues is None else queues.get(queue_id)
+            if stream is None or offset < 0 or fetch_num < 0:
+                stream = self._readable(topic, queue_id)
+                offset, fetch_num = check_counts(offset=offset, fetch_num=fetch_num)
+            if stream is not None:
+                read = self.reader.get_range if tried is None else partial(self.reader.rest_of, found=found)
+                found = read(stream, offset, fetch_num)
             if not found:
                 self._check_not_past(topic, queue_id, stream, offset)
             return found

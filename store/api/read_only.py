@@ -18,7 +18,8 @@ from ..live.followed_ring import FollowedRing
 from ..live.follower import Follower, FollowingReaders
 from ..live.lane import FollowedLane
 from ..log.lane import Lane
-from ..log.queue import RequestQueue, Sizer
+from ..log.queue import RequestQueue
+from ..log.sizer import Sizer
 from ..log.streams import Stream, check_name
 from ..read.message import Message, MessageBatch
 from ..segment.held import HeldMemory

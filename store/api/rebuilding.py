@@ -86,7 +86,7 @@ def rebuild_store(
     store = fixed_path(path)
     try:
         made, left = _rebuild_footers(store, in_parts) if footers else (0, [])
-        found = _rebuild_delays(store, in_parts, now_ms) if delays else {}
+        found = rebuild_delays(store, in_parts, now_ms) if delays else {}
     except OSError as error:
         raise StoreUnreadable(f"{store} could not be rebuilt: {error}. Nothing is lost; try again.") from error
     return Rebuilt(made, [f"{Path(one.at.folder).name}, segment {one.at.sequence}: {one.why}" for one in left], found)
@@ -117,7 +117,8 @@ def _rebuild_footers(store: Path, in_parts: InParts) -> tuple[int, list[LeftFoot
         return len(parts), left
 
 
-def _rebuild_delays(store: Path, in_parts: InParts, now_ms: int | None) -> dict[str, int]:
+def rebuild_delays(store: Path, in_parts: InParts, now_ms: int | None = None) -> dict[str, int]:
+    """The indexes of delayed messages, made again: see `rebuild_store`. Raises StoreError, OSError."""
     after_ms = SYSTEM_CLOCK.wall_ms() if now_ms is None else now_ms
     disk = OsDisk()
     with look_into_folder(store) as looked:

@@ -16,10 +16,13 @@ from ..device.folder import LOCK_FILE, QUARANTINE, STORE_FILE, fixed_path, looki
 from ..errors import StoreUnusable
 from ..format.live_page import LIVE_FILE
 from ..format.shard import INCOMING
+from .compacting import STAGING as COMPACT
+from .rebuilding import STAGING as REBUILD
 
 # What a store has in its folder. Some are written under longer names first.
 _OURS = re.compile(
-    rf"({'|'.join((STORE_FILE, LOCK_FILE, LIVE_FILE, INCOMING, QUARANTINE, DELAYED_FOLDER))})(\..*)?|lane-\d\d"
+    rf"({'|'.join((STORE_FILE, LOCK_FILE, LIVE_FILE, INCOMING, QUARANTINE, DELAYED_FOLDER, REBUILD, COMPACT))})(\..*)?"
+    r"|lane-\d\d"
 )
 
 

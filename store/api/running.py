@@ -107,7 +107,7 @@ class Running:
                 self.delays.arrived(shown)
             if self.feeder is not None:
                 self.feeder.look()
-        except Exception as error:
+        except Exception as error:  # the appends are durable, whatever their readers' side raises
             report("waiting readers could not be told of new messages", error)
 
     def attached(self, names: Sequence[tuple[str, int]]) -> None:
@@ -155,7 +155,7 @@ class Running:
                         _RUNNING.remove(self)
 
     def _end(self) -> None:
-        self._end_appends()
+        self.end_appends()
         self.listeners.close()
         self.waiting.close()
         self.async_reads.close()
@@ -172,8 +172,8 @@ class Running:
             self._let_go()
             self.ended = True
 
-    def _end_appends(self) -> None:
-        """Write what was handed over, and save what follows the log."""
+    def end_appends(self) -> None:
+        """Write what was handed over, save what follows the log, and append nothing more. Again is fine."""
         closed = StoreClosed(self.why_closed)
         if self.attacher is not None:
             self.attacher.stop()
@@ -220,7 +220,7 @@ class Running:
             segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, entries, 0, 0, streams))
         elif self.upkeep is not None:
             ended = segment, opened.table, data_end, lane.chain, lane.trims.lend(), lane.applied
-            self.upkeep.seal_now(lane, FullSegment(*ended))
+            self.upkeep.sealer.seal_now(lane, FullSegment(*ended))
 
     def after_fork(self) -> None:
         """In a forked child: this copy has no threads, and its files are its parent's. It counts as ended."""

@@ -66,7 +66,8 @@ class ScanPlanner:
     ) -> LimitedEnd:
         """An end, at most `end`, so that what lies before it is within the limit; the lanes share the limit evenly.
 
-        Raises LogOvertaken unless `skip_lost`; InvalidMessage for a limit of nothing, with which no read would go on.
+        Raises LogOvertaken unless `skip_lost`, and with it, too, where the log was compacted; InvalidMessage for a
+        limit of nothing, with which no read would go on.
         """
         _check_wanted(wanted)
         _check_limit(limit)
@@ -74,7 +75,7 @@ class ScanPlanner:
         _check_positions("end", end)
 
         def ends(looks: dict[int, LaneLook]) -> LimitedEnd:
-            _check_starts(looks, start, skip_lost=skip_lost)
+            self._check_starts(looks, start, skip_lost=skip_lost)
             return limited_ends(looks, wanted, start, end, limit)
 
         return self._made(ends)
@@ -91,10 +92,17 @@ class ScanPlanner:
         _check_positions("end", end)
 
         def plan(looks: dict[int, LaneLook]) -> ScanPlan:
-            _check_starts(looks, start or {}, skip_lost=skip_lost)
+            self._check_starts(looks, start or {}, skip_lost=skip_lost)
             return plan_of(self._store.path, looks, wanted, part_bytes, start, end)
 
         return self._made(plan, payload=payload)
+
+    def _check_starts(self, looks: Mapping[int, LaneLook], start: Positions, *, skip_lost: bool) -> None:
+        for lane, position in start.items():
+            if lane in looks:
+                looks[lane].check_compacted(self._store._disk, position)
+                if not skip_lost:
+                    looks[lane].check_start(position)
 
     def close(self) -> None:
         """Close the store."""
@@ -131,12 +139,6 @@ def _check_positions(name: str, given: object) -> None:
         raise InvalidMessage(f"{name} has a LogPosition for each lane, as the `end` of a plan, not {shown(given)}")
 
 
-def _check_starts(looks: Mapping[int, LaneLook], start: Positions, *, skip_lost: bool) -> None:
-    for lane, position in ({} if skip_lost else start).items():
-        if lane in looks:
-            looks[lane].check_start(position)
-
-
 def plan_scan(
     path: str | Path, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES, start: Positions | None = None,
     end: Positions | None = None, skip_lost: bool = False, payload: bool = True, disk: Disk | None = None,
@@ -159,7 +161,7 @@ def plan_scan(
         disk: another file system, for tests.
 
     Raises:
-        LogOvertaken: retention removed messages behind `start`.
+        LogOvertaken: retention removed messages behind `start`, or the store was compacted since it was taken.
         StoreCorrupt: damage hides where the log goes on.
         StoreUnusable: the folder is not a store.
         InvalidMessage: an argument has a wrong type or value.
@@ -169,10 +171,10 @@ def plan_scan(
 
 
 def read_part(
-    part: ScanPart, *, payload: bool = True, optional: bool = True, on_damage: OnDamage | None = None,
-    on_rebuilt: OnDamage | None = None, disk: Disk | None = None,
+    part: ScanPart, *, payload: bool = True, optional: bool = True, lengths: bool = True,
+    on_damage: OnDamage | None = None, on_rebuilt: OnDamage | None = None, disk: Disk | None = None,
 ) -> Iterator[ScanBatch]:  # fmt: skip
-    """Read a part of a plan (R41): its messages, a batch a frame, in log order. Every checksum is verified.
+    """Read a part of a plan (R41): its messages, a batch a frame, in log order; their checksums are compared.
 
     Any process that has the folder may call it, at any time after the planning, and again.
 
@@ -180,6 +182,8 @@ def read_part(
         part: of a plan of `plan_scan`.
         payload: False leaves the payloads out, and does not read them.
         optional: False leaves keys, properties and delivery times out.
+        lengths: False leaves the lengths of payloads out. Without all three, what footers tell is enough: no frame of a
+            sealed segment is read, unless `on_damage` wants to hear of damaged ones.
         on_damage: is called with each StoreCorrupt, and the read goes on behind it: what is damaged is left out. None
             raises it.
         on_rebuilt: is called with what is wrong with a segment's footer whose frames told what it said; once a range.
@@ -201,5 +205,6 @@ def read_part(
             return LaneLook(store._lanes[one.lane], store._store_id).rescued(one, part.wanted, error)
 
     return batches_of(
-        part, rescue, payload=payload, optional=optional, on_damage=on_damage, on_rebuilt=on_rebuilt, disk=disk
-    )
+        part, rescue, payload=payload, optional=optional, lengths=lengths, on_damage=on_damage, on_rebuilt=on_rebuilt,
+        disk=disk,
+    )  # fmt: skip

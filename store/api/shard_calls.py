@@ -89,5 +89,5 @@ def begin_attaching(
         if attacher.begun():
             raise
         upkeep.last_error = f"a bulk commit could not be attached: {error}"
-    upkeep.on_look = attacher.look
+    upkeep.lookers.append(attacher.look)
     return [Loss(str(one.manifest), 0, 0, one.messages, str(one.copy)) for one in given_up]

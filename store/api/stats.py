@@ -24,7 +24,7 @@ def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
     log["direct_io"] = upkeep.direct and all(segment.direct for segment in segments)
     log["prewritten_bytes"] = upkeep.prewritten_bytes
     log["recycled_segments"] = upkeep.recycled_segments
-    log["removed_segments"] = upkeep.removed_segments
+    log["removed_segments"] = upkeep.removal.removed_segments
     views = [lane.view for lane in lanes]
     tables = [opened.table for view in views for opened in view.open]
     sealed = [segment for view in views for segment in view.sealed]

@@ -21,28 +21,23 @@ from ..device.folder import (
     read_header,
 )
 from ..device.forks import forget, watch
-from ..device.ring import Ring
 from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
-from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up, lane_name
+from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
 from ..live.publisher import Publisher
-from ..log.flusher import Flusher
-from ..log.lane import Lane
-from ..log.offsets import NextOffsets
-from ..log.queue import RequestQueue, Sizer
-from ..log.trims import adopt_streams
 from ..log.upkeep import Upkeep
 from ..read.cached import cached_reader
 from ..read.caches import Caches
 from ..read.feeder import Feeder
 from ..read.reader import Reader
-from ..recovery.lane_recovery import Found, LaneRecovery, Loss
+from ..recovery.lane_recovery import LaneRecovery, Loss
 from .append_calls import AppendCalls
 from .appender import Appender
 from .column_calls import ColumnCalls
 from .columns import ColumnAppender
 from .delayed_calls import DelayedCalls, RefusingDelaying, make_delaying
 from .fetcher import Fetcher
+from .lanes import LaneMaker
 from .lifetime import Lifetime
 from .read_calls import ReadCalls
 from .read_only import Following, RefusingAppender, RefusingTrimming, reading_config, refusal
@@ -53,10 +48,6 @@ from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, rec
 from .subscription_calls import SubscriptionCalls
 from .trim_calls import TrimCalls
 from .trimming import Trimming
-
-OVERLAP_BYTES = 1 << 20
-RING_FRAMES = 4
-COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
 
 
 class MessageStore(
@@ -179,6 +170,7 @@ class MessageStore(
             disk, self.path, config, header.store_id, self._clock, running.force_lazily, running.mark,
             self._caches.forget_removed, running.lock.is_in_place, running.goes_on, direct=direct,
         )  # fmt: skip
+        maker = LaneMaker(self._shared, config, header.lanes, disk, self._caches, self._upkeep, running)
         for index in range(header.lanes):
             folder = self.path / lane_name(index)
             if not folder.is_dir():
@@ -190,10 +182,13 @@ class MessageStore(
             found = LaneRecovery(
                 disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
             ).run()
-            self._add_lane(index, folder, found, header.lanes)
+            maker.add(index, folder, found)
+            self.losses += found.losses
+            self._scanned_bytes += found.scanned_bytes
+            self._scan_ms += found.scan_ms
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
         self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep)
-        self._upkeep.guards.append(self._subscriptions().may_go)
+        self._upkeep.removal.guards.append(self._subscriptions().may_go)
         self._start(repair=repair)
 
     def _set_lanes(self, lanes: int) -> None:
@@ -207,7 +202,8 @@ class MessageStore(
 
     def _start(self, *, repair: bool) -> None:
         """From here on messages are taken in."""
-        publisher = Publisher(self._disk, self.path, self._store_id)
+        publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.look)
+        self._upkeep.lookers.append(publisher.look)
         self._running.live = publisher
         publisher.begin(self._lanes)
         self._upkeep.last_error = publisher.error
@@ -246,40 +242,6 @@ class MessageStore(
                     segment.reads_alone = alone
             self._feeder = self._running.feeder = Feeder(caches.messages, self._lanes, caches.give_up)
             self._feeder.start()
-
-    def _add_lane(self, index: int, folder: Path, found: Found, lanes: int) -> None:
-        config, upkeep, running = self.config, self._upkeep, self._running
-        ring = Ring(self._ring_bytes(lanes), align_up(self._caches.recent_limit_bytes // lanes))
-        lane = Lane(
-            index, folder, self._disk, config, self._clock.wall_ms, ring,
-            upkeep.next_segment, upkeep.look, upkeep.segment_full,
-        )  # fmt: skip
-        cap = max(self._caches.publish_buffer_bytes // lanes, 4096)
-        threads = 2 if config.durability == "force" else 1
-        sizer = Sizer(OVERLAP_BYTES)
-        queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads, self._clock)
-        queue.listeners = running.listeners
-        adopt_streams(lane, queue, found.streams, found.trimmed, self._streams)
-        lane.offsets = NextOffsets(found.next_offsets)
-        for sequence, capacity in found.segments:
-            upkeep.found_segment(index, sequence, capacity)
-        for sequence, size in found.spares:
-            upkeep.found_spare(index, sequence, size)
-        lane.messages_before, lane.applied = found.messages, found.applied
-        lane.held = self._caches.held
-        lane.adopt(found.sealed, found.resumable, found.last_chain)
-        self.losses += found.losses
-        self._scanned_bytes += found.scanned_bytes
-        self._scan_ms += found.scan_ms
-        self._lanes.append(lane)
-        self._queues.append(queue)
-        self._flushers.append(Flusher(lane, queue, threads, running.poisoned, running.arrived))
-
-    def _ring_bytes(self, lanes: int) -> int:
-        config = self.config
-        overhead = COLUMN_BYTES_A_MESSAGE * MAX_FRAME_MESSAGES + 64 * BLOCK_BYTES
-        largest = config.max_frame_bytes + config.max_message_bytes + overhead
-        return align_up(max(self._caches.recent_bytes // lanes, RING_FRAMES * largest))
 
     def close(self) -> None:
         """Make all accepted messages durable, and unlock the folder. A second call does nothing.

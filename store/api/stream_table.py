@@ -76,30 +76,38 @@ class StreamTable:
         used = np.flatnonzero(np.bincount(index, minlength=len(self.given)))
         wanted = used[self._numbers[used] < 0].tolist()
         unknown = [at for at in wanted if self._streams[at] is None]
-        names = [self._name(at, index) for at in unknown]
+        names = [name_at(self.given, at, index) for at in unknown]
         for at, name in zip(unknown, names, strict=True):
             self._streams[at] = find_or_make(*name)
         found = self._taken(wanted)
         self._lanes[wanted] = [stream.lane.index for stream in found]
         self._numbers[wanted] = [stream.number for stream in found]
 
-    def _name(self, at: int, index: Int64s) -> tuple[str, int]:
-        given: Any = self.given[at]
+
+def name_at(table: Sequence[object], at: int, index: Int64s) -> tuple[str, int]:
+    """The name at a place of a table, checked. Raises InvalidTopic with the first row that has it; `index` (n,)."""
+    given: Any = table[at]
+    try:
         try:
-            try:
-                topic, queue_id = given
-            except Exception as error:  # of anything that is no pair, whatever its type raises
-                raise InvalidTopic(f"a stream is a (topic, queue id) pair, not {shown(given)}") from error
-            return check_name(topic, queue_id)
-        except StoreError as error:
-            row = int(np.argmax(index == at))
-            told = InvalidTopic(f"row {row}: {error}")
-            told.row = row
-            raise told from error.__cause__
+            topic, queue_id = given
+        except Exception as error:  # of anything that is no pair, whatever its type raises
+            raise InvalidTopic(f"a stream is a (topic, queue id) pair, not {shown(given)}") from error
+        return check_name(topic, queue_id)
+    except StoreError as error:
+        row = int(np.argmax(index == at))
+        told = InvalidTopic(f"row {row}: {error}")
+        told.row = row
+        raise told from error.__cause__
 
 
 def table_of(streams: object) -> StreamTable:
     """The table, of a copy where it may change. Raises InvalidMessage if it is none."""
+    checked = check_table(streams)
+    return StreamTable(checked if type(checked) is tuple else list(checked))
+
+
+def check_table(streams: object) -> Sequence[object]:
+    """The same, if it can be a table of streams. Raises InvalidMessage."""
     if isinstance(streams, str | bytes | bytearray | memoryview | Mapping) or not isinstance(streams, Sequence):
         raise InvalidMessage(f"streams are (topic, queue id) pairs, not {shown(streams)}")
-    return StreamTable(streams if type(streams) is tuple else list(streams))
+    return streams

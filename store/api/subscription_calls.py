@@ -111,7 +111,8 @@ class SubscriptionCalls:
     def _parts_for_subscriptions(self) -> Parts:
         shared, fetcher, trimming = self._shared, self._fetcher, self._trimming
         return Parts(
-            shared.streams, shared.hidden, shared.clock, fetcher, self._columns.append, fetcher.waiting,
+            shared.streams, shared.hidden, shared.clock, fetcher, self._columns.append_again, fetcher.waiting,
             fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
-            shared.config.max_frame_bytes, ReceiptNumbers(), self._running.delays, self._delaying.sets,
+            shared.config.max_frame_bytes, shared.config.append_timeout_ms / 1000, ReceiptNumbers(),
+            self._running.delays, self._delaying.sets,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from .shared import Shared
 
 
 class Trimming:
-    """What `TrimCalls` passes its calls on to. What is to stay away is a record in the log, see `format.records`."""
+    """The part that `TrimCalls` passes its calls on to. Each change is a record in the log, see `format.records`."""
 
     def __init__(self, shared: Shared, caches: Caches, upkeep: Upkeep, waiting: WaitingReaders) -> None:
         self._shared = shared

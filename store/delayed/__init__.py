@@ -1,1 +1,11 @@
-"""Delayed delivery in the store: an index a topic, shared by its subscriptions (R31 to R35)."""
+"""Delayed delivery in the store: an index a topic, shared by its subscriptions (R31 to R35).
+
+Begin with `topic`: the delayed messages of one topic. `delays` has all topics, and the thread.
+
+    from the log        walk, positions, opening, told
+    to consumers        due_list, pointer, skipping
+    changes             decisions, changes
+    retention           keeping, copies
+    counting            counting, reckoning, figures
+    its surroundings    parts, disk_files
+"""

@@ -146,12 +146,22 @@ class Copies:
 
         What is known of a change of theirs must not be forgotten before they go.
         """
-        stream = self.stream
-        if stream is not None and len(self._left):
-            there = self._left_at >= self._parts.reader.finder.bounds(stream)[0]
-            self._left, self._left_at = self._left[there], self._left_at[there]
+        self._forget_left()
         places = places_of(np.full(len(offsets), queue_id), offsets)
         return np.isin(places, self.places) | np.isin(places, self._left)
+
+    def are_in_log(self) -> Bools:
+        """(n,) which copies the log has still: one that nobody wanted may have gone with its segment."""
+        return self.at >= self._first_at()
+
+    def _first_at(self) -> int:
+        stream = self.stream
+        return 0 if stream is None else self._parts.reader.finder.bounds(stream)[0]
+
+    def _forget_left(self) -> None:
+        if len(self._left):
+            there = self._left_at >= self._first_at()
+            self._left, self._left_at = self._left[there], self._left_at[there]
 
     def of_queues(self) -> list[tuple[int, npt.NDArray[np.intp], Int64s]]:
         """For each queue its id, its rows, and the offsets of its messages, ascending."""
@@ -170,3 +180,4 @@ class Copies:
         self.places, self.at, self.times_ms, self.sizes = (
             self.places[kept], self.at[kept], self.times_ms[kept], self.sizes[kept]
         )  # fmt: skip
+        self._forget_left()

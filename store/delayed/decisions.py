@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..errors import StoreError
 from ..format.delays import CANCELLED, CHANGES, Changes, whole
-from ..log.request import RowGroup
+from ..log.request import Barrier, RowGroup
 from ..log.streams import Stream
 from .due_list import Due
+from .messages import fetch
 from .positions import MOST_ENTRY, places_of
 
 if TYPE_CHECKING:
@@ -24,13 +26,20 @@ ROW_BYTES = 20
 
 
 class Decision(NamedTuple):
-    """A change on its way to the log. `own_ms`: the time of the message before; `requests`: one, once it is sent."""
+    """A change on its way to the log.
+
+    Attributes:
+        own_ms: the time of the message before.
+        requests: one, once it is sent.
+        barriers: one, where nobody knows whether the log has accepted that. It is answered after it.
+    """
 
     queue_id: int
     offset: int
     time_ms: int
     own_ms: int
     requests: list[RowGroup]
+    barriers: list[Barrier]
 
 
 class Decisions:
@@ -73,31 +82,60 @@ class Decisions:
     def _decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
         topic, place = self._topic, int(places_of(queue_id, offset))
         topic.catch_up()
-        with topic.lock:
-            while place in self.open or self._pausing:
-                self.settle()
-                if place in self.open or self._pausing:
-                    topic.settled.wait(LOOK_S)
-            topic.advance()
-            own_ms = self._take_out(queue_id, offset, place)
-            if own_ms is None:
-                return False
-            decision = self.open[place] = Decision(queue_id, offset, time_ms, own_ms, [])
         columns = [np.array([value], np.int64) for value in (queue_id, offset, time_ms)]
+        decision = None
         try:
-            decision.requests.extend(topic.parts.hidden.submit(self.stream, [Changes(CHANGES, 0, *columns).pack()]))
+            with topic.lock:
+                while place in self.open or self._pausing:
+                    self.settle()
+                    if place in self.open or self._pausing:
+                        topic.settled.wait(LOOK_S)
+                topic.advance()
+                own_ms = self._pending_ms(queue_id, offset, place)
+                if own_ms is None:
+                    return False
+                decision = Decision(queue_id, offset, time_ms, own_ms, [], [])
+                self.open[place] = decision  # before it leaves the tracker: an interrupt gives it back
+                topic.tracker.cancel(queue_id, offset & MOST_ENTRY)
+                topic.count(1)
+            self._hand_over(decision, Changes(CHANGES, 0, *columns).pack())
             decision.requests[0].result()
         except BaseException:  # also an interrupt: where the record went out, its answer is looked at by all others
-            if not decision.requests:
+            if decision is not None and not decision.requests:
                 self._give_back(place)
             raise
         finally:
             with topic.lock:
                 self.settle()
+        if time_ms != CANCELLED:
+            topic.moved()
         return True
 
-    def _take_out(self, queue_id: int, offset: int, place: int) -> int | None:
-        """When the message would have been due, if it was pending; then it is not any more. Under the lock."""
+    def _hand_over(self, decision: Decision, record: bytes) -> None:
+        """Hand a change's record to the log. Raises StoreError: it has none.
+
+        Behind an interrupt nobody may know whether the record was accepted. So a barrier goes out: it has its answer
+        when all that was accepted before has, and the decision is open until then. It needs no room.
+        """
+        requests, queue = decision.requests, self.stream.queue
+        try:
+            requests.extend(self._topic.parts.hidden.requests(self.stream, [record]))
+            queue.put(requests[0])
+        except StoreError:
+            del requests[:]
+            raise
+        except BaseException:  # passed on; an interrupt
+            if requests:
+                try:
+                    decision.barriers.append(Barrier())
+                    queue.put(decision.barriers[0])
+                except BaseException:  # of a log that takes no more, or a second interrupt: the next opening knows
+                    del requests[:]
+                    raise
+            raise
+
+    def _pending_ms(self, queue_id: int, offset: int, place: int) -> int | None:
+        """When a message is due; None if it is not pending. Under the lock."""
         topic = self._topic
         stream = topic.parts.stream(topic.name, queue_id)
         if stream is None or offset < stream.low or offset >= topic.parts.next_offset(topic.name, queue_id):
@@ -107,18 +145,25 @@ class Decisions:
         is_unread = topic.is_behind and offset >= topic.read_up_to(queue_id)
         if not is_unread and not topic.tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]:
             return None
-        own_ms = topic.time_of(queue_id, offset)
-        if own_ms is None or (is_unread and own_ms <= topic.parts.clock.wall_ms()):
+        own_ms = self._time_of(queue_id, offset)
+        if own_ms is None or (is_unread and (own_ms <= topic.parts.clock.wall_ms() or place in topic.told)):
             return None
-        topic.tracker.cancel(queue_id, offset & MOST_ENTRY)
-        topic.count(1)
         return own_ms
+
+    def _time_of(self, queue_id: int, offset: int) -> int | None:
+        """When a message is due, or was; None if it has no such time, or was removed. Raises StoreCorrupt, OSError."""
+        moved = self._topic.changes.moved.get(int(places_of(queue_id, offset)))
+        if moved is not None:
+            return moved
+        message = fetch(self._topic, queue_id, offset)
+        return None if message is None else message.deliver_at_ms
 
     def settle(self) -> None:
         """Apply the decisions that have their answer. Under the lock."""
         for place, decision in list(self.open.items()):
-            if decision.requests and decision.requests[0].done():
-                if decision.requests[0].exception() is None:
+            if decision.requests and (decision.barriers or decision.requests)[0].done():
+                request = decision.requests[0]
+                if request.done() and request.exception() is None:
                     self._apply(place, decision)
                 else:
                     self._give_back(place)
@@ -135,7 +180,7 @@ class Decisions:
             row = np.array([decision.queue_id], np.int64), np.array([decision.offset], np.int64)
             topic.add_due(Due(*row, np.ones(1, np.bool_)))
         else:
-            topic.tracker.add_message(decision.queue_id, entry, decision.time_ms)
+            topic.tracker.put_back(decision.queue_id, entry, decision.time_ms)
         topic.count(1)
         del self.open[place]
 
@@ -145,7 +190,7 @@ class Decisions:
             decision = self.open.pop(place, None)
             if decision is not None:
                 entry = decision.offset & MOST_ENTRY
-                self._topic.tracker.add_message(decision.queue_id, entry, decision.own_ms)
+                self._topic.tracker.put_back(decision.queue_id, entry, decision.own_ms)
                 self._topic.count(1)
 
     @contextmanager
@@ -171,19 +216,21 @@ class Decisions:
         Raises StoreError; then the older records are there still.
         """
         topic = self._topic
+        is_pausing = False
         with self._compacting:
-            with topic.quiet():
-                topic.forget_gone()
-                rows = topic.changes.rows(lambda queue_id: topic.parts.next_offset(topic.name, queue_id))
-                self._pausing += 1  # until the records are durable: so they say all that there is
             try:
+                with topic.quiet():
+                    topic.forget_gone()
+                    rows = topic.changes.rows(lambda queue_id: topic.parts.next_offset(topic.name, queue_id))
+                    self._pausing += 1  # until the records are durable: so they say all that there is
+                    is_pausing = True  # no call in between: an interrupt finds both or none
                 offsets = topic.parts.hidden.append(self.stream, whole(*rows))
                 with topic.lock:
                     self.next_offset = int(offsets[-1]) + 1
                     self._bytes = 0
             finally:
+                self._pausing -= is_pausing  # first, and without the lock: an interrupt may come where it is waited for
                 with topic.lock:
-                    self._pausing -= 1
                     topic.settled.notify_all()
             topic.parts.hidden.trim(self.stream, int(offsets[0]))
 

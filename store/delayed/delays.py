@@ -19,6 +19,7 @@ from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import Shown
 from .figures import figures_of
+from .messages import are_over
 from .opening import end_of
 from .parts import StoreParts
 from .topic import DelayedTopic
@@ -26,7 +27,7 @@ from .walk import DueRows, Walk
 
 MEMORY_LIMIT_BYTES = 256 << 20  # of a topic's index
 LONGEST_S = 0.5  # between two looks at a clock that may jump
-PAUSE_S = 0.001  # after a look: what comes meanwhile is added together
+PAUSE_S = 0.02  # after a look: what comes meanwhile is added together, unless somebody asks before
 RETRY_S = 0.1  # after an error
 CHECKPOINT_ROWS = 500_000
 CHECKPOINT_S = 60.0
@@ -113,6 +114,7 @@ class Delays:
             if found is None:
                 if not self._walks:
                     self._walks = [Walk(lane, end_of(lane)) for lane in self.parts.lanes]
+                    self._found = [{} for _ in self.parts.lanes]
                 found = DelayedTopic(name, self.parts, self.catch_up, self._bell.set, MEMORY_LIMIT_BYTES)
                 self.topics[name] = found
                 self._found = [{} for _ in self.parts.lanes]
@@ -138,10 +140,10 @@ class Delays:
                 found = topic.are_pending(queue_id, offsets)
         else:
             found = self.subscribers.unacknowledged(topic.name, queue_id, offsets)
-        return found & ~topic.are_over(queue_id, offsets)
+        return found & ~are_over(topic, queue_id, offsets)
 
     def drop_copies(self, topic: DelayedTopic) -> None:
-        """Let go of the copies that nobody wants any more. Raises StoreError."""
+        """Let go of the copies that nobody wants any more, or that are gone. Raises StoreError."""
         with topic.lock:
             before, of_queues = topic.copies.places, topic.copies.of_queues()
         kept = np.zeros(len(before), np.bool_)
@@ -149,7 +151,10 @@ class Delays:
             kept[rows] = self.wanted(topic, queue_id, offsets)
         with topic.lock:
             copies = topic.copies
-            if copies.places is not before or kept.all():
+            if copies.places is not before:
+                return
+            kept &= copies.are_in_log()  # else they would be listed for ever, once a subscription goes back
+            if kept.all():
                 return
             copies.keep(kept)
             stream = copies.stream
@@ -282,24 +287,24 @@ class Delays:
                 self.last_error = f"delayed delivery failed, and is tried again: {str(error) or type(error).__name__}"
                 wait_s = RETRY_S
             self._bell.wait(wait_s)
-            if not self._closing:
-                time.sleep(PAUSE_S)  # what becomes durable meanwhile is added together
+            if wait_s and not self._closing:
+                time.sleep(PAUSE_S)  # each append rings
 
     def work(self) -> float:
         """Do what there is to do, once; how long to sleep then, in seconds."""
         self.catch_up()
-        is_behind, sleep_s = False, LONGEST_S
+        is_behind = False
         for topic in list(self.topics.values()):
             for _ in range(STEPS):
                 is_behind = self._catch_up_topic(topic)
                 if not is_behind:
                     break
-            sleep_s = min(sleep_s, topic.look())
+            topic.look()
             if topic.decisions.wants_compaction and not self._poisoned():
                 topic.decisions.compact()
         self._drop_copies_in_time()
         self._checkpoint_in_time()
-        return 0.0 if is_behind else sleep_s
+        return 0.0 if is_behind else LONGEST_S
 
     def _drop_copies_in_time(self) -> None:
         began_s = self.parts.clock.monotonic_s()

@@ -24,6 +24,7 @@ from ..log.retention import expired_segments, size_of
 from ..log.streams import Stream
 from ..read.message import Message
 from ..segment.sealed import SealedSegment
+from .messages import fetch
 from .topic import DelayedTopic
 from .walk import DueRows, Walk
 
@@ -181,7 +182,7 @@ class Keeping:
             size = 0
             for offset in one.offsets.tolist():
                 try:
-                    message = one.topic.fetch(one.queue_id, offset)
+                    message = fetch(one.topic, one.queue_id, offset)
                 except StoreCorrupt:  # there is nothing to be copied
                     continue
                 if message is not None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...index import TrackerDamaged
+from ...index import TrackerClosed, TrackerDamaged
 from .due_list import Due
 
 if TYPE_CHECKING:
     from .topic import DelayedTopic
 
 TAKEN_ROWS = 1 << 16
-POLLED_S = 0.002  # a subscription that has looked so lately is not told: it looks again, or is told then
-NAPS_S = 0.5  # it is never told
+FOREVER_S = 1e9
+BEHIND_S = 0.02  # between two looks while the index has not read all of the log
 
 
 class Pointer:
@@ -24,11 +24,8 @@ class Pointer:
             All three are the topic's, under its lock.
     """
 
-    def __init__(
-        self, topic: DelayedTopic, at: int, on_due: Callable[[], object] | None, naps: Callable[[], bool]
-    ) -> None:
+    def __init__(self, topic: DelayedTopic, at: int, on_due: Callable[[], object] | None) -> None:
         self.at = at
-        self._naps = naps
         self.missed = False
         self.taken_s = topic.parts.clock.monotonic_s()
         self._next_due: tuple[int, int | None] = (-1, None)  # the topic's count of changes, and its next time then
@@ -47,27 +44,29 @@ class Pointer:
         """
         return self._topic.take(self, most)
 
-    def has_due(self) -> bool:
-        """Whether `take` would find something; a look at two numbers, unless the index has changed."""
+    def due_in_s(self) -> float:
+        """In how many seconds `take` finds something, by the clock of now; 0 if it would now.
+
+        A look at two numbers, unless the index has changed.
+        """
         topic = self._topic
         with topic.lock:
             if self.missed or self.at < topic._due.end:
-                return True
+                return 0.0
             if self._next_due[0] != topic._count:
                 try:
                     self._next_due = topic._count, topic.tracker.next_deadline_ms
-                except (OSError, TrackerDamaged):  # `take` says so, or builds the index anew
-                    return True
+                except (OSError, TrackerDamaged, TrackerClosed):  # `take` says so, or builds the index anew
+                    return 0.0
             next_ms = self._next_due[1]
-        return next_ms is not None and next_ms <= topic.parts.clock.wall_ms()
+            longest_s = BEHIND_S if topic.is_behind else FOREVER_S
+        if next_ms is None:
+            return longest_s
+        return min(longest_s, max(0.0, (next_ms - topic.parts.clock.wall_ms()) / 1000))
 
     def miss(self, at: int) -> None:
         """Go on at the row `at`, without those between. Under the topic's lock."""
         self.at, self.missed = at, True
-
-    def looks_in_s(self, now_s: float) -> float:
-        """How long the subscription need not be told, as it looks itself; 0 if it may wait to be told."""
-        return NAPS_S if self._naps() else max(0.0, POLLED_S - max(0.0, now_s - self.taken_s))
 
     def on_due(self) -> None:
         """Tell the subscription that there is something to take."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 
 from ...index import TrackerDamaged
-from ..errors import OffsetOutOfRange, StoreCorrupt
+from ..errors import StoreCorrupt
 from ..format.delays import BEGIN, Mark, Place
-from ..read.message import Message
 from .copies import Copies
 from .decisions import Decisions
 from .disk_files import DiskFiles
@@ -21,17 +20,16 @@ from .opening import new_tracker, open_index
 from .parts import StoreParts
 from .pointer import Pointer
 from .positions import MOST_ENTRY, offsets_of, places_of
+from .told import Told
 from .walk import Walk, reached
 
 DUE_ROWS = 1 << 20  # that wait for the slowest pointer: 17 MB
 DRAINED_ROWS = 1 << 16  # at a time
 MEASURED_ROWS = 1 << 12  # memory is looked at once for so many changes
-FOREVER_S = 1e9
 STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, misses rows
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-_NOTHING = np.empty(0, np.int64)
 
 
 class DelayedTopic:
@@ -71,6 +69,7 @@ class DelayedTopic:
         self.changes = opened.changes
         self.copies = Copies(name, parts)
         self.walks: list[Walk] | None = None
+        self.told = Told()
         self._drained_ms = parts.clock.wall_ms()  # all that was due then has left the tracker: nobody was there before
         self._behind(opened.places)
         self.decisions = Decisions(self, opened.stream, opened.changes_next)
@@ -112,6 +111,10 @@ class DelayedTopic:
             kept = times > (now_ms if self.walks is None else min(now_ms, self.skipped_ms))
             if self.decisions.open:
                 kept &= ~np.isin(places, np.fromiter(self.decisions.open, np.int64))
+            told = kept & self.told.are_due(places)
+            if told.any():  # of some subscriptions, but others may have left them out before
+                self.add_due(Due(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
+                kept &= ~told
             if not kept.any():
                 return
             try:
@@ -133,6 +136,7 @@ class DelayedTopic:
         """All that is durable was added: go on with the store's other topics."""
         with self.lock:
             self.walks = None
+            self.told.clear()
 
     @property
     def is_behind(self) -> bool:
@@ -154,8 +158,8 @@ class DelayedTopic:
             if self.walks is not None:
                 now_ms = self.parts.clock.wall_ms()
                 self.skipped_ms = min(self.skipped_ms, now_ms)
-                unread = offsets >= self.read_up_to(queue_id)
-                pending |= unread & (self.changes.times_of(places, times_ms) > now_ms)
+                due_ms = self.changes.times_of(places, times_ms)
+                pending |= self.told.are_later(places, offsets >= self.read_up_to(queue_id), due_ms, now_ms)
             return pending, (cancelled | self._are_gone(queue_id, offsets)) & ~pending
 
     def read_up_to(self, queue_id: int) -> int:
@@ -186,18 +190,16 @@ class DelayedTopic:
         """Open ones."""
         return len(self._pointers)
 
-    def open_pointer(
-        self, on_due: Callable[[], object] | None = None, naps: Callable[[], bool] = lambda: False
-    ) -> Pointer:
+    def open_pointer(self, on_due: Callable[[], object] | None = None) -> Pointer:
         """A place in what becomes due from now on.
 
-        `on_due` is called when there is something: it must be short. `naps` says whether the subscription looks itself
-        every so often, and need not be told.
+        Whoever waits sleeps until the next time that `Pointer.due_in_s` says. `on_due` is called, and must be short,
+        when something is due that could not be known then: a message was moved, or the clock has jumped.
         """
         self.catch_up()
         with self.lock:
             self.advance()
-            pointer = Pointer(self, self._due.end, on_due, naps)
+            pointer = Pointer(self, self._due.end, on_due)
             self._pointers.add(pointer)
             return pointer
 
@@ -220,13 +222,13 @@ class DelayedTopic:
             except TrackerDamaged as error:
                 self._rebuild(str(error))
                 return moved
-            if not len(entries):
-                self._drained_ms = now_ms
-                return moved
             self._count += len(entries)
-            if self._pointers:
+            if self._pointers and len(entries):
                 moved = True
                 self._due.add(due_of(self.parts, self.name, queue_ids, entries))
+            if len(entries) < room:
+                self._drained_ms = now_ms
+                return moved
 
     def _drop_slowest(self) -> bool:
         """Have the pointers that hold the list up, and seem to be left alone, miss it; whether there is room now."""
@@ -267,47 +269,22 @@ class DelayedTopic:
             self._pointers.discard(pointer)
             self.drop_passed()
 
-    def look(self) -> float:
-        """Tell those who wait of what is due now; in how many seconds the next look is wanted, if all stays as it is.
-
-        Called by a thread of the store. It leaves to subscriptions that look themselves what they find so.
-        """
-        with self.lock:
-            now_s = self.parts.clock.monotonic_s()
-            naps_s = [pointer.looks_in_s(now_s) for pointer in self._pointers]
-            has_new = (not naps_s or min(naps_s) <= 0) and self.advance()
-            told = [pointer for pointer in self._pointers if has_new or pointer.at < self._due.end]
-        for pointer in told:
-            pointer.on_due()
-        with self.lock:
-            next_ms = self.tracker.next_deadline_ms
-        next_s = FOREVER_S if next_ms is None else (next_ms - self.parts.clock.wall_ms()) / 1000
-        return max(next_s, min(naps_s, default=0.0), 0.0)
-
-    # -- the messages themselves ----------------------------------------------------------------------
-
-    def fetch(self, queue_id: int, offset: int) -> Message | None:
-        """A message, from its queue or from its copy; None if it was removed. Raises StoreCorrupt, OSError."""
-        stream = self.parts.stream(self.name, queue_id)
-        if stream is None or offset < stream.low:
-            return None
-        with suppress(OffsetOutOfRange):
-            found = self.parts.reader.read(stream, offset, 1, 1)
-            if found and found[0].offset == offset:
-                return found[0]
-        with self.lock:
-            return self.copies.find(queue_id, offset)
-
-    def due_copies(self) -> tuple[Int64s, Int64s]:
-        """(queue ids, offsets) of messages that live on as copies, and are neither pending nor cancelled."""
+    def look(self) -> None:
+        """Tell those who wait of what is due now, if it is. Called by a thread of the store, every now and then."""
         with self.lock:
             self.advance()
-            queues, offsets = [_NOTHING], [_NOTHING]
-            for queue_id, rows, of_queue in self.copies.of_queues():
-                gone = self.changes.are_cancelled(self.copies.places[rows]) | self.are_pending(queue_id, of_queue)
-                offsets.append(of_queue[~gone])
-                queues.append(np.full(len(offsets[-1]), queue_id))
-            return np.concatenate(queues), np.concatenate(offsets)
+            told = [pointer for pointer in self._pointers if pointer.at < self._due.end]
+        for pointer in told:
+            pointer.on_due()
+
+    def moved(self) -> None:
+        """A message has another time: those who wait may have to wake earlier. Not under the lock."""
+        with self.lock:
+            told = list(self._pointers)
+        for pointer in told:
+            pointer.on_due()
+
+    # -- what a message is ----------------------------------------------------------------------------
 
     def are_pending(self, queue_id: int, offsets: Int64s) -> Bools:
         """(n,) which messages are in the tracker, or being decided about. Under the lock."""
@@ -316,21 +293,6 @@ class DelayedTopic:
             places = places_of(np.full(len(offsets), queue_id), offsets)
             pending |= np.isin(places, np.fromiter(self.decisions.open, np.int64))
         return pending
-
-    def are_over(self, queue_id: int, offsets: Int64s) -> Bools:
-        """(n,) which messages are cancelled or trimmed: nobody wants them any more."""
-        stream = self.parts.stream(self.name, queue_id)
-        with self.lock:
-            cancelled = self.changes.are_cancelled(places_of(np.full(len(offsets), queue_id), offsets))
-            return cancelled | (offsets < (0 if stream is None else stream.low))
-
-    def time_of(self, queue_id: int, offset: int) -> int | None:
-        """When a message is due, or was; None if it has no such time, or was removed. Raises as `fetch` does."""
-        moved = self.changes.moved.get(int(places_of(queue_id, offset)))
-        if moved is not None:
-            return moved
-        message = self.fetch(queue_id, offset)
-        return None if message is None else message.deliver_at_ms
 
     def forget_gone(self) -> None:
         """Forget the changes of messages that were removed. Under the lock."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from io import BytesIO
 
-LEAST_BYTES = 1 << 20
+POOLED_BYTES = 128 << 10  # smaller ones are used again by malloc as well
+LEAST_BYTES = 256 << 10
+WASTED_TIMES = 4  # a buffer so much larger than what is wanted is left for others: who keeps a view keeps all of it
 KEPT_BYTES = 32 << 20
 
 
@@ -18,30 +21,46 @@ class BufferPool:
     buffer just stays in the pool, and is passed over until its last view is gone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        """`kept_bytes`: so much is kept for the next ones, in all."""
+        self._most_bytes = kept_bytes
         self._kept: deque[BytesIO] = deque()
         self._kept_bytes = 0
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> BytesIO:
         """A buffer of at least `size_bytes`, at its beginning, for the caller alone until it is lent."""
+        if size_bytes < POOLED_BYTES:
+            return BytesIO(bytes(size_bytes))
+        most = WASTED_TIMES * max(LEAST_BYTES, size_bytes)
         with self._lock:
             for buffer in self._kept:
                 capacity = _capacity(buffer)
-                if capacity >= size_bytes and _is_free(buffer):
+                if size_bytes <= capacity <= most and _is_free(buffer):
                     self._kept.remove(buffer)
                     self._kept_bytes -= capacity
                     return buffer
         # Zeros from the system: no page is touched before it is filled.
         return BytesIO(bytes(max(LEAST_BYTES, 1 << (size_bytes - 1).bit_length())))
 
+    def joined(self, datas: Sequence[bytes], size_bytes: int) -> memoryview:
+        """A view, to read only, of so many bytes back to back."""
+        if size_bytes < POOLED_BYTES:
+            return memoryview(b"".join(datas))
+        buffer = self.take(size_bytes)
+        buffer.writelines(datas)
+        return self.lend(buffer, size_bytes)
+
     def lend(self, buffer: BytesIO, size_bytes: int) -> memoryview:
         """A view of the first `size_bytes`, to read only. The buffer is used again once nothing refers to it."""
         view = buffer.getbuffer()[:size_bytes].toreadonly()
+        capacity = _capacity(buffer)
+        if capacity < POOLED_BYTES:
+            return view
         with self._lock:
             self._kept.append(buffer)
-            self._kept_bytes += _capacity(buffer)
-            while self._kept_bytes > KEPT_BYTES:  # what is dropped lives as long as its views
+            self._kept_bytes += capacity
+            while self._kept_bytes > self._most_bytes:  # what is dropped lives as long as its views
                 self._kept_bytes -= _capacity(self._kept.popleft())
         return view
 

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from .descriptor import open_descriptor
 from .mapped import MappedFile
+from .os_file import REFUSED, Buffer, OsFile
 from .shared_memory import SharedMemory
-
-Buffer = bytes | bytearray | memoryview
-RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)  # 0 where it is missing: then a force follows the write
-# What a kernel, file system or sandbox answers to a call, or a flag of one, that it does not have. Nothing was done.
-REFUSED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM})
-RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 
 class LogFile(Protocol):
@@ -111,196 +105,6 @@ def takes_direct(disk: Disk, path: Path) -> bool:
         return file.direct
     finally:
         file.close()
-
-
-@contextlib.contextmanager
-def _refusable() -> Iterator[None]:
-    """Go on behind the block if the system refuses a call of it."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in REFUSED:
-            raise
-
-
-class OsFile:
-    """A `LogFile` of the operating system, with O_DIRECT where the file system takes it."""
-
-    is_leasable = False  # nobody but the store opens the file for writing
-    _fd = -1
-    _force_flag = RWF_DSYNC  # 0 once the system has refused it
-
-    def __init__(self, path: Path, *, create: bool, direct: bool, write: bool = True) -> None:
-        self.path = path
-        flags = os.O_RDWR if write else os.O_RDONLY
-        flags |= os.O_CREAT if create else 0
-        self.direct = direct and hasattr(os, "O_DIRECT")
-        if self.direct:
-            try:
-                self._owner = open_descriptor(path, flags | os.O_DIRECT)
-            except OSError as error:
-                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                    raise
-                self.direct = False
-        if not self.direct:
-            self._owner = open_descriptor(path, flags)
-        self._fd = self._owner.fileno()
-
-    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
-        total = sum(map(len, parts))
-        # One system call in place of two: each return from the kernel waits for the interpreter lock.
-        flags = self._force_flag if force else 0
-        direct = self.direct  # as of now: another thread may leave it during the call
-        try:
-            done = os.pwritev(self._fd, parts, position, flags)
-        except OSError as error:
-            if error.errno not in REFUSED:
-                raise
-            done, flags = self._write_plainly(error, parts, position, flags, direct=direct)
-        if done < total:
-            while done < total:
-                done += self._write_rest(parts, position, done)
-            flags = 0
-        if force and not flags:
-            self.force()
-
-    def _write_plainly(
-        self, refusal: OSError, parts: Sequence[Buffer], position: int, flags: int, *, direct: bool
-    ) -> tuple[int, int]:
-        """Write without what the system may have refused, one thing after the other: the bytes that it took, and the
-        flags that it took them with. Nothing of what was refused was written.
-        """
-        if direct and refusal.errno == errno.EINVAL:
-            # Some file systems take O_DIRECT at open and refuse it at the first write.
-            self._leave_direct()
-            with _refusable():
-                return os.pwritev(self._fd, parts, position, flags), flags
-        if flags:
-            with _refusable():
-                done = os.pwritev(self._fd, parts, position)
-                self._force_flag = 0
-                return done, 0
-        self._leave_direct()
-        done = os.pwrite(self._fd, b"".join(parts), position)  # Python's pwritev is the call with flags in any case
-        self._force_flag = 0
-        return done, 0
-
-    def _write_rest(self, parts: Sequence[Buffer], position: int, done: int) -> int:
-        """Write on after a short write; the kernel then says why it was short, if there is a reason."""
-        rest = memoryview(b"".join(parts))[done:]
-        self._leave_direct()  # the rest need not be aligned
-        count = os.pwrite(self._fd, rest, position + done)
-        if count == 0:
-            raise OSError(errno.EIO, "the device took no more bytes", str(self.path))
-        return count
-
-    def _leave_direct(self) -> None:
-        if self.direct:
-            fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
-            self.direct = False
-
-    def force(self) -> None:
-        os.fdatasync(self._fd)
-
-    def read(self, position: int, size: int) -> bytes:
-        chunk = os.pread(self._fd, size, position)
-        if len(chunk) == size:
-            return chunk
-        chunks: list[bytes] = [chunk]
-        position += len(chunk)
-        size -= len(chunk)
-        while chunk and size > 0:
-            chunk = os.pread(self._fd, size, position)
-            chunks.append(chunk)
-            position += len(chunk)
-            size -= len(chunk)
-        return b"".join(chunks)
-
-    def read_into(self, views: Sequence[memoryview], position: int) -> int:
-        """Read into `views` from `position`; the number of bytes read."""
-        direct = self.direct
-        try:
-            return os.preadv(self._fd, views, position)
-        except OSError as error:
-            if error.errno != errno.EINVAL or not direct:
-                raise
-            self._leave_direct()  # unaligned, or refused by the file system
-            return os.preadv(self._fd, views, position)
-
-    def will_need(self, position: int, size: int) -> None:
-        """Ask the kernel to bring a range into the page cache; it does so beside us."""
-        with contextlib.suppress(OSError):  # a hint
-            os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
-
-    def is_cached(self, position: int) -> bool:
-        try:
-            os.preadv(self._fd, [bytearray(1)], position, RWF_NOWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:  # the file system does not know the flag
-            return True
-        return True
-
-    def drop_cached(self, position: int, size: int) -> None:
-        """Tell the kernel that a range is not needed in the page cache (R24)."""
-        with contextlib.suppress(OSError):  # a hint
-            os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_DONTNEED)
-
-    def fileno(self) -> int:
-        """The file descriptor, for mapping."""
-        return self._fd
-
-    def size(self) -> int:
-        return os.fstat(self._fd).st_size
-
-    def is_in_place(self) -> bool:
-        mine = os.fstat(self._fd)
-        try:
-            there = os.stat(self.path)
-        except OSError:
-            return False
-        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
-
-    def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
-
-    def reserve(self, size: int) -> None:
-        with _refusable():  # then the zeros that are written next take the space
-            os.posix_fallocate(self._fd, 0, size)
-
-    def share(self) -> bool:
-        """Keep the file from being used again for another segment while this object is open. False: it is too late.
-
-        The lock belongs to the open file, and to the mappings that are made of it.
-        """
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def is_shared(self) -> bool:
-        """Whether another process keeps the file from being used again."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        return False
-
-    def read_alone(self) -> None:
-        """Have the kernel read nothing but what is asked for."""
-        with contextlib.suppress(OSError):  # a hint
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
-
-    def sequential(self) -> OsFile:
-        """The same file opened once more, past the page cache where possible; also after a rename."""
-        return OsFile(Path(f"/proc/self/fd/{self._fd}"), create=False, direct=True, write=False)
-
-    def close(self) -> None:
-        # Where it is not called, the owner does it: when the last reader who is inside a call lets go of the file.
-        self._fd = -1
-        self._owner.close()
 
 
 class OsDisk:

@@ -1,4 +1,7 @@
-"""The START file of a lane: where its log begins. Retention moves it, and so does a repair of lost first segments."""
+"""The START file of a lane: where its log begins. Retention moves it, and so does a repair of lost first segments.
+
+Beside it lies COMPACTED, if the log was ever compacted: where it began then.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..format.layout import BLOCK_BYTES, START_FILE
-from ..format.store_files import LaneStart
+from ..format.store_files import COMPACTED_FILE, LaneStart
 from .disk import Disk, LogFile
 
 _COPIES = (0, BLOCK_BYTES)
@@ -65,3 +68,28 @@ def write_start(disk: Disk, folder: Path, start: LaneStart) -> None:
         file.close()
     if is_new:
         disk.force_folder(folder)
+
+
+def read_compacted(disk: Disk, folder: Path, lane: int, store_id: bytes) -> int:
+    """The number of the first segment that the newest compaction of a lane wrote; 0 if there was none. Raises OSError.
+
+    Any lower number that somebody has kept is of a log that is gone.
+    """
+    if COMPACTED_FILE not in disk.list(folder):
+        return 0
+    file = disk.open(folder / COMPACTED_FILE)
+    try:
+        start = LaneStart.unpack(_block(file, 0))
+    finally:
+        file.close()
+    return start.sequence if start is not None and (start.lane, start.store_id) == (lane, store_id) else 0
+
+
+def write_compacted(disk: Disk, folder: Path, start: LaneStart) -> None:
+    """Note in a new folder of a lane that a compaction wrote it. The name is not forced yet. Raises OSError."""
+    file = disk.open(folder / COMPACTED_FILE, create=True)
+    try:
+        file.write([start.pack()], 0)
+        file.force()
+    finally:
+        file.close()

@@ -38,7 +38,8 @@ from .disk import LogFile
 
 WINDOW_SHIFT = 20
 WINDOW_BYTES = 1 << WINDOW_SHIFT
-TRUST_S = 0.1
+TRUST_S = 0.5
+AGAIN_S = 0.1  # after a look that found pages missing: they may have been read meanwhile
 LOOK_S = 1.0
 MISS_S = 1.0  # of pages that nobody has asked for, as far as we know
 NEAR_MESSAGES = 4  # of a window, and more: their windows are looked at together
@@ -48,6 +49,25 @@ F_SETSIG = 10  # not in the fcntl module
 LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
 PAGES = WINDOW_BYTES // mmap.PAGESIZE
 ALL_THERE = b"\1" * PAGES
+
+
+class Maps:
+    """All mappings of the process. Who copies has the interpreter lock as well, so one lock holds nobody up for long.
+
+    Attributes:
+        lock: taken by whoever copies from a mapping, and by whoever gives a lease back.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def after_fork(self) -> None:
+        """In a forked child: a thread that is not there may have the lock."""
+        self.lock = threading.Lock()
+
+
+MAPS = Maps()
+os.register_at_fork(after_in_child=MAPS.after_fork)
 
 _MINCORE: Any = None
 try:
@@ -62,8 +82,12 @@ class LeasedMap:
     """The whole of a file that nobody writes to. Any number of threads may use it.
 
     Invariants:
-        * `memory` is looked into under `lock` alone, and the lease is given back under it, after `memory` is gone;
-        * nothing is copied before a look that is younger than LOOK_S has found the lease whole.
+        * `memory` is looked into under the lock of `MAPS` alone, and the lease is given back under it, after `memory`
+          is gone;
+        * nothing is copied unless a look that is younger than LOOK_S and TRUST_S together has found the lease whole.
+
+    Attributes:
+        near: of each window, when all of its pages and all of the next one's were in memory; 0 without a mapping.
     """
 
     def __init__(self, file: LogFile) -> None:
@@ -73,7 +97,6 @@ class LeasedMap:
             raise OSError("this file has no lease")
         if int(PATIENCE.read_text()) < LEAST_PATIENCE_S:
             raise OSError("the kernel does not wait long enough for a lease")
-        self.lock = threading.Lock()
         self._file: Any = file  # the lease goes with its descriptor
         self._pid = os.getpid()
         fd: int = fileno()
@@ -82,7 +105,7 @@ class LeasedMap:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         try:
             self.memory: mmap.mmap | None = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
-        except BaseException as error:
+        except BaseException as error:  # also an interrupt: the lease must not outlive it
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
             if isinstance(error, ValueError):
                 raise OSError("an empty file is not mapped") from error
@@ -92,6 +115,7 @@ class LeasedMap:
         windows = -(-len(self.memory) // WINDOW_BYTES)
         self._seen = [0.0] * windows  # when all pages of a window were in memory
         self._missed = [0.0] * windows  # when one of them was not
+        self.near = [0.0] * windows
         self._look_at = monotonic() + LOOK_S
 
     def copied(self, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
@@ -101,7 +125,7 @@ class LeasedMap:
         cannot have: pages that are not in memory, bytes that are wrong, a place behind the end.
         """
         begin = index = len(found)
-        with self.lock:
+        with MAPS.lock:
             memory, now = self.memory, monotonic()
             if memory is None or not (now < self._look_at or self._has_lease(now)):
                 return 0
@@ -127,7 +151,7 @@ class LeasedMap:
 
     def has_pages(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
         """Whether all pages of these messages are in memory, and may be copied. A miss is believed for a while."""
-        with self.lock:
+        with MAPS.lock:
             memory, now = self.memory, monotonic()
             if memory is None or not (now < self._look_at or self._has_lease(now)):
                 return False
@@ -145,7 +169,7 @@ class LeasedMap:
 
     def copied_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:
         """Fill a buffer with some ranges, back to back; False where one of them cannot be had."""
-        with self.lock:
+        with MAPS.lock:
             memory, now = self.memory, monotonic()
             if memory is None or not (now < self._look_at or self._has_lease(now)):
                 return False
@@ -162,6 +186,20 @@ class LeasedMap:
                 return False
         return True
 
+    def trust(self, window: int, now: float) -> bool:
+        """Whether what begins in a window, and is no longer than one, may be copied; `near` has it then.
+
+        The caller has the lock. Raises IndexError behind the end of the file.
+        """
+        memory, seen = self.memory, self._seen
+        if memory is None or not (now < self._look_at or self._has_lease(now)):
+            return False
+        after = min(window + 1, len(seen) - 1)
+        if not self._are_there(window << WINDOW_SHIFT, (after + 1) << WINDOW_SHIFT, now):
+            return False
+        self.near[window] = min(seen[window], seen[after])
+        return True
+
     def _is_near(self, flat: Sequence[int], entries: Sequence[int], now: float) -> bool:
         """Whether the messages lie so close together that their windows are looked at once, and are all there."""
         first, last = 3 * entries[0], 3 * entries[-1]
@@ -170,10 +208,10 @@ class LeasedMap:
 
     def _are_there(self, begin: int, end: int, now: float) -> bool:
         """Whether all pages of these bytes' windows are in memory. Raises IndexError behind the end of the file."""
-        seen, missed, old = self._seen, self._missed, now - TRUST_S
+        seen, missed, old, lately = self._seen, self._missed, now - TRUST_S, now - AGAIN_S
         for window in range(begin >> WINDOW_SHIFT, ((end - 1) >> WINDOW_SHIFT) + 1):
             if seen[window] < old:
-                if missed[window] >= old:
+                if missed[window] >= lately:
                     return False
                 if not self._is_resident(window):
                     missed[window] = now
@@ -195,18 +233,23 @@ class LeasedMap:
         if self._pid == os.getpid() and fcntl.fcntl(self._file.fileno(), fcntl.F_GETLEASE) == fcntl.F_RDLCK:
             self._look_at = now + LOOK_S
             return True
-        self.memory = None
+        self._forget()
         return False
+
+    def _forget(self) -> None:
+        """Copy nothing any more. The caller has the lock."""
+        self.memory = None
+        self.near = [0.0] * len(self.near)
 
     def is_wanted(self) -> bool:
         """Whether somebody waits for the file: then nothing is copied any more, and `let_go` is what he waits for."""
-        with self.lock:
+        with MAPS.lock:
             return self.memory is None or not self._has_lease(monotonic())
 
     def let_go(self) -> None:
         """Copy nothing any more, and give the lease back."""
-        with self.lock:
-            self.memory = None
+        with MAPS.lock:
+            self._forget()
             if self._pid == os.getpid():  # else it is the parent's
                 with contextlib.suppress(OSError):  # the kernel has taken it away, or it was given back before
                     fcntl.fcntl(self._file.fileno(), fcntl.F_SETLEASE, fcntl.F_UNLCK)

@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .disk import Buffer, OsFile, ReadingDisk
+from .disk import ReadingDisk
+from .os_file import Buffer, OsFile
 
 
 class _LookingFile(OsFile):

@@ -20,32 +20,35 @@ except (OSError, TypeError):
     _LIBC = None
 
 
-def populate(file: LogFile, position: int, size: int) -> bool:
+def populate(file: LogFile, position: int, size: int, mapped: mmap.mmap | None = None) -> bool:
     """Have the page cache filled from `position` on; False where that cannot be done this way.
 
     The kernel reads a mapping in larger pages than it takes for a hint, for a fifth of the processor time, and
-    reads from these pages are quicker as well. The mapping is never looked into, so a bad sector is no signal
-    that kills the process: the call fails, and so does the read that comes after it. `position` is a multiple
-    of the page size.
+    reads from these pages are quicker as well. The mapping is not looked into, so neither a bad sector nor a file that
+    was cut is a signal that kills the process: the call fails, and so does the read that comes after it. `position` is
+    a multiple of the page size.
+
+    `mapped`: a mapping of the whole file that is copied from later. The pages are in its tables then, and no copy has
+    to wait for the kernel to put them there.
     """
     fileno = getattr(file, "fileno", None)
     if fileno is None or _LIBC is None:
         return False
-    size = min(size, file.size() - position)
+    size = min(size, (file.size() if mapped is None else len(mapped)) - position)
     if size <= 0:
         return False
-    try:
-        mapped = mmap.mmap(fileno(), size, prot=mmap.PROT_READ, offset=position)
-    except (OSError, ValueError):  # cut since its size was asked for
-        return False
-    pages = np.frombuffer(mapped, np.uint8)
+    if mapped is not None:  # the array keeps it, also where another thread lets go of it meanwhile
+        pages = np.frombuffer(mapped, np.uint8, size, position)
+    else:
+        try:
+            pages = np.frombuffer(mmap.mmap(fileno(), size, prot=mmap.PROT_READ, offset=position), np.uint8)
+        except (OSError, ValueError):  # cut since its size was asked for
+            return False
     first, end = pages.ctypes.data, pages.ctypes.data + size
     failed = 0
     for at in range(first, end, STEP_BYTES):
         length = ctypes.c_size_t(min(STEP_BYTES, end - at))
         failed = failed or _LIBC.madvise(ctypes.c_void_p(at), length, MADV_POPULATE_READ)
-    del pages
-    mapped.close()
     return not failed
 
 
@@ -53,10 +56,3 @@ def provide(address: int, size: int) -> None:
     """Have the kernel provide the pages of fresh memory; contents stay. A hint: else they come when touched."""
     if _LIBC is not None:
         _LIBC.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
-
-
-def fault_in(mapping: mmap.mmap) -> None:
-    """Have the pages of a mapping of shared memory there. A hint: else they come when touched."""
-    if _LIBC is not None:
-        pages = np.frombuffer(mapping, np.uint8)
-        _LIBC.madvise(ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(len(mapping)), MADV_POPULATE_READ)

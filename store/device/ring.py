@@ -13,6 +13,7 @@ import mmap
 from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from ..format.layout import BLOCK_BYTES
 from .prefault import provide
@@ -21,6 +22,19 @@ SMALL_BYTES = 1024
 WARM_STEP_BYTES = 2 << 20
 LEAST_GROWTH_BYTES = 1 << 20
 NOWHERE = 1 << 62  # a lane position that no log reaches
+
+
+class Span(NamedTuple):
+    """A copy of some of a ring's bytes, in which all messages were compared with their checksums.
+
+    Attributes:
+        begin, end: lane positions.
+        memory: the bytes between them, which stay as they are.
+    """
+
+    begin: int
+    end: int
+    memory: memoryview
 
 
 class Ring:
@@ -46,6 +60,7 @@ class Ring:
     """
 
     is_own = True  # this process fills it
+    span: Span | None = None  # of a ring that another process fills: a copy of the newest frames, if it has one
 
     def __init__(self, size_bytes: int, limit_bytes: int = 0) -> None:
         """`limit_bytes` may be less than the size: then the ring does not grow. Raises OSError without memory."""
@@ -124,7 +139,10 @@ class Ring:
         self.size_bytes = size
 
     def fill(self, position: int, parts: Sequence[bytes | memoryview], size: int) -> None:
-        """Copy `parts`, `size` bytes in all, to `position`. The range must be reserved."""
+        """Copy `parts`, `size` bytes in all, to `position`. The range must be reserved.
+
+        Raises RuntimeError for parts of another size: a frame must not say what it does not have.
+        """
         at, room = self._place(position)
         if size < SMALL_BYTES * len(parts):
             parts = [b"".join(parts)]  # one call less for each part beats one copy less
@@ -132,6 +150,7 @@ class Ring:
             self._map.seek(at)
             # One C loop, one copy each: no slice objects, and no joined copy in between.
             deque(map(self._map.write, parts), maxlen=0)
+            _check_filled(self._map.tell() - at, size)
             return
         ends = list(accumulate(map(len, parts)))
         whole = sum(end <= room for end in ends)
@@ -143,6 +162,7 @@ class Ring:
         self._map.seek(0)
         self._map.write(straddling[cut:])
         deque(map(self._map.write, parts[whole + 1 :]), maxlen=0)
+        _check_filled(room + self._map.tell(), size)
 
     def zero(self, low: int, high: int) -> None:
         """Fill [low, high) with zeros, up to the end of a block: so it does not lie across the ring's end."""
@@ -179,6 +199,9 @@ class Ring:
         recent = self.recent
         return [recent[(at := start + shift) : at + length] for start, length in zip(starts, lengths, strict=True)]
 
+    def note_read(self, messages: int) -> None:
+        """So many messages were read in columns: that tells a ring which another process fills what to copy."""
+
     def _place(self, position: int) -> tuple[int, int]:
         """Where a position lies in the memory, and the bytes from there to the ring's end."""
         origin, size = self.shape
@@ -190,6 +213,11 @@ class Ring:
         self.low = NOWHERE
         self.warm = 0
         self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _check_filled(filled: int, size: int) -> None:
+    if filled != size:
+        raise RuntimeError(f"a frame of {size} bytes was given {filled}")
 
 
 def _memory(size_bytes: int, limit_bytes: int) -> mmap.mmap:

@@ -7,6 +7,7 @@ look into it hold a shared lock on it. So its maker knows whether there is anybo
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -15,15 +16,15 @@ from pathlib import Path
 
 from .descriptor import Descriptor, open_descriptor, owned
 
-_SEALS = (
-    getattr(fcntl, "F_SEAL_SHRINK", 2) | getattr(fcntl, "F_SEAL_GROW", 4) | getattr(fcntl, "F_SEAL_SEAL", 1)
-)  # to touch a page that was cut off is a signal that kills
+# To touch a page that was cut off is a signal that kills.
+_SEALS = getattr(fcntl, "F_SEAL_SHRINK", 2) | getattr(fcntl, "F_SEAL_GROW", 4) | getattr(fcntl, "F_SEAL_SEAL", 1)
 _ADD_SEALS: int = getattr(fcntl, "F_ADD_SEALS", 1033)
 
 
 def _quick_flock() -> ctypes._NamedFuncPointer | None:
     try:
-        return ctypes.PyDLL(None)["flock"]  # with the interpreter lock: the call is over sooner than it is had again
+        # With the interpreter lock: the call is over sooner than the lock is had again.
+        return ctypes.PyDLL(None, use_errno=True)["flock"]
     except (OSError, TypeError, AttributeError):
         return None
 
@@ -83,9 +84,20 @@ class SharedMemory:
             return False
         number = self._owner.fileno()
         if _FLOCK(number, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            return True
+            return ctypes.get_errno() == errno.EWOULDBLOCK  # else locks are refused here, to readers as well
         _FLOCK(number, fcntl.LOCK_UN)
         return False
+
+    def provide(self) -> bool:
+        """Have the kernel provide all of it; False if it has no room. Without the interpreter lock, some 20 ms.
+
+        To touch a page for which there is no room is a signal that kills.
+        """
+        try:
+            os.posix_fallocate(self._owner.fileno(), 0, self.size_bytes)
+        except (OSError, ValueError):
+            return False
+        return True
 
     def close(self) -> None:
         """Let go of the descriptor and the lock. Mappings stay, and would keep the lock."""

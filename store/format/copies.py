@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 COPY_MAGIC: Final = b"SLDP"
 COPY_VERSION: Final = 1
 _HEAD = struct.Struct("<4sBBHIqq")
-COPY_HEAD_BYTES: Final = _HEAD.size
 
 
 class CopyHead(NamedTuple):

@@ -22,7 +22,7 @@
 Within an era of a queue, records only add: the mark grows, acknowledged offsets come, and of two numbers of attempts
 the larger one counts. So their order does not matter, a record may be repeated, and a snapshot is a STATE with all that
 is acknowledged, and the ATTEMPTS of the others. A STATE with a later era of a queue, which a seek writes, replaces what
-was there of that queue; one with a later life replaces everything. What belongs to an earlier era or life counts for
+was there of that queue; one with a later life replaces everything. A record of an earlier era or life counts for
 nothing, wherever it lies. So two threads that append records at the same time need no lock between them.
 """
 
@@ -55,6 +55,7 @@ _HEAD = struct.Struct("<4sBBHHHI")
 _GROUP = struct.Struct("<IIB3xI")
 _COUNTS = struct.Struct("<II")
 _OFFSET = struct.Struct("<q")
+_ONE = struct.Struct("<IIB3xIq")  # a group of the form ONE
 HEAD_BYTES: Final = _HEAD.size
 FEW_RANGES: Final = 8  # up to here a bitmap is not tried
 
@@ -138,7 +139,13 @@ def unpack_state(parts: Sequence[memoryview]) -> State:
 
 def pack_one(life: int, queue_id: int, era: int, offset: int) -> bytes:
     """The record of one acknowledged message."""
-    return _head(ACKS, life) + _GROUP.pack(queue_id, era, ONE, _OFFSET.size) + _OFFSET.pack(offset)
+    return pack_ones(life, [(queue_id, era, offset)])
+
+
+def pack_ones(life: int, places: Iterable[tuple[int, int, int]]) -> bytes:
+    """The record of a few acknowledged messages anywhere: for each its queue id, its queue's era, and its offset."""
+    groups = [_ONE.pack(queue_id, era, ONE, _OFFSET.size, offset) for queue_id, era, offset in places]
+    return _head(ACKS, life) + b"".join(groups)
 
 
 def pack_acks(life: int, groups: Iterable[tuple[int, int, Int64s]], limit_bytes: int) -> list[bytes]:
@@ -147,9 +154,7 @@ def pack_acks(life: int, groups: Iterable[tuple[int, int, Int64s]], limit_bytes:
     return _joined(ACKS, life, packed, limit_bytes)
 
 
-def pack_attempts(
-    life: int, groups: Iterable[tuple[int, int, Int64s, Int64s]], limit_bytes: int
-) -> list[bytes]:
+def pack_attempts(life: int, groups: Iterable[tuple[int, int, Int64s, Int64s]], limit_bytes: int) -> list[bytes]:
     """The records of messages that were given out: for each queue its id, its era, offsets (n,), which ascend, and how
     often each was.
     """

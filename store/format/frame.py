@@ -261,13 +261,25 @@ class OptionalColumns:
         """Memory of the columns and of the places in them."""
         return len(self._bytes) + sum(column.begins.nbytes + 200 for column in (self._keys, self._properties) if column)
 
+    @property
+    def has_dues(self) -> bool:
+        """Whether some message may have a delivery time."""
+        return self._due is not None
+
+    @property
+    def has_blobs(self) -> bool:
+        """Whether some message may have a key or properties."""
+        return self._keys is not None or self._properties is not None
+
+    def due_ms(self, at: int) -> int:
+        """The delivery time of the message `at` of the frame; NO_TIME for none."""
+        found: int = NO_TIME if self._due is None else _TIME.unpack_from(self._bytes, self._due + 8 * at)[0]
+        return found
+
     def row(self, at: int) -> Extras:
         """What the message `at` of the frame has."""
-        due = None
-        if self._due is not None:
-            (due,) = _TIME.unpack_from(self._bytes, self._due + 8 * at)
-            due = None if due == NO_TIME else due
-        return Extras(due, self._blob(self._keys, at), self._blob(self._properties, at))
+        due = self.due_ms(at)
+        return Extras(None if due == NO_TIME else due, self._blob(self._keys, at), self._blob(self._properties, at))
 
     def _blob(self, column: _Places | None, at: int) -> bytes | None:
         if column is None:

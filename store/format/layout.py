@@ -6,17 +6,24 @@ Versions
     STORE says which version of the format its folder has, and nothing else in the folder is read before that was
     looked at. A later version keeps STORE's first 40 bytes and the checksum behind them as they are here, so each
     version can tell a store of another one from a damaged one. A store of an unknown version is refused and left
-    as it is, also by a repair. What is unknown inside a store of a known version (a flag of a frame, a state of a
-    seal record) is damage.
+    as it is, also by a repair. An unknown value inside a store of a known version (a flag of a frame, a state of
+    a seal record) is damage.
 
 Folder
     STORE                    one block: which store this is and how many lanes it has
     LOCK                     locked while a process has the folder open
     LIVE                     how far each lane is durable, for readers in other processes (`live_page`)
     lane-00/START            the first segment of the lane's log: 1, until retention removes segments
+    lane-00/COMPACTED        where the log began when a compaction wrote it anew, if one ever did
     lane-00/000000000001.seg the segments of a lane, numbered from START's without gaps
+    delayed/                 indexes of delayed messages, a folder a topic; made again of the log where they are missing
     incoming/                shards and commits on their way into the log (`shard`)
     quarantine/              ranges that a repair set aside
+    compact/                 what a compaction is writing: compact/lane-00 is the new folder of the lane until the two
+                             exchange their names, and the old one from then on; compact/part-* are shards
+    rebuild/                 what a rebuild is writing: footers, indexes of delayed messages
+    A store never reads compact/ and rebuild/. They are there while that work goes on, and behind one that was killed.
+    The next compaction removes compact/, the next rebuild rebuild/; anybody may, while no such work goes on.
 
 START
     Two blocks, each a copy of the same record: the first segment of the log, and how many messages the log
@@ -24,27 +31,12 @@ START
     removed. So one copy is whole after any crash, and the larger number counts: a segment below it was being
     removed, and a first segment above it is missing.
 
-LIVE
-    A page that the writer has mapped and readers map. Nothing of the log depends on it: it may be missing, old or
-    torn. Each thing in it was true when it was written; it stays true, as the log only grows at its end and shrinks
-    at its beginning. So a reader takes the largest of what it finds, and never trusts it for a byte (frames are found
-    along their chain, messages have checksums). It is never forced.
-    0                        header: store id, lanes, the inode of this very file (a copy of the folder has another
-                             one, and its page says nothing), the kernel's boot id (under another one the page may be
-                             older than the log), the writer's process, how often the page was opened
-    2048         u64         the bell: it moves with each slot. Readers sleep on its low half (a futex), when they have
-                             looked for 7.5 ms and nothing has moved: a writer wakes them every 5 ms at the most
-    2056         u64         a word a lane, written behind each force: the mark (24 bits of the segment's number, then
-                             40 of the position). It has no checksum, so it counts under the same boot id only
-    4096         64 x 2      two slots of 64 bytes a lane: u64 each of the bell as of this writing, the first segment,
-                             the newest sealed segment, the mark (segment and position, as in frames), checksum. The
-                             older slot is written, so one is whole whenever the writer dies. It is written where
-                             segments change, and with a mark when sleepers are to be woken
-    The order: what the page will say becomes true; the mark is written; now and then the slot, the bell, and the
-    sleepers are woken; then the appends are answered. The next writer goes on with the page that it finds.
-
-    A reader holds a shared lock (flock) of each segment's file that it has open, and looks whether the file has its
-    name still. Retention takes the name, and asks for the lock then: a locked file is removed, and not used again.
+COMPACTED
+    One block, a copy of START's record as the newest compaction of the lane wrote it. It is forced before the new
+    folder gets the lane's name, and never changes there. The new log's numbers lie above every position in the old
+    one, so a lower number that somebody has kept is of a log that is gone. A lane is compacted for itself: some lanes
+    of a store may have the file and others not, or have it of different compactions. Offsets, records and stream
+    numbers are the same on both sides of a compaction, so each mix of old and new lanes is a whole store.
 
 Segment
     block 0                  segment header: lane, sequence, capacity; how many messages and streams the
@@ -151,8 +143,8 @@ MAX_LANES: Final = 64
 MAX_OFFSET: Final = 1 << 62  # no queue gets so far
 MAX_DATA_END: Final = 1 << 34  # a frame begins below 4 GiB, and 32 bits say how long each of its parts is
 LEAST_MESSAGE_BYTES: Final = 10  # of a frame's columns
-# Under 65,536, so that `lows` place what follows a lost frame. What follows 65,536 lost messages of a queue is placed
-# by a footer alone.
+# Under 65,536, so that `lows` place what follows a lost frame. Messages behind 65,536 lost ones of a queue are
+# placed by a footer alone.
 MAX_FRAME_MESSAGES: Final = 4096
 
 

@@ -1,6 +1,25 @@
 """LIVE: the page by which the writer tells readers in other processes how far each lane is durable.
 
-The text of `layout` describes its place in the format. Nothing in it is trusted for a message's bytes.
+A page that the writer has mapped and readers map. Nothing of the log depends on it: it may be missing, old or
+torn. Each thing in it was true when it was written; it stays true, as the log only grows at its end and shrinks
+at its beginning. So a reader takes the largest of what it finds, and never trusts it for a byte (frames are found
+along their chain, messages have checksums). It is never forced.
+0                        header: store id, lanes, the inode of this very file (a copy of the folder has another
+                         one, and its page says nothing), the kernel's boot id (under another one the page may be
+                         older than the log), the writer's process, how often the page was opened
+2048         u64         the bell: it moves with each slot. Readers sleep on its low half (a futex), when they have
+                         looked for 7.5 ms and nothing has moved: a writer wakes them every 5 ms at the most
+2056         u64         a word a lane, written behind each force: the mark (24 bits of the segment's number, then
+                         40 of the position). It has no checksum, so it counts under the same boot id only
+4096         64 x 2      two slots of 64 bytes a lane: u64 each of the bell as of this writing, the first segment,
+                         the newest sealed segment, the mark (segment and position, as in frames), checksum. The
+                         older slot is written, so one is whole whenever the writer dies. It is written where
+                         segments change, and with a mark when sleepers are to be woken
+The order: what the page will say becomes true; the mark is written; now and then the slot, the bell, and the
+sleepers are woken; then the appends are answered. The next writer goes on with the page that it finds.
+
+A reader holds a shared lock (flock) of each segment's file that it has open, and looks whether the file has its
+name still. Retention takes the name, and asks for the lock then: a locked file is removed, and not used again.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Shards and manifests: bulk data on its way into a store, in the folder `incoming` beside the lanes.
 
     incoming/LOCK                           held by whoever commits, or removes shards
+    incoming/APPLIED                        what the last committer beside a writer has found in the log (`note`)
     incoming/<staging>/00-000001.shard      what one task has written: lane, number
     incoming/<staging>/00-000001.index      what the shard is; its checksum is the shard's
     incoming/000000000001-<hash>.manifest   a commit that is durable and not yet attached
     incoming/000000000001-<hash>.refused    one that cannot be attached: it replays another and differs from it, or it
-                                            is damaged and a repair gave it up. What it names stays as long as it does
+                                            is damaged and a repair gave it up. The shards that it names stay with it
 
 A staging folder is named <transaction>-<partition>-<attempt>-<random>, so no two tasks, attempts or runs share one.
-What no manifest names was never committed: it is never read, and is removed when it is old.
+A shard that no manifest names was never committed: it is never read, and is removed when it is old.
 
 Shard
     Two empty blocks, where header and seal record of the segment will stand, then frames as in a segment (`layout`),

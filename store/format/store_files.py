@@ -1,4 +1,8 @@
-"""STORE and START: the two small files that say which store a folder is, and where each lane's log begins."""
+"""STORE and START: the two small files that say which store a folder is, and where each lane's log begins.
+
+A lane's folder has a third one, COMPACTED, if its log was ever compacted: one copy of START as it was then. Positions
+in lower segments are those of a log that is gone.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from .layout import FORMAT_VERSION, MAX_LANES, block_of, checked, fields_of
 
 STORE_MAGIC: Final = b"SLOGSTOR"
 START_MAGIC: Final = b"SLOGSTRT"
+COMPACTED_FILE: Final = "COMPACTED"  # in a lane's folder: its START when compaction wrote the log anew
 
 _STORE = struct.Struct("<8sI16sI")
 _START = struct.Struct("<8sII16sQQ")

@@ -1,1 +1,9 @@
-"""Readers in other processes: the page by which the writer tells them how far it is, and those who follow it."""
+"""Readers in other processes: the page by which the writer tells them how far it is, and those who follow it.
+
+Begin with `publisher` in the writer's process, and with `follower` in a reader's.
+
+    the writer          publisher, mirror
+    the reader          follower, page, files, followed_ring
+    one lane of it      lane, tail, plain_frames, applied
+    for a committer     lane_commits
+"""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ..device.disk import Disk, LogFile
 from ..device.lane_start import read_start
-from ..device.open_files import note_opened
 from ..device.ring import Ring
 from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
 from ..segment.evidence import first_number
@@ -40,19 +39,12 @@ class FollowedSegment(Segment):
         # Where it grows, what lies behind a place may be no message yet: the kernel must not read ahead.
         self.reads_alone = self._grows = grows
 
-    def open_data(self) -> LogFile:
-        """Open the reading side. Raises SegmentIsGone, StoreClosed."""
-        with self._opening:
-            self.check_open()
-            data = self._data
-            if data is not None:
-                return data
-            data = open_shared(self._disk, self.path)
-            advise = getattr(data, "read_alone", None)
-            if self._grows and advise is not None:
-                advise()
-            self._data = data
-        note_opened(self)
+    def _opened_to_read(self) -> LogFile:
+        """The reading side, locked. Raises SegmentIsGone."""
+        data = open_shared(self._disk, self.path)
+        advise = getattr(data, "read_alone", None)
+        if self._grows and advise is not None:
+            advise()
         return data
 
     def open_sequential(self) -> LogFile:

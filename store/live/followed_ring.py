@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 
-from ..device.prefault import fault_in
 from ..device.ring import NOWHERE, Ring
 from ..device.shared_memory import SharedMemory
-from ..format.layout import BLOCK_BYTES
+from ..format.layout import BLOCK_BYTES, FrameHead
 from ..format.mirror import END, LOW, WORDS_BYTES, MirrorHeader, mirror_name, table_word
+from .whole_frames import WholeFrames
 
 LIFE_POSITIONS = 1 << 48  # of lane positions: more than one opening of a store writes
 
@@ -34,6 +35,7 @@ class FollowedRing(Ring):
         self._words = memoryview(bytes(WORDS_BYTES)).cast("Q")
         self.shown = NOWHERE
         self._highest = self._origin = 0
+        self._whole = WholeFrames()
         super().__init__(BLOCK_BYTES)
 
     @property
@@ -49,7 +51,6 @@ class FollowedRing(Ring):
     def take(self, words: mmap.mmap, memory: mmap.mmap) -> None:
         """Another mirror is there. Who has looked at the one before finds all of it overtaken."""
         self.shown, self._highest = NOWHERE, 0
-        fault_in(memory)
         size = len(memory)
         self._map = self.recent = memory
         self.memory = self._view = memoryview(memory)
@@ -65,6 +66,15 @@ class FollowedRing(Ring):
         else:
             self.shown = self._highest = max(self._highest, position)
 
+    def note_read(self, messages: int) -> None:
+        """So many messages were read in columns."""
+        self._whole.note_read(messages)
+
+    def take_whole(self, base: int, heads: Sequence[FrameHead]) -> None:
+        """Some frames of the segment that begins at `base` can be seen, one behind the other; copy them if it pays."""
+        self._whole.add(self, base, heads, self.shown)
+        self.span = self._whole.span
+
     def base_of(self, sequence: int) -> int | None:
         """The lane position of a segment's beginning; None if the mirror has nothing of it."""
         words, at = self._words, table_word(sequence)
@@ -76,6 +86,8 @@ class FollowedRing(Ring):
     def close(self) -> None:
         """Let go of the mirror: a reader under way finds its bytes overtaken, and has the mapping until then."""
         self.shown = NOWHERE
+        self.span = None
+        self._whole.close()
         self._words = memoryview(bytes(WORDS_BYTES)).cast("Q")
         self._map = self.recent = mmap.mmap(-1, BLOCK_BYTES)
         self.memory = self._view = memoryview(self._map)

@@ -11,8 +11,9 @@ from pathlib import Path
 from ..device.background import Background, Bell
 from ..device.clock import Clock
 from ..device.disk import Disk
+from ..device.folder import read_header
 from ..device.shared_memory import SharedMemory
-from ..errors import StoreCorrupt, StoreError
+from ..errors import StoreCorrupt, StoreError, StoreUnusable
 from ..format.live_page import LaneState
 from ..format.store_files import StoreHeader
 from ..log.streams import StreamMap
@@ -72,6 +73,7 @@ class Follower:
         self._page: LivePage | None = None
         self._seen = NO_MOVES  # of the page
         self._look_at = float("-inf")  # of the monotonic time: then it is looked for another page, or at the files
+        self._check_at = float("-inf")  # then it is looked whether the folder has another store
         self._lock = threading.Lock()
         self._wanted, self._ended = Bell(), Bell()
         self._mirror: SharedMemory | None = None
@@ -94,7 +96,7 @@ class Follower:
         return page is not None and page.moves == self._seen and self._clock.monotonic_s() < self._look_at
 
     def follow(self) -> None:
-        """Bring the lanes up to what is durable. Raises StoreCorrupt, OSError."""
+        """Bring the lanes up to what is durable. Raises StoreCorrupt, StoreUnusable, OSError."""
         if self.is_fresh:
             return
         with self._lock:
@@ -142,8 +144,24 @@ class Follower:
 
     def _find_page(self) -> None:
         if self._page is None or not self._page.is_in_place():
+            self._check_store()
             # Without a page of its own the folder's frames tell: one that was taken away may not be written any more.
             self._page, self._seen = LivePage.of(self._disk, self._folder, self._header), NO_MOVES
+
+    def _check_store(self) -> None:
+        """Raises StoreUnusable if another store has taken the folder."""
+        now = self._clock.monotonic_s()
+        if now < self._check_at:
+            return
+        try:
+            header = read_header(self._disk, self._folder)
+        except (OSError, StoreError):  # no folder any more, or a damaged one: what is open can still be read
+            header = None
+        if header is not None and header.store_id != self._header.store_id:
+            raise StoreUnusable(
+                f"{self._folder} has another store than when this reader was opened; close it, and open it again"
+            )
+        self._check_at = now + LOOK_S
 
     @property
     def has_mirror(self) -> bool:
@@ -244,6 +262,8 @@ class Follower:
         """In a child process: the thread is not here."""
         self._lock, self._watching, self._closing = threading.Lock(), None, True
         self._mirror = None
+        for followed in self._lanes:
+            followed.ring.close()  # its mappings would keep the lock that says that somebody reads
 
 
 def _state_of(page: LivePage | None, lane: int) -> LaneState | None:

@@ -13,8 +13,8 @@ from ..device.disk import Disk
 from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
-from ..format.frame import Frame
-from ..format.layout import BLOCK_BYTES, SEALED, UNKNOWN, SegmentHeader, segment_name
+from ..format.frame import Definition
+from ..format.layout import BLOCK_BYTES, SEALED, UNKNOWN, FrameHeader, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
 from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
@@ -75,6 +75,7 @@ class FollowedLane:
         self._first = 1  # of the log
         self._sealed = 0  # the newest sealed segment that is in the view, or before the log
         self._mark = NOTHING
+        self._is_under_way = False  # a look that an interrupt ended may have left half of a frame
         self.bell = 0  # of the page, in the state that was followed last
         lane.offsets = FollowedOffsets(lane)
         lane.trims = Trims(Stream(RECORDS_TOPIC, lane.index, lane, queue))
@@ -96,15 +97,47 @@ class FollowedLane:
 
         Returns what can be seen now and could not before, of the growing segments. Raises StoreCorrupt, OSError.
         """
-        while True:
-            # Read anew when the log's beginning has moved: an older state may know no segment that is still there.
-            state = read_state() or NO_STATE
-            self.bell = state.bell
-            try:
-                return self._follow(state, is_current=is_current)
-            except SegmentIsGone as error:
-                if not self.look_at_start():
-                    raise StoreCorrupt(SEGMENT_IS_MISSING, str(error.filename), 0) from error
+        is_torn, self._is_under_way = self._is_under_way, True
+        shown: list[Shown] = []
+        try:
+            while True:
+                # Read anew when the log's beginning has moved: an older state may know no segment that is still there.
+                state = read_state() or NO_STATE
+                self.bell = state.bell
+                try:
+                    if is_torn:
+                        shown += self._begin_anew()
+                        is_torn = False
+                    shown += self._follow(state, is_current=is_current)
+                    break
+                except SegmentIsGone as error:
+                    if not self.look_at_start():
+                        raise StoreCorrupt(SEGMENT_IS_MISSING, str(error.filename), 0) from error
+        except (StoreCorrupt, OSError):
+            self._is_under_way = is_torn
+            raise
+        self._is_under_way = False
+        return shown
+
+    def _begin_anew(self) -> list[Shown]:
+        """Behind an interrupt: read the newest growing segment once more, and show it. Raises StoreCorrupt, OSError."""
+        sealed = self.lane.view.sealed
+        if sealed:
+            self._sealed = max(self._sealed, sealed[-1].segment.sequence)
+        tails = [tail for tail in self._tails if tail.sequence > self._sealed]
+        shown: list[Shown] = []
+        if tails:
+            newest = tails[-1].again()
+            sequence, position = self._mark
+            shown = newest.advance(position if newest.sequence == sequence else None)
+            tails[-1] = newest
+        self._show_tails(sealed, tails)
+        return shown
+
+    def _show_tails(self, sealed: tuple[SealedSegment, ...], tails: list[Tail]) -> None:
+        """These are the view. It comes first: an interrupt leaves what is shown."""
+        self.lane.view = View(sealed, tuple(tail.opened for tail in tails))
+        self._tails = tails
 
     def _follow(self, state: LaneState, *, is_current: bool) -> list[Shown]:
         self._first = max(self._first, state.first)
@@ -182,8 +215,7 @@ class FollowedLane:
             self._learn_names(fresh[-1].footer)
         with suppress(StoreCorrupt):  # reads around it go on, and the next footer has the same
             self._take_lows(fresh[-1].footer.trimmed)
-        self._tails = [tail for tail in self._tails if tail.sequence > newest]
-        self.lane.view = View((*view.sealed, *fresh), tuple(tail.opened for tail in self._tails))
+        self._show_tails((*view.sealed, *fresh), [tail for tail in self._tails if tail.sequence > newest])
         self._sealed = newest
         self._mark = max(self._mark, (newest, fresh[-1].record.data_end))
 
@@ -249,13 +281,13 @@ class FollowedLane:
             if base is not None:  # else it keeps one below all that the ring has now
                 segment.base = base
 
-    def _learn(self, frame: Frame) -> None:
+    def _learn(self, defined: list[Definition], highest: int | None, header: FrameHeader) -> None:
         """The streams that a frame names for the first time."""
-        header, known = frame.header, self.lane.streams
-        for number, topic, queue_id in frame.definitions():
+        known = self.lane.streams
+        for number, topic, queue_id in defined:
             if number == len(known):
                 self._add_stream(topic, queue_id)
-        if header.count and int(frame.numbers.max()) >= len(known):
+        if highest is not None and highest >= len(known):
             path = self._folder / segment_name(header.sequence)
             raise StoreCorrupt("a stream was never defined", path, header.position)
 
@@ -266,9 +298,7 @@ class FollowedLane:
             raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
         if not (self._continues(looked.header, before) and _counts_on(looked.header, before)):
             raise StoreCorrupt("the segment does not continue the one before it", looked.path, 0)
-        self._tails.append(self._tail(looked.header, before))
-        view = self.lane.view
-        self.lane.view = View(view.sealed, (*view.open, self._tails[-1].opened))
+        self._show_tails(self.lane.view.sealed, [*self._tails, self._tail(looked.header, before)])
 
     def _tail(self, header: SegmentHeader, before: Tail | None) -> Tail:
         segment = FollowedSegment(self._disk, self._folder, header, grows=True)

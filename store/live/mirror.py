@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from ..device.ring import NOWHERE
@@ -15,6 +15,7 @@ from ..log.write import View
 MOST_BYTES = 32 << 20  # of all lanes
 LEAST_RING_BYTES = 64 << 10
 LOOK_S = 0.05  # whether there are readers
+KEPT_S = 5.0  # so long the memory is kept for readers to come; where there was no room, the next try is so much later
 
 
 class LaneMirror:
@@ -74,6 +75,11 @@ class LaneMirror:
                 words[at] = segment.sequence
         self._view = view
 
+    def give_back(self) -> None:
+        """Free the memory for now; readers find nothing until more is brought up."""
+        self._words[LOW] = self._end
+        give_back(self._bytes)
+
     def close(self) -> None:
         """Free the memory; nothing is brought up any more. Readers under way find their bytes overtaken."""
         self._words[LOW] = NOWHERE
@@ -84,19 +90,31 @@ class LaneMirror:
 
 
 class Mirror:
-    """The mirror of a store. It takes no memory, and costs nothing but a look now and then, until a reader maps it."""
+    """The mirror of a store. It takes no memory, and costs nothing but a look now and then, until a reader maps it.
 
-    def __init__(self, memory: SharedMemory, header: MirrorHeader, lanes: Sequence[Lane]) -> None:
-        """Raises OSError."""
+    Invariant: nothing is brought up before the kernel has provided all of the memory, nor after it was given back.
+
+    Attributes:
+        is_read: there are readers, and memory for them.
+    """
+
+    def __init__(
+        self, memory: SharedMemory, header: MirrorHeader, lanes: Sequence[Lane], on_wanted: Callable[[], object]
+    ) -> None:
+        """`on_wanted` is called when a reader has come: `provide` is to be called soon. Raises OSError."""
         self._memory = memory
-        self._look_at = 0.0
+        self._on_wanted = on_wanted
+        self._look_at = self._wanted_at = self._try_at = 0.0
+        self._is_provided = False
         self.is_read = False
         self.lanes = [LaneMirror(memory, header, lane) for lane in lanes]
         first = memory.map(0, len(header.pack()))
         first[:] = header.pack()
 
     @classmethod
-    def of(cls, disk: object, store_id: bytes, opening: int, lanes: Sequence[Lane]) -> Mirror | None:
+    def of(
+        cls, disk: object, store_id: bytes, opening: int, lanes: Sequence[Lane], on_wanted: Callable[[], object]
+    ) -> Mirror | None:
         """A mirror of these lanes; None where the system does not have what it takes: readers then read the files."""
         make = getattr(disk, "make_shared", None)
         size = align_down(min(MOST_BYTES // len(lanes), *[lane.ring.size_bytes for lane in lanes]))
@@ -107,7 +125,7 @@ class Mirror:
         if memory is None:
             return None
         try:
-            return cls(memory, header, lanes)
+            return cls(memory, header, lanes, on_wanted)
         except OSError:
             memory.close()
             return None
@@ -117,7 +135,26 @@ class Mirror:
         now = monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_S
-            self.is_read = self._memory.is_wanted()
+            is_wanted = self._memory.is_wanted()
+            self.is_read = is_wanted and self._is_provided
+            if is_wanted and not self._is_provided and now >= self._try_at:
+                self._on_wanted()
+
+    def provide(self) -> None:
+        """Provide the memory if there are readers. One thread calls it, beside the others."""
+        if self._memory.is_wanted():
+            self._wanted_at = now = monotonic()
+            if not self._is_provided and now >= self._try_at:
+                self._is_provided = self._memory.provide()
+                self._try_at = now + KEPT_S
+
+    def retire(self) -> None:
+        """Give the memory back if there were no readers for a while. Not while something is brought up."""
+        if self._is_provided and monotonic() - self._wanted_at >= KEPT_S and not self._memory.is_wanted():
+            self.is_read = self._is_provided = False
+            self._try_at = 0.0
+            for lane in self.lanes:
+                lane.give_back()
 
     def close(self) -> None:
         """Let go of it, and free the memory."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -75,10 +75,14 @@ class Publisher:
         * no append ever fails because of the page: where there is no room for it, there is none, and `error` says why.
     """
 
-    def __init__(self, disk: Disk, folder: Path, store_id: bytes) -> None:
+    def __init__(
+        self, disk: Disk, folder: Path, store_id: bytes, on_reader: Callable[[], object] = lambda: None
+    ) -> None:
+        """`on_reader` is called when a reader has come for whom something is to be done: `look` does it."""
         self._disk = disk
         self._path = folder / LIVE_FILE
         self._store_id = store_id
+        self._on_reader = on_reader
         self._page: Mapped | None = None
         self._mirror: Mirror | None = None
         self._count = 0
@@ -101,7 +105,7 @@ class Publisher:
         # Behind a power cut the bell may be older than the slots.
         self._count = max(page.word(BELL_AT), *(state.bell for state in states))
         self._page, first = page, None
-        mirror = self._mirror = Mirror.of(self._disk, self._store_id, openings, lanes)
+        mirror = self._mirror = Mirror.of(self._disk, self._store_id, openings, lanes, self._on_reader)
         for lane, state in zip(lanes, states, strict=True):
             slots = slot_at(lane.index, 0), slot_at(lane.index, 1)
             newest = page.load(slots[1], len(state.pack())) == state.pack()
@@ -175,6 +179,14 @@ class Publisher:
         self._count = count = self._count + 1
         body = STATE.pack(count, told.first, told.sealed, *(told.mark or NO_STATE.mark))
         page.store_and_set(told.slot, body + SUM.pack(checksum64(body)), BELL_AT, count)
+
+    def look(self) -> None:
+        """Provide memory for readers who have come, and give it back when they have gone. Now and then, one thread."""
+        mirror = self._mirror
+        if mirror is not None:
+            mirror.provide()
+            with self._lock:
+                mirror.retire()
 
     def close(self) -> None:
         """Publish nothing more. What was published stays true."""

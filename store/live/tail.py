@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..device.ring import Ring
 from ..errors import StoreCorrupt
-from ..format.frame import Frame
-from ..format.layout import DATA_START, WIDE_NUMBERS, align_up, checksum64
+from ..format.frame import Definition, Frame, frame_of
+from ..format.layout import DATA_START, WIDE_NUMBERS, FrameHead, FrameHeader, align_up, checksum64
 from ..format.records import RECORD_BYTES, Low, Record, Trimmed, add_low
 from ..log.streams import Stream
 from ..log.write import OpenSegment, Shown
@@ -19,8 +20,13 @@ from ..segment.evidence import Mark, mark_of
 from ..segment.open_table import OpenTable
 from ..segment.scanner import FrameScanner
 from .files import FollowedSegment, TailReader
+from .followed_ring import FollowedRing
+from .plain_frames import decode_plain, is_plain
 
 BROKEN = "a frame is damaged or missing"
+TOGETHER = 64  # frames that are taken together
+
+Learn: TypeAlias = Callable[[list[Definition], "int | None", FrameHeader], None]
 
 
 class Tail:
@@ -33,7 +39,7 @@ class Tail:
     """
 
     def __init__(
-        self, segment: FollowedSegment, ring: Ring, firsts: npt.NDArray[np.int64], learn: Callable[[Frame], None],
+        self, segment: FollowedSegment, ring: FollowedRing, firsts: npt.NDArray[np.int64], learn: Learn,
         records: Stream, take_lows: Callable[[Trimmed], None],
     ) -> None:  # fmt: skip
         """A tail of which nothing is taken yet.
@@ -41,10 +47,12 @@ class Tail:
         Args:
             ring: what is in memory of the lane's newest bytes.
             firsts (streams,): the offset with which each stream goes on here.
-            learn: is called with each frame.
+            learn: is called with the streams that a frame defines, the highest stream number of its messages, if it has
+                any, and its header; or with the same of some frames that define none.
             records: the lane's stream of records.
             take_lows: is called with what durable records say.
         """
+        self._ring = ring
         self._records = records
         self._take_lows = take_lows
         self._with_records: list[Frame] = []  # frames whose records are not all durable yet
@@ -55,7 +63,11 @@ class Tail:
         self._reader = TailReader(segment, ring)
         header = segment.header
         self._scanner = FrameScanner(self._reader, header.lane, header.sequence, DATA_START, header.chain)
-        self._last: tuple[int, npt.NDArray[np.int64]] = (0, np.empty(0, np.int64))  # of the newest frame
+        self._last: tuple[int, Sequence[int]] = (0, ())  # of the newest frame: its first entry, the messages' ends
+
+    def again(self) -> Tail:
+        """The same segment from its beginning."""
+        return Tail(self.segment, self._ring, self.firsts, self._learn, self._records, self._take_lows)
 
     @property
     def opened(self) -> OpenSegment:
@@ -87,55 +99,114 @@ class Tail:
         self._reader.size_bytes = self._reader.file.size() if position is None else align_up(position)
         end = self._reader.size_bytes if position is None else position
         while self._scanner.position < end:
-            frame = self._next(end) if position is not None else self._frame()
-            if frame is None:
+            heads: list[FrameHead] = []
+            try:
+                self._walk(heads, end, all_are=position is not None)
+            finally:
+                self._take_all(heads)
+            if len(heads) < TOGETHER:
                 break
-            self._take(frame)
         return self._show(end)
+
+    def _walk(self, heads: list[FrameHead], end: int, *, all_are: bool) -> None:
+        """Add what follows on the chain below `end` to `heads`, some frames; `all_are` there. Raises StoreCorrupt."""
+        scanner = self._scanner
+        while scanner.position < end and len(heads) < TOGETHER:
+            head = self._next(end) if all_are else self._head()
+            if head is None:
+                break
+            scanner.position, scanner.chain = head.header.end, head.checksum
+            heads.append(head)
 
     def retry(self) -> bool:
         """Read what follows once more, from the device; False if there is nothing on the chain."""
         self._reader.forget()
-        return self._frame() is not None
+        return self._head() is not None
 
-    def _frame(self) -> Frame | None:
+    def _head(self) -> FrameHead | None:
         """The frame that follows on the chain."""
         scanner = self._scanner
-        for position in (scanner.position, align_up(scanner.position)):
-            frame = scanner.frame_at(position)
-            if frame is not None and frame.header.chain == scanner.chain:
-                return frame
-        return None
+        head = scanner.head_at(scanner.position)
+        if head is None or head.header.chain != scanner.chain:
+            head = scanner.head_at(align_up(scanner.position))
+        return head if head is not None and head.header.chain == scanner.chain else None
 
-    def _next(self, end: int) -> Frame | None:
+    def _next(self, end: int) -> FrameHead | None:
         """The same below a durable position: what is missing there is damage, unless it can only be padding."""
-        frame = self._frame()
-        if frame is None and align_up(self._scanner.position) < end:
+        head = self._head()
+        if head is None and align_up(self._scanner.position) < end:
             self._reader.forget()
-            frame = self._frame()
-            if frame is None:
+            head = self._head()
+            if head is None:
                 raise StoreCorrupt(BROKEN, self.segment.path, self._scanner.position)
-        return frame
+        return head
 
-    def _take(self, frame: Frame) -> None:
-        header, table = frame.header, self.table
-        if header.first_entry != table.entries:
-            raise StoreCorrupt("a frame's entry number is wrong", self.segment.path, header.position)
-        self._learn(frame)
+    def _take_all(self, heads: Sequence[FrameHead]) -> None:
+        """Take frames that were walked over. The walk goes back to one that makes no sense. Raises StoreCorrupt."""
+        at = 0
+        try:
+            while at < len(heads):
+                following = at
+                while following < len(heads) and is_plain(heads[following]):
+                    following += 1
+                if following > at:
+                    self._take_plain(heads[at:following])
+                else:
+                    self._take(heads[at])
+                    following += 1
+                at = following
+        finally:
+            if at < len(heads):
+                self._scanner.position, self._scanner.chain = heads[at].header.position, heads[at].header.chain
+
+    def _take_plain(self, heads: Sequence[FrameHead]) -> None:
+        found, table = decode_plain(heads), self.table
+        if found is None:
+            raise StoreCorrupt(BROKEN, self.segment.path, heads[0].header.position)
+        headers = [head.header for head in heads]
+        self._check_entries(headers)
+        highest, has_records = found.has(self._records.number)
+        self._learn([], highest, headers[0])
+        table.add_frames(
+            [header.position for header in headers], [header.first_entry for header in headers],
+            [header.time_ms for header in headers], [header.flags for header in headers], found.packed, found.rows,
+        )  # fmt: skip
+        self._last = headers[-1].first_entry, found.last_ends
+        if self.segment.base is not None:
+            self._ring.take_whole(self.segment.base, heads)
+        if has_records:
+            for frame in filter(None, map(frame_of, heads)):
+                self._note_frame(frame)
+
+    def _take(self, head: FrameHead) -> None:
+        frame, header, table = frame_of(head), head.header, self.table
+        if frame is None:
+            raise StoreCorrupt(BROKEN, self.segment.path, header.position)
+        self._check_entries([header])
+        self._learn(frame.definitions(), int(frame.numbers.max(initial=0)) if header.count else None, header)
         starts = frame.starts()
         rows = array("I", np.array((starts, frame.lengths, frame.checksums), np.uint32).T.tobytes())
-        numbers = frame.head.columns[: (4 if header.flags & WIDE_NUMBERS else 2) * header.count]
+        numbers = head.columns[: (4 if header.flags & WIDE_NUMBERS else 2) * header.count]
         table.dues = table.dues.joined(frame.dues)
         table.add_frame(header.position, header.time_ms, header.flags, numbers, rows)
-        self._scanner.position, self._scanner.chain = header.end, frame.head.checksum
-        self._last = header.first_entry, starts + frame.lengths
+        self._last = header.first_entry, (starts + frame.lengths).tolist()
+        self._note_frame(frame)
+
+    def _check_entries(self, headers: Sequence[FrameHeader]) -> None:
+        entries = self.table.entries
+        for header in headers:
+            if header.first_entry != entries:
+                raise StoreCorrupt("a frame's entry number is wrong", self.segment.path, header.position)
+            entries += header.count
+
+    def _note_frame(self, frame: Frame) -> None:
         if self._records.number >= 0 and (frame.numbers == self._records.number).any():
             self._with_records.append(frame)
 
     def _show(self, end: int) -> list[Shown]:
         first, ends = self._last
         before = self.table.visible
-        visible = first + int(ends.searchsorted(end, side="right"))
+        visible = first + bisect_right(ends, end)
         if visible <= before:
             return []
         self.table.visible = visible
@@ -167,9 +238,9 @@ class Tail:
         scanner, mark = self._scanner, (0, 0)
         stood = scanner.position, scanner.chain
         try:
-            while (frame := self._frame()) is not None:
-                mark = max(mark, mark_of(frame.header))
-                scanner.position, scanner.chain = frame.header.end, frame.head.checksum
+            while (head := self._head()) is not None and frame_of(head) is not None:
+                mark = max(mark, mark_of(head.header))
+                scanner.position, scanner.chain = head.header.end, head.checksum
             return mark, scanner.chain
         finally:
             scanner.position, scanner.chain = stood

@@ -27,14 +27,12 @@ class Tail(NamedTuple):
         held: requests that would stay waiting if the rest were held back.
         answered: requests that the write would answer all the same.
         empty_bytes: what padding would add.
-        whole_bytes: the whole blocks that are ready to be written.
         active: requests that are under way at once, as the sizer sees them.
     """
 
     held: int
     answered: int
     empty_bytes: int
-    whole_bytes: int
     active: int = 0
 
 
@@ -54,10 +52,9 @@ class Unissued:
 
     def tail(self, tail: int, issued: int, active: int) -> Tail:
         """The choice that a write of [issued, tail) is faced with."""
-        boundary = align_down(tail)
         total = sum(map(len, self._frames))
-        whole, earlier = self._up_to(boundary), self._up_to(issued)
-        return Tail(total - whole, whole - earlier, align_up(tail) - tail, boundary - issued, active)
+        whole, earlier = self._up_to(align_down(tail)), self._up_to(issued)
+        return Tail(total - whole, whole - earlier, align_up(tail) - tail, active)
 
     def _up_to(self, position: int) -> int:
         return sum([bisect_right(ends, position) for ends in self._frames])

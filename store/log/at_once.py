@@ -45,7 +45,7 @@ def append_at_once(
             raise again(lane.poison)
         groups = make()
         try:
-            lane._make_room(frame_bytes(groups))
+            lane.make_room(frame_bytes(groups))
             for at, frame in enumerate(_frames(groups)):
                 lane.build(frame)
                 if not at:
@@ -55,7 +55,7 @@ def append_at_once(
             flusher.perform(lane.plan(follows=False, barrier=True), by_builder=False)
         except StoreFull:
             raise
-        except BaseException as error:
+        except BaseException as error:  # also an interrupt: nobody knows what is durable then
             flusher.fail(error, groups)
             raise
     for group in groups:

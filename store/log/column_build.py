@@ -28,7 +28,7 @@ def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
     """`Lane.build` in arrays."""
     parts = parts_of(requests)
     fresh = sum([part.undefined() for part in parts])
-    lane._make_room(sum([part.bytes_bound() for part in parts]))
+    lane.make_room(sum([part.bytes_bound() for part in parts]))
     defined = lane.define([stream for part in parts for stream in part.streams]) if fresh else []
     rows = joined(parts)
     numbers = narrow(rows.known_numbers())
@@ -54,7 +54,7 @@ def _put_columns(lane: Lane, columns: FrameColumns, rows: ColumnRows) -> array[i
     start, count, payload_bytes = lane.tail, len(rows.lengths), rows.payload_bytes
     payload = start + FRAME_HEADER_BYTES + columns.size_bytes
     end = payload + payload_bytes
-    lane._reserve(align_up(end))
+    lane.reserve(align_up(end))
     lane.ring.fill(payload, rows.payloads, payload_bytes)
     stored, flags, whole = lane.ring.look(payload, payload_bytes), columns.flags, 0
     if payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:

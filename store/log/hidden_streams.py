@@ -75,13 +75,17 @@ class HiddenStreams:
 
     def submit(self, stream: Stream, datas: Sequence[bytes]) -> list[RowGroup]:
         """Hand messages over: requests whose `result` waits until they are durable."""
-        self._check_open()
-        if not datas:
-            return []
-        groups = cut([stream] * len(datas), list(datas), list(map(len, datas)), self._limit_bytes)
+        groups = self.requests(stream, datas)
         for group in groups:
             stream.queue.put(group)
         return groups
+
+    def requests(self, stream: Stream, datas: Sequence[bytes]) -> list[RowGroup]:
+        """The same, not handed over yet: for one who has to know them behind an interrupt."""
+        self._check_open()
+        if not datas:
+            return []
+        return cut([stream] * len(datas), list(datas), list(map(len, datas)), self._limit_bytes)
 
     def trim(self, stream: Stream, before_offset: int) -> None:
         """Let go of the messages before an offset. Returns when that is durable; raises as `MessageStore.trim` does."""

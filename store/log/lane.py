@@ -131,7 +131,7 @@ class Lane:
         numbers = [stream.number for stream in streams]
         fresh = {stream for stream in streams if stream.number == NOT_DEFINED} if NOT_DEFINED in numbers else set()
         payload_bytes = sum(sizes)
-        self._make_room(column_bytes_bound(len(streams), given, [stream.topic for stream in fresh]) + payload_bytes)
+        self.make_room(column_bytes_bound(len(streams), given, [stream.topic for stream in fresh]) + payload_bytes)
 
         defined: list[Definition] = []
         if fresh:
@@ -153,7 +153,7 @@ class Lane:
 
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""
-        self._make_room(FRAME_HEADER_BYTES)
+        self.make_room(FRAME_HEADER_BYTES)
         self._put_frame(encode_columns([], [], [], array("q"), None, []), [], [], 0)
 
     def define(self, streams: Sequence[Stream]) -> list[Definition]:
@@ -174,7 +174,7 @@ class Lane:
         start, count = self.tail, len(datas)
         payload = start + FRAME_HEADER_BYTES + len(columns.packed)
         end = payload + payload_bytes
-        self._reserve(align_up(end))
+        self.reserve(align_up(end))
         flags, whole = columns.flags, 0
         if count and payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
             datas = [b"".join(datas)]  # a copy more, and a call less for each message
@@ -213,7 +213,7 @@ class Lane:
             self._report_at = end + PROGRESS_BYTES
             self._on_progress()
 
-    def _reserve(self, end: int) -> None:
+    def reserve(self, end: int) -> None:
         """Make room in the ring up to a lane position. Raises RuntimeError where bytes in flight would be lost."""
         if end - self.ring.size_bytes > self.under_way.durable:
             raise RuntimeError("the ring is too small for the writes in flight")
@@ -237,7 +237,8 @@ class Lane:
 
     # -- segments -------------------------------------------------------------------------------------
 
-    def _make_room(self, frame_bytes: int) -> None:
+    def make_room(self, frame_bytes: int) -> None:
+        """Have an open segment with room for a frame of up to that size. Raises StoreFull; then nothing has changed."""
         segment = self.segment
         if segment is not None and segment.base is not None:
             fits = align_up(self.tail - segment.base + frame_bytes) <= segment.header.capacity_bytes
@@ -245,10 +246,10 @@ class Lane:
                 return
         following = self._next_segment(self, DATA_START + align_up(frame_bytes))
         if segment is not None:
-            self._finish(segment)
+            self.finish(segment)
         self.begin(following)
 
-    def _finish(self, segment: Segment) -> None:
+    def finish(self, segment: Segment) -> None:
         """Plan the last write of a segment: its tail is padded, the next one begins on a boundary."""
         assert segment.base is not None
         data_end = self.tail - segment.base
@@ -260,7 +261,7 @@ class Lane:
     def begin(self, segment: Segment) -> None:
         """Go on in a fresh segment. Its header goes to disk with the first frames: no force of its own."""
         segment.base = self.tail
-        self._reserve(self.tail + DATA_START)
+        self.reserve(self.tail + DATA_START)
         header = segment.header.pack()
         self.ring.fill(self.tail, [header, bytes(DATA_START - len(header))], DATA_START)
         self.chain = segment.header.chain
@@ -361,7 +362,7 @@ class Lane:
     def _plan_up_to(self, segment: Segment, high: int, *, force: bool, looks: bool = False) -> Write:
         """A write of everything that is not yet issued, up to the boundary `high`, padded if beyond it."""
         if high > self.tail:
-            self._reserve(high)
+            self.reserve(high)
             self.ring.zero(self.tail, high)
             self.counters.padding_bytes += high - self.tail
             self.tail = high

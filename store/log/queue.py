@@ -1,4 +1,4 @@
-"""The request queue of a lane, capped in bytes, and the sizer that says when a batch is ready (R1, R2, R19)."""
+"""The request queue of a lane, capped in bytes (R1, R19)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..errors import PublishBufferFull, StoreError, again
 from ..format.layout import MAX_FRAME_MESSAGES
 from .listeners import Listeners
 from .request import Request, cost_bytes
+from .sizer import Sizer
 
 WRITES_IN_FLIGHT = 2
 
@@ -23,30 +24,6 @@ class Batch(NamedTuple):
     cost_bytes: int
     barrier: bool  # a flush, or the end: nothing may be held back
     closing: bool  # nothing will come any more
-
-
-class Sizer:
-    """When is a batch ready, and will another follow? (R2)
-
-    With no write in flight there is nothing to wait for: a batch is ready as soon as there is a message, so
-    the last slow producers never stall. While a write is in flight, messages gather; they become a second
-    write beside the first only when they are worth one. So the size of a batch follows from how many
-    producers come back in the time of one write, whatever the number of threads.
-
-    `active` is a slowly falling maximum of the requests under way at once: the producers really active.
-    """
-
-    def __init__(self, overlap_bytes: int) -> None:
-        self.overlap_bytes = overlap_bytes
-        self.active = 1.0
-
-    def observe(self, under_way: int) -> None:
-        """Note how many requests are accepted and not answered, at the moment a batch is taken."""
-        self.active = max(under_way, self.active * 0.98, 1.0)
-
-    def ready(self, requests: int, size_bytes: int, writes_in_flight: int) -> bool:
-        """May the builder take what is queued?"""
-        return requests > 0 and (writes_in_flight == 0 or size_bytes >= self.overlap_bytes)
 
 
 class Place:

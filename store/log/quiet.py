@@ -10,14 +10,14 @@ from ..errors import StoreFull, again
 from ..segment.open_table import OpenTable
 from .flusher import Flusher
 from .lane import Lane
-from .upkeep import Upkeep
+from .sealer import Sealer
 
 NAP_S = 0.0002
 PATIENCE_S = 30.0  # until a segment must be sealed
 
 
 @contextmanager
-def quiet(flusher: Flusher, upkeep: Upkeep) -> Iterator[None]:
+def quiet(flusher: Flusher, sealer: Sealer) -> Iterator[None]:
     """Inside, no frame is built; all that were are durable, and in sealed segments.
 
     Appends that come meanwhile wait. For a thread that is neither a flusher nor the one that seals.
@@ -32,12 +32,12 @@ def quiet(flusher: Flusher, upkeep: Upkeep) -> Iterator[None]:
             flusher.perform(lane.plan(follows=False), by_builder=False)
             while lane.poison is None and lane.durable < lane.tail:
                 time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
-        except BaseException as error:
+        except BaseException as error:  # also an interrupt: nobody knows what is durable then
             flusher.fail(error)
             raise
         if lane.poison is not None:
             raise again(lane.poison)
-        _wait_for_seals(lane, upkeep)
+        _wait_for_seals(lane, sealer)
         yield
 
 
@@ -45,15 +45,19 @@ def _roll(lane: Lane) -> None:
     """The open segment takes no more frames; `plan` has its last write."""
     segment = lane.segment
     if segment is not None:
-        lane._finish(segment)
+        lane.finish(segment)
         lane.messages_before = lane.next_header(0, 0, b"").messages_before
         lane.segment, lane.table = None, OpenTable()
 
 
-def _wait_for_seals(lane: Lane, upkeep: Upkeep) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def _wait_for_seals(lane: Lane, sealer: Sealer) -> None:
+    """Seal here: the thread that does it else may wait for us, to append what retention must not take."""
+    deadline, why = time.monotonic() + PATIENCE_S, None
     while lane.view.open:
-        upkeep.look()
-        time.sleep(NAP_S)  # another thread writes and forces the footer, and nothing here tells of its end
+        try:
+            sealer.seal_full()
+        except Exception as error:  # as there: whatever it is, it is tried again
+            why = error
+        time.sleep(NAP_S)  # a flusher says that the segment is full, and nothing here tells when
         if time.monotonic() > deadline:
-            raise StoreFull(f"the newest segment cannot be sealed ({upkeep.last_error}); free some space")
+            raise StoreFull(f"the newest segment cannot be sealed ({why}); free some space")

@@ -13,7 +13,7 @@ import math
 import numbers
 import threading
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from ..format.layout import MAX_FRAME_MESSAGES
 from .listeners import report
 from .streams import Stream
 
+SleeperT = TypeVar("SleeperT", bound="Sleeper")
 NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message
 
 
@@ -159,7 +160,14 @@ class BlockingRequest(Request):
             pass_on(self.chain)
 
 
-def pass_on(chain: list[BlockingRequest]) -> None:
+class Sleeper(Protocol):
+    """One of those that are woken along a chain: its thread sleeps on `lock`, or has `abandoned` that."""
+
+    lock: threading.Lock
+    abandoned: bool
+
+
+def pass_on(chain: list[SleeperT]) -> None:
     """Wake the next producer of a batch; go on behind those who left.
 
     This relies on the interpreter lock: several threads may pass a chain on at once (each that left does), and each
@@ -307,9 +315,8 @@ def _answer_blocked(requests: Sequence[BlockingRequest], error: StoreError | Non
 def _answer_loop(loop: asyncio.AbstractEventLoop, requests: list[AsyncRequest], error: StoreError | None) -> None:
     try:
         loop.call_soon_threadsafe(_resolve, requests, error)
-    except Exception:
-        # The loop was closed with appends in flight, or is broken: nobody is left to be told of what is durable now.
-        # Whatever it raises is its own affair; the others of the batch must be told.
+    except Exception:  # of a loop that was closed with appends in flight, or is broken: of its user's making
+        # Nobody is left to be told of what is durable now. The others of the batch must be told.
         for request in requests:
             with contextlib.suppress(Exception):  # nor can its callbacks be called
                 request.future.cancel()

@@ -1,4 +1,4 @@
-"""Which segments retention would remove: what `Upkeep` goes by, as a list."""
+"""Which segments retention would remove: what `Removal` goes by, as a list."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Spares:
                     self._disk.rename(self._recyclable[0], path)
                     self._recyclable.popleft()
                 self._disk.force_folder(self._folder)
-            except BaseException as error:
+            except BaseException as error:  # also an interrupt: no half-made segment stays
                 for name in (fresh, path):
                     with contextlib.suppress(OSError):
                         self._disk.remove(name)

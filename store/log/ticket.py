@@ -92,7 +92,7 @@ class SubmitRequest(Request, Ticket):
         if self._done:
             try:
                 callback(self)
-            except Exception as error:
+            except Exception as error:  # what a caller's own code raises harms no other callback
                 report(f"a callback of {self!r} has raised", error)
         else:
             listeners = self.stream.queue.listeners

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import weakref
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,18 +15,14 @@ from ..config import MIB, StoreConfig
 from ..device.background import Background, Bell
 from ..device.clock import Clock
 from ..device.disk import Disk
-from ..device.lane_start import write_start
 from ..errors import StoreCorrupt, StoreFull
-from ..format.footer import Footer
-from ..format.layout import RETIRED_PREFIX, lane_name
-from ..format.store_files import LaneStart
-from ..segment.sealing import Ended, StreamNames, let_go, rows_of, seal
+from ..format.layout import lane_name
 from ..segment.segment import Segment
 from .lane import Lane
-from .retention import held_bytes, newest_ms
+from .removal import Removal
 from .ring_growth import RingGrowth
+from .sealer import Sealer
 from .spares import Spares
-from .trims import Guard, TrimmedSegments
 from .write import FullSegment
 
 TICK_S = 0.5
@@ -37,15 +31,16 @@ DROP_BYTES = 4 * MIB
 
 
 class Upkeep:
-    """Makes, seals, recycles and removes the segments of all lanes.
+    """Makes the segments of all lanes, and has full ones sealed and old ones removed.
 
-    Invariants:
-        * a segment file's name is durable before a lane writes to it;
-        * START says durably that a segment is not the log's any more, before its file is renamed;
-        * the segments of a lane are sealed in the order of its log, whatever became of earlier attempts: a footer
-          begins with the offsets that the one before ends with;
-        * a segment is taken from the readers' view before its file is reused;
-        * the newest sealed segment of a lane is never removed: its footer is the lane's stream table.
+    Invariant: a segment file's name is durable before a lane writes to it.
+
+    Attributes:
+        sealer: gives full segments their footers.
+        removal: retention.
+        lookers: called twice a second: what else there is to do.
+        reads_alone: of new segments, see `Segment`.
+        last_error: why the last work that failed did so.
     """
 
     def __init__(
@@ -61,27 +56,20 @@ class Upkeep:
         self._clock = clock
         self._force = force
         self._mark = mark
-        self._removed = removed
         self._is_in_place = is_in_place
         self._goes_on = goes_on
         self.direct = direct
         self._spares: dict[int, Spares] = {}  # by lane
-        self._recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
-        self._retired: deque[tuple[Lane, Path, int]] = deque()
-        self._full: deque[tuple[Lane, FullSegment]] = deque()
+        self.sealer = Sealer(disk)
+        self.removal = Removal(disk, config, store_id, clock, removed)
         self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
-        self.names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
         self._lanes: Sequence[Lane] = ()
         self._wake = Bell()
         self._wake_ahead = Bell()
-        self._closing, self._retires = False, True
-        self._trimmed = TrimmedSegments()
-        self.guards: list[Guard] = []  # of the store's parts
-        self.allowance: Callable[[], int] = int  # bytes that they keep beside what retention leaves
+        self._closing = False
         self.look()
-        self.reads_alone = False  # of new segments
-        self.on_look: Callable[[], None] = lambda: None  # called twice a second: what else there is to do
-        self.removed_segments = 0
+        self.reads_alone = False
+        self.lookers: list[Callable[[], None]] = []
         self.last_error: str | None = None
         self._thread = Background(self._run)
         self._ahead = Background(self._run_ahead)
@@ -90,6 +78,7 @@ class Upkeep:
     def start(self, lanes: Sequence[Lane]) -> None:
         """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""
         self._lanes = lanes
+        self.removal.start(lanes)
         share = self._config.prewrite_bytes // max(1, len(lanes))
         found = {lane.index: len(self.spares_of(lane.index)) for lane in lanes}
         try:
@@ -108,7 +97,7 @@ class Upkeep:
     def spares_of(self, lane: int) -> Spares:
         """The spares of a lane."""
         if lane not in self._spares:
-            folder, files = self._folder / lane_name(lane), self._recyclable[lane]
+            folder, files = self._folder / lane_name(lane), self.removal.recyclable[lane]
             self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
         return self._spares[lane]
 
@@ -142,7 +131,7 @@ class Upkeep:
 
     def segment_full(self, lane: Lane, full: FullSegment) -> None:
         """All of a segment's frames are forced: seal it soon."""
-        self._full.append((lane, full))
+        self.sealer.add(lane, full)
         self._wake.set()
 
     def spare_count(self) -> int:
@@ -175,7 +164,8 @@ class Upkeep:
                 self._try(self._force)
             # Each for itself: on a full disk no spare can be made, and retention is what helps.
             for task in (
-                self._drop_pages, self._seal_full, self._retire, self._clear_away, self._mark_quiet, self._give_way,
+                self._drop_pages, self.sealer.seal_full, self.removal.retire, self.removal.clear_away,
+                self._mark_quiet, self._give_way,
             ):  # fmt: skip
                 self._try(task)
 
@@ -186,7 +176,8 @@ class Upkeep:
             if self._is_in_place():
                 self._try(self._warm)
                 self._try(self._keep_ahead)
-                self._try(self.on_look)
+                for look in list(self.lookers):
+                    self._try(look)
 
     def _try(self, task: Callable[[], None]) -> None:
         try:
@@ -229,11 +220,8 @@ class Upkeep:
         if not self._is_in_place():
             return
         with contextlib.suppress(OSError, StoreCorrupt):
-            self._seal_full()
-            self._clear_away()
-            for lane in self._lanes:
-                for path in self._recyclable[lane.index]:
-                    self._disk.remove(path)
+            self.sealer.seal_full()
+            self.removal.close()
 
     def _mark_quiet(self) -> None:
         """Have lanes that have gone quiet note that all they acknowledged is durable."""
@@ -246,41 +234,6 @@ class Upkeep:
         for lane in self._lanes:
             for sealed in lane.view.sealed:
                 sealed.give_way()
-
-    def _seal_full(self) -> None:
-        """Seal what is full, of each lane in order. Raises the first error, when all lanes had their turn."""
-        failed: dict[int, Exception] = {}
-        while True:
-            due = next((entry for entry in list(self._full) if entry[0].index not in failed), None)
-            if due is None:
-                break
-            lane, full = due
-            try:
-                if any(opened.segment is full.segment for opened in lane.view.open):
-                    self.seal_now(lane, full)  # else it is done: an interrupt came behind that
-            except Exception as error:
-                failed[lane.index] = error
-                continue
-            self._full.remove(due)
-            rows = rows_of(full.table)
-            del due, full
-            let_go(rows)
-        for first in failed.values():
-            raise first
-
-    def seal_now(self, lane: Lane, full: FullSegment) -> None:
-        """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
-        if not lane.view.open or lane.view.open[0].segment is not full.segment:  # before its footer is written
-            raise RuntimeError(f"{full.segment.path} is sealed before an older segment of its lane")
-        if not full.segment.direct:
-            full.segment.drop_pages(0, full.data_end)
-        before: Footer | Ended | None = None
-        if lane.view.sealed:
-            try:
-                before = lane.view.sealed[-1].footer
-            except StoreCorrupt:  # and its segment cannot tell either: that costs no other segment its footer
-                before = Ended(full.table.first_offsets())
-        lane.replace_open(seal(self._disk, full, lane.streams, self.names[lane.index], before))
 
     def _keep_ahead(self) -> None:
         """One spare a lane, once its segment is half full. Raises the first error, when all had their turn."""
@@ -301,92 +254,6 @@ class Upkeep:
         """A lane has got on: look soon whether it needs anything."""
         self._wake.set()
         self._wake_ahead.set()
-
-    # -- retention ------------------------------------------------------------------------------------
-
-    def _retire(self) -> None:
-        """Remove sealed segments: trimmed ones; by age and by bytes, oldest first (by the newest message in each)."""
-        if not self._retires:
-            return
-        for lane in self._lanes:
-            while self._trimmed.can_go(lane) and self._remove_oldest(lane):
-                pass
-        if self._config.retention_ms is not None:
-            limit = self._clock.wall_ms() - self._config.retention_ms
-            for lane in self._lanes:
-                while len(lane.view.sealed) > 1 and newest_ms(lane.view.sealed) < limit and self._remove_oldest(lane):
-                    pass
-        if self._config.retention_bytes is not None:
-            left = list(self._lanes)
-            while self._held_bytes() > self._config.retention_bytes + self.allowance():
-                left = [lane for lane in left if len(lane.view.sealed) > 1]
-                if not left:
-                    return
-                oldest = min(left, key=lambda lane: newest_ms(lane.view.sealed))
-                if not self._remove_oldest(oldest):
-                    left.remove(oldest)
-
-    def _held_bytes(self) -> int:
-        return held_bytes(self._lanes)
-
-    def _remove_oldest(self, lane: Lane) -> bool:
-        """Remove a lane's oldest segment; False if a guard keeps it."""
-        oldest = lane.view.sealed[0]
-        if not all([guard(lane, oldest) for guard in self.guards]):
-            return False
-        segment = oldest.segment
-        retired = segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
-        following = lane.view.sealed[1].segment
-        start = LaneStart(lane.index, self._store_id, following.sequence, following.header.messages_before)
-        segment.removed = True  # from here on it keeps its file open
-        try:
-            segment.open_data()  # for the readers who found it before, and know only its old name
-            segment.unmap()
-            write_start(self._disk, lane.folder, start)  # before the file goes: what is missing else is damage
-            self._disk.rename(segment.path, retired)
-        except OSError:
-            segment.removed = False
-            raise
-        lane.forget_oldest()  # not before: a segment that keeps its name is still there at the next opening
-        self.removed_segments += 1
-        try:
-            self._disk.force_folder(lane.folder)
-        except OSError:
-            self._retires = False  # a later removal could reach the device without this one: a gap
-            raise
-        # Its bytes are touched when the last of those readers has let go, not before; and not while Python ends.
-        weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False
-        self._removed(lane)
-        return True
-
-    def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
-        """Nobody reads a removed segment any more. Runs in whichever thread was the last."""
-        self._retired.append((lane, path, capacity_bytes))
-
-    def _clear_away(self) -> None:
-        """Keep one file a lane for recycling, remove the other retired ones."""
-        while self._retired:
-            lane, path, capacity_bytes = self._retired[0]
-            fits = not self._recyclable[lane.index] and capacity_bytes >= self._config.segment_bytes
-            if fits and not self._is_shared(path):
-                self._recyclable[lane.index].append(path)
-            else:
-                with contextlib.suppress(FileNotFoundError):  # the last time it was the force that failed
-                    self._disk.remove(path)
-                self._disk.force_folder(lane.folder)
-            self._retired.popleft()  # not before: what fails is tried again
-
-    def _is_shared(self, path: Path) -> bool:
-        """Does another process still read a removed segment? Nobody new can: its name leads to it no longer."""
-        try:
-            file = self._disk.open(path)
-        except FileNotFoundError:
-            return False  # whoever recycles it finds out
-        try:
-            ask = getattr(file, "is_shared", None)
-            return ask is not None and bool(ask())
-        finally:
-            file.close()
 
 
 def gone(path: Path) -> FileNotFoundError:

@@ -13,6 +13,7 @@ from ..format.layout import NO_TIME
 from .wanted import StreamTable
 
 Int64s = npt.NDArray[np.int64]
+NO_LENGTH = -1  # it is not known
 
 
 @dataclass(slots=True)
@@ -24,7 +25,7 @@ class ScanBatch:
         stream_index: uint32 (n), each message's index into `streams`.
         offsets: int64 (n), in their queues.
         times_ms: int64 (n), when each was put into the log, ms since the epoch.
-        lengths: int64 (n), bytes of each payload.
+        lengths: int64 (n), bytes of each payload; NO_LENGTH where they were not asked for.
         payload: the payloads back to back; None if they were not asked for.
         deliver_at_ms: int64 (n), ms since the epoch, NO_TIME for none; None if no message has one, or they were not
             asked for.
@@ -40,6 +41,13 @@ class ScanBatch:
     deliver_at_ms: Int64s | None = None
     keys: Blobs | None = None
     properties: Blobs | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A copy or a pickle has bytes in place of views."""
+        blobs = [one and Blobs(one.lengths, bytes(one.data)) for one in (self.keys, self.properties)]
+        payload = None if self.payload is None else bytes(self.payload)
+        columns = self.stream_index, self.offsets, self.times_ms, self.lengths, payload, self.deliver_at_ms
+        return ScanBatch, (self.streams, *columns, *blobs)
 
     def __len__(self) -> int:
         return len(self.offsets)

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ..device.disk import LogFile
-from ..segment.scanner import CHUNK_BYTES, ChunkBuffers, ChunkReader
+from ..segment.scanner import ChunkBuffers, ChunkReader
+
+CHUNK_BYTES = 1 << 20  # it is in the processor's cache still when its checksums are compared and when it is sent on
+WINDOW_BYTES = 4 << 20  # what is asked of the device at a time
+WINDOWS_AHEAD = 8
 
 
 class FrameChunks(ChunkReader):
-    """A `ChunkReader` of some frames. What lies across a border would be copied, a fourth of 1 MiB frames.
+    """A `ChunkReader` of some frames, without threads: who asks for a chunk reads it.
 
-    A frame that is larger than a chunk is a chunk of its own. The file must not be open past the page cache: the chunks
-    begin anywhere.
+    What lies across a border would be copied, so a chunk has whole frames, and a larger frame is a chunk of its own.
+    What is not in the page cache is asked for some windows ahead, and the kernel reads it beside us. The file must not
+    be open past the page cache: the chunks begin anywhere.
     """
 
     def __init__(self, file: LogFile, positions: Sequence[int], data_end: int, buffers: ChunkBuffers) -> None:
@@ -25,6 +30,7 @@ class FrameChunks(ChunkReader):
             if end - self._begins[-1] > CHUNK_BYTES:
                 self._begins.append(position)
         self._begins.append(data_end)
+        self._hinted = positions[0]
 
     def view(self, position: int, size: int) -> memoryview:
         """Up to `size` bytes at `position`, fewer at the end."""
@@ -33,8 +39,18 @@ class FrameChunks(ChunkReader):
         at = position - begin
         if at >= length:  # a damaged head says where its payload begins
             return memoryview(b"")
-        chunk = self._newest[1] if self._newest[0] == index else self._chunk(index)
-        return chunk[at : at + size]
+        if self._newest[0] != index:
+            self._newest = -1, memoryview(b"")  # its memory may be used again
+            self._look_ahead(begin)
+            self._newest = index, self._load(index)
+        return self._newest[1][at : at + size]
+
+    def _look_ahead(self, position: int) -> None:
+        """Have the kernel bring what follows into the page cache. Where it is there, the hint would be dear."""
+        while self._hinted < min(position + WINDOWS_AHEAD * WINDOW_BYTES, self.size_bytes):
+            if not self.file.is_cached(self._hinted):
+                self.file.will_need(self._hinted, min(WINDOW_BYTES, self.size_bytes - self._hinted))
+            self._hinted += WINDOW_BYTES
 
     def _span(self, index: int) -> tuple[int, int]:
         if not 0 <= index < len(self._begins) - 1:

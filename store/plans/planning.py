@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ..device.disk import Disk
+from ..device.lane_start import read_compacted
 from ..errors import LogOvertaken, StoreCorrupt
 from ..format.footer import Footer
 from ..format.layout import DATA_START, LOST_ENTRY, MAX_DATA_END, UNKNOWN
@@ -71,10 +73,28 @@ class LaneLook:
             if entries[0] < entries[1]:
                 yield from self._of_segment(source, entries, wanted, bounds, part_bytes)
 
+    def check_compacted(self, disk: Disk, start: LogPosition) -> None:
+        """Was the log written anew since the position was taken? Raises LogOvertaken, also for who passes over gaps."""
+        lane = self._lane
+        if start.segment < self.begin.segment and start.segment < read_compacted(
+            disk, lane.folder, lane.index, self._store_id
+        ):
+            raise LogOvertaken(
+                f"lane {lane.index} of {lane.folder.parent} was compacted since the read came to segment "
+                f"{start.segment}, which is gone. Offsets are as they were: begin a new read, or a new query with a "
+                f"new checkpoint, at the offsets where this one was (`starting`), or at the end"
+            )
+
     def check_start(self, start: LogPosition) -> None:
         """Is all that lies behind the position still there? Raises LogOvertaken."""
         if not self.sources:
             return
+        if UNKNOWN_COUNT not in (start.messages, self.end.messages) and start.messages > self.end.messages:
+            raise LogOvertaken(
+                f"lane {self._lane.index} of {self._lane.folder.parent} has {self.end.messages} messages, and the read "
+                f"goes on behind {start.messages}: the store is older than the position. If it was restored from a "
+                f"copy, begin a new read or query; if it was not closed, open it once, which recovers its end"
+            )
         header = self.sources[0][0].segment.header
         if start.segment >= header.sequence:
             return

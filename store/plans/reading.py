@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,20 +13,20 @@ from ..errors import StoreCorrupt, StoreUnreadable
 from ..format.blobs import gathered
 from ..format.frame import Frame, decode_head
 from ..format.layout import (
-    BLOCK_BYTES,
     HAS_EXTRAS,
     HAS_PAYLOAD_CHECKSUM,
     LOST_ENTRY,
-    SEALED,
     checksum64,
     read_frame_header,
 )
-from ..live.files import FollowedSegment, SegmentIsGone, look
+from ..live.files import SegmentIsGone
 from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
 from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
 from ..segment.sealed import SealedSegment
 from .batch import ScanBatch
 from .chunks import FrameChunks
+from .opened import FooterDamaged, opened
+from .places import PlaceReader
 from .plan import FrameRange, KnownFrames, ScanPart
 from .wanted import Bounds, ScanFilter, StreamTable, bounds_of
 
@@ -50,6 +49,7 @@ def batches_of(
     *,
     payload: bool,
     optional: bool,
+    lengths: bool,
     on_damage: OnDamage | None,
     on_rebuilt: OnDamage | None,
     disk: Disk | None,
@@ -60,17 +60,24 @@ def batches_of(
     it raises what it was given.
     """
     buffers, used = ChunkBuffers(), disk or ReadingDisk()
+    by_footers = not (payload or optional or lengths) and on_damage is None
+
+    def reader_of(one: FrameRange) -> PlaceReader | _RangeReader:
+        if by_footers and one.known is None:
+            return PlaceReader(used, one, part.wanted)
+        return _RangeReader(used, one, part.wanted, buffers, on_damage, payload=payload, optional=optional)
+
     for one in part.ranges:
         if one.rebuilt is not None and on_rebuilt is not None:
             on_rebuilt(one.rebuilt.error())
         try:
             try:
-                reader = _RangeReader(used, one, part.wanted, buffers, on_damage, payload=payload, optional=optional)
+                reader = reader_of(one)
             except FooterDamaged as damage:
                 found = rescue(one, damage.error)
                 if on_rebuilt is not None:
                     on_rebuilt(damage.error)
-                reader = _RangeReader(used, found, part.wanted, buffers, on_damage, payload=payload, optional=optional)
+                reader = reader_of(found)
         except StoreCorrupt as error:
             _told(error, on_damage)
             continue
@@ -97,14 +104,6 @@ def _unreadable(one: FrameRange, error: OSError) -> StoreUnreadable:
             f"read sooner, or keep more (retention_bytes, retention_ms)"
         )
     return StoreUnreadable(f"segment {one.sequence} in {one.folder} cannot be read: {error.strerror or error}")
-
-
-class FooterDamaged(Exception):
-    """The footer of a range's segment is damaged; its frames may tell what it said."""
-
-    def __init__(self, error: StoreCorrupt) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class _Table(NamedTuple):
@@ -134,7 +133,7 @@ class _RangeReader:
             raise one.damaged.error()
         self._range, self._wanted, self._on_damage = one, wanted, on_damage
         self._payload, self._optional = payload, optional
-        self._segment, sealed = _opened(disk, one)
+        self._segment, sealed = opened(disk, one)
         self._is_selective = False
         if sealed is None:
             assert one.known is not None
@@ -316,20 +315,6 @@ class _RangeReader:
         for row in bad[1:].tolist():
             _told(self._damage(WRONG_BYTES, int(frame.starts()[row])), self._on_damage)
         return payload, wanted[good[wanted]]
-
-
-def _opened(disk: Disk, one: FrameRange) -> tuple[FollowedSegment, SealedSegment | None]:
-    """The range's segment, and the same by its footer if that is to be used. Raises StoreCorrupt, SegmentIsGone."""
-    folder = Path(one.folder)
-    looked = look(disk, folder, one.lane, one.store_id, one.sequence)
-    if looked.header is None:
-        raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
-    segment = FollowedSegment(disk, folder, looked.header, grows=one.known is not None)
-    if one.known is not None:
-        return segment, None
-    if looked.record is None or looked.record.state != SEALED:
-        raise StoreCorrupt("the segment's seal record is damaged", looked.path, BLOCK_BYTES)
-    return segment, SealedSegment(segment, looked.record)
 
 
 def _table_of_known(known: KnownFrames) -> _Table:

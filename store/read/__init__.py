@@ -1,1 +1,13 @@
-"""Reading: finding, fetching, scanning, waiting, and feeding the message cache."""
+"""Reading: finding, fetching, scanning, waiting, and feeding the message cache.
+
+Begin with `reader`, and with `finder` and `sources`, over which it reads: where messages lie, and who has their bytes.
+The quicker ways take what is usual, and leave the rest to it:
+
+    `get_range`         lane_places, named_rows, lane_tables, straight, parts
+    `read_batch`        recent, bulk, few
+    many queues         picking
+    results             message, columns, details
+    everything, times   scan, times
+    waiting             waiting, async_reads
+    caches              caches, cached, feeder, feed
+"""

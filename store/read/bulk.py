@@ -22,11 +22,12 @@ from ..log.streams import Stream
 from ..segment.columns import Columns, open_columns, sealed_columns
 from ..segment.open_table import CHECKSUM, LENGTH, POSITION
 from ..segment.segment import Segment
+from .few import Few
 from .finder import Finder
 from .message import MessageBatch
 from .sources import ReadCounters
 
-LEAST_MESSAGES = 64  # of a call; below that runs are as quick
+LEAST_MESSAGES = 64  # of a call; columns of fewer cost more than their messages one by one
 MOST_MESSAGES = 1 << 18
 GAP_BYTES = 4096  # such as a frame's header and columns
 LARGEST_WASTE = 4  # the gaps are at most a fourth of the messages
@@ -57,17 +58,20 @@ class Bulk:
     It answers only what is as usual; wherever anything is not, the answer is None, as that of `Straight`.
     """
 
-    def __init__(self, finder: Finder, counters: ReadCounters, buffers: BufferPool) -> None:
+    def __init__(self, finder: Finder, counters: ReadCounters, buffers: BufferPool, few: Few) -> None:
+        """`few`: the way for fewer than LEAST_MESSAGES."""
         self._finder = finder
         self._counters = counters
         self._buffers = buffers
+        self._few = few
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch | None:
         """The messages that there are, up to `limit`. Raises no error for what the log has wrong."""
-        if stream.number < 0 or not LEAST_MESSAGES <= limit <= MOST_MESSAGES or offset < stream.low:
+        if stream.number < 0 or not 0 < limit <= MOST_MESSAGES or offset < stream.low:
             return None
-        if self._finder.bounds(stream)[1] - offset < LEAST_MESSAGES:
-            return None
+        count = min(limit, self._finder.bounds(stream)[1] - offset)
+        if count < LEAST_MESSAGES:
+            return self._few.read_batch(stream, offset, count, max_bytes)
         try:
             found = _find(stream.lane, stream.number, offset, limit)
             if found is None:
@@ -84,13 +88,12 @@ class Bulk:
         starts, lengths = rows[:, POSITION].astype(np.int64), rows[:, LENGTH].astype(np.int64)
         borders = np.cumsum([len(part.rows) for part in parts])[:-1]
         pieces, positions, size = _pieces(ring, parts, starts, lengths, borders)
-        buffer = self._buffers.take(size)
         apart = len(rows) == sum([len(piece.begins) for piece in pieces])
         datas = _copies(ring, pieces) if apart and size < SMALL_BYTES * len(rows) else None
         if datas is not None:
-            sums = [*map(checksum64, datas)]
-            buffer.writelines(datas)
+            sums, payloads = [*map(checksum64, datas)], self._buffers.joined(datas, size)
         else:
+            buffer = self._buffers.take(size)
             view = buffer.getbuffer()
             try:
                 if not _filled(ring, pieces, view):
@@ -99,11 +102,12 @@ class Bulk:
                 sums = [checksum64(view[begin:end]) for begin, end in zip(positions.tolist(), ends, strict=True)]
             finally:
                 view.release()
+            payloads = self._buffers.lend(buffer, size)
         if (np.array(sums, np.uint64).astype(np.uint32) != rows[:, CHECKSUM]).any():
             return None
         self._count(parts, pieces, lengths)
         return MessageBatch(
-            self._buffers.lend(buffer, size), positions, lengths, np.arange(offset, offset + len(rows)),
+            payloads, positions, lengths, np.arange(offset, offset + len(rows)),
             np.concatenate([part.times for part in parts]), np.zeros(len(rows), np.uint32),
             [(stream.topic, stream.queue_id)],
         )  # fmt: skip

@@ -67,6 +67,7 @@ class Caches:
 
     def forget_removed(self, lane: Lane) -> None:
         """Retention has moved the first offsets of a lane's streams: nobody reads what is below them."""
+        self.held.drop_places(lane.index)
         if self.messages is None and self.reads is None:
             return
         try:

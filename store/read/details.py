@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from ..format.blobs import Blobs, ExtraColumns
 from ..format.extras import Extras
 from ..format.frame import OptionalColumns, optional_at
-from ..format.layout import HAS_EXTRAS
+from ..format.layout import HAS_EXTRAS, NO_TIME
 from ..log.streams import Stream
 from ..segment.held import Item
 from ..segment.open_table import OpenTable
@@ -30,33 +32,68 @@ class HeldColumns(Item):
         super().__init__(columns.size_bytes)
 
 
+class _Places(NamedTuple):
+    """Where the optional columns of n messages are: for each those of its frame, or None, and its number there."""
+
+    frames: list[OptionalColumns | None]
+    at: list[int]
+
+
 def details_of(stream: Stream, run: Run) -> tuple[Times, list[Extras | None] | None]:
     """Times and optional columns of a run's messages; None if no message has any of these. Raises StoreCorrupt."""
+    times, found = _places_of(stream, run)
+    if found is None:
+        return times, None
+    return times, [None if frame is None else frame.row(at) for frame, at in zip(*found, strict=True)]
+
+
+def columns_of(stream: Stream, run: Run) -> tuple[Times, ExtraColumns | None]:
+    """The same in columns: no object a message."""
+    times, found = _places_of(stream, run)
+    return times, None if found is None else _columns(found)
+
+
+def _columns(found: _Places) -> ExtraColumns:
+    rows = list(zip(*found, strict=True))
+    frames = {frame for frame in found.frames if frame is not None}
+    dues = keys = properties = None
+    if any(frame.has_dues for frame in frames):
+        dues = np.array([NO_TIME if frame is None else frame.due_ms(at) for frame, at in rows], np.int64)
+        dues = None if (dues == NO_TIME).all() else dues
+    if any(frame.has_blobs for frame in frames):
+        extras = [None if frame is None else frame.row(at) for frame, at in rows]
+        keys = Blobs.of([None if one is None else one.key for one in extras])
+        properties = Blobs.of([None if one is None else one.properties for one in extras])
+    return ExtraColumns(len(rows), dues, keys, properties)
+
+
+def _places_of(stream: Stream, run: Run) -> tuple[Times, _Places | None]:
     if isinstance(run.source, OpenTable):
-        return _open_details(stream, run, run.source)
+        return _open_places(stream, run, run.source)
     heads = run.heads or []
     times = [head.time_ms for head in heads]
-    if not [head for head in heads if head.extras is not None]:
+    frames = [head.extras for head in heads]
+    if not any(frames):
         return times, None
-    return times, [
-        None if head.extras is None else head.extras.row(entry - head.first_entry)
-        for head, entry in zip(heads, run.entries, strict=True)
-    ]
+    return times, _Places(frames, [entry - head.first_entry for head, entry in zip(heads, run.entries, strict=True)])
 
 
-def _open_details(stream: Stream, run: Run, table: OpenTable) -> tuple[Times, list[Extras | None] | None]:
-    frames, times, flags = table.frames_of(np.asarray(run.entries, np.uint32))
-    with_extras = np.flatnonzero(flags & HAS_EXTRAS).tolist()
-    if not with_extras:
+def _open_places(stream: Stream, run: Run, table: OpenTable) -> tuple[Times, _Places | None]:
+    entries = np.asarray(run.entries, np.uint32)
+    numbers, times, flags = table.frames_of(entries)
+    has_extras = flags & HAS_EXTRAS != 0
+    if not has_extras.any():
         return times, None
-    extras: list[Extras | None] = [None] * len(run)
-    at_hand, columns = -1, None
-    for index in with_extras:
-        frame = int(frames[index])
-        if columns is None or frame != at_hand:
-            at_hand, columns = frame, _frame_extras(stream, run.segment, table, frame)
-        extras[index] = columns.row(int(run.entries[index]) - table.frame_entry[frame])
-    return times, extras
+    frames: list[OptionalColumns | None] = []
+    at: list[int] = []
+    at_hand, columns, first = -1, None, 0
+    for number, entry, has in zip(numbers.tolist(), entries.tolist(), has_extras.tolist(), strict=True):
+        if number != at_hand:
+            at_hand, first = number, table.frame_entry[number]
+            columns = _frame_extras(stream, run.segment, table, number) if has else None
+        frames.append(columns)
+        at.append(entry - first)
+    return times, _Places(frames, at)
 
 
 def _frame_extras(stream: Stream, segment: Segment, table: OpenTable, frame: int) -> OptionalColumns:

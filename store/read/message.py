@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
+from ..format.blobs import gathered
 from ..format.extras import Extras
 from .columns import MessageColumns, columns_of_batch
 
@@ -103,6 +104,22 @@ class MessageBatch:
 
     def __repr__(self) -> str:
         return f"<MessageBatch of {len(self)} messages, {int(self.lengths.sum())} bytes>"
+
+    def __getstate__(self) -> tuple[None, dict[str, object]]:
+        """A copy or a pickle has the payloads in a buffer of its own, and nothing else of this one's."""
+        kinds = type(self).__mro__
+        state = {name: getattr(self, name) for kind in kinds for name in getattr(kind, "__slots__", ())}
+        rows = np.arange(len(self))
+        state["buffer"] = bytes(gathered(self.buffer, self.positions, self.lengths, rows))
+        state["positions"] = self.lengths.cumsum() - self.lengths
+        state["stream_names"] = list(self.stream_names)
+        state["extras"] = None if self.extras is None else list(self.extras)
+        return None, state
+
+    def __setstate__(self, state: tuple[None, dict[str, object]]) -> None:
+        for name, value in state[1].items():
+            setattr(self, name, value)
+        self.buffer = memoryview(self.buffer)
 
     @property
     def topics(self) -> list[str]:

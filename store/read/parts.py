@@ -17,9 +17,8 @@ from ..segment.windows import SPARSE_BYTES
 Part = tuple[Segment, Sequence[int], Sequence[int], bool]
 
 
-def find_parts(lane: Lane, number: int, offset: int, limit: int) -> list[Part] | None:
+def find_parts(lane: Lane, view: View, number: int, offset: int, limit: int) -> list[Part] | None:
     """Where the messages lie, from `offset` on; None if the first one, or the way to another, is not there."""
-    view = lane.view
     parts: list[Part] = []
     at, end = offset, offset + limit
     opened = len(view.open)

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.blobs import ExtraColumns
-from ..format.extras import Extras
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import OpenSegment
 from ..segment.run import Run
-from .details import details_of
+from .details import columns_of
 from .message import MessageBatch
 from .sources import Sources
 
@@ -152,25 +151,24 @@ def _fetched(
 ) -> Picks:
     datas: list[bytes | None] = [None] * looked
     times = np.zeros(looked, np.int64)
-    extras: list[Extras | None] = [None] * looked
-    has_extras = False
+    extras: list[tuple[ExtraColumns | None, int]] = []
     for stream, run, rows in found:
-        places = rows.tolist()
-        for row, data in zip(places, _payloads(sources, stream, run), strict=True):
+        for row, data in zip(rows.tolist(), _payloads(sources, stream, run), strict=True):
             datas[row] = data
-        times[rows], some = details_of(stream, run)
-        if some is not None:
-            has_extras = True
-            for row, extra in zip(places, some, strict=True):
-                extras[row] = extra
+        times[rows], some = columns_of(stream, run)
+        extras.append((some, len(rows)))
     whole = [data for data in datas if data is not None]
     sources.counters.messages += len(whole)
-    there = np.sort(np.concatenate([np.empty(0, np.intp), *(one.rows for one in found)]))
+    behind_each_other = np.concatenate([np.empty(0, np.intp), *(one.rows for one in found)])
+    order = behind_each_other.argsort()
+    there = behind_each_other[order]
     lengths = np.fromiter(map(len, whole), np.int64, len(whole))
     ends = lengths.cumsum()
     sources.counters.bytes += int(ends[-1]) if len(ends) else 0
     names = [(stream.topic, stream.queue_id) for stream in streams]
-    columns = ExtraColumns.of([extras[row] for row in there.tolist()]) if has_extras else None
+    columns = None
+    if any(some is not None for some, _ in extras):
+        columns = ExtraColumns.joined(extras).take(order)
     batch = MessageBatch(
         memoryview(b"".join(whole)), ends - lengths, lengths, offsets[there], times[there],
         which[there].astype(np.uint32), names, columns,

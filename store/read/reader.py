@@ -9,23 +9,25 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..device.buffers import BufferPool
-from ..errors import StoreCorrupt, StoreError
-from ..format.extras import Extras
+from ..device.buffers import POOLED_BYTES, BufferPool
+from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError
+from ..format.blobs import ExtraColumns
 from ..format.layout import checksum64
 from ..log.streams import Stream
 from ..segment.run import Run
 from .bulk import Bulk
-from .details import Times, details_of
+from .details import Times, columns_of, details_of
+from .few import Few
 from .finder import RUN_MESSAGES
+from .lane_places import LanePlaces
 from .message import Message, MessageBatch, make_message
 from .picking import Picks, picks_of
+from .recent import Recent
 from .sources import LOW_32, Sources
 from .straight import Straight
 
-POOLED_BYTES = 128 << 10  # smaller buffers are reused by malloc as well
 CHUNK_MESSAGES = 256  # copied, checked and copied to their place while the caches still have them
-NO_EXTRAS = Extras(None, None, None)
+SAMPLE = 64  # messages of the newest segment from one to the next that counts for all of them
 
 Found = TypeVar("Found")
 
@@ -54,7 +56,10 @@ class Reader:
         self.buffers = BufferPool()
         self._first = first
         self._straight = Straight(sources.counters) if sources.are_log else None
-        self._bulk = Bulk(self.finder, sources.counters, self.buffers) if sources.are_log else None
+        self._recent = Recent(sources.counters, self.buffers) if sources.are_log else None
+        self._bulk: Bulk | None = None
+        if self._straight is not None:
+            self._bulk = Bulk(self.finder, sources.counters, self.buffers, Few(self._straight, self.buffers))
 
     def clear(self) -> None:
         """Let go of the memory that is kept for the next readers."""
@@ -68,6 +73,29 @@ class Reader:
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         """{index: data}: index 0 is the message at `offset`."""
+        lane = stream.lane
+        table: LanePlaces | None = lane.held.places.get(lane.index)
+        if table is None:
+            return self._from_log(stream, offset, limit)
+        found: dict[int, bytes] = {}
+        return found if table.copied(stream, offset, limit, found) else self.rest_of(stream, offset, limit, found)
+
+    def rest_of(self, stream: Stream, offset: int, limit: int, found: dict[int, bytes]) -> dict[int, bytes]:
+        """The same once the table of the lane's places has given what it can have."""
+        count = len(found)
+        if not count:
+            return self._from_log(stream, offset, limit)
+        try:
+            rest = self._from_log(stream, offset + count, limit - count)
+        except StoreCorrupt:  # of damage behind the first message: the result ends before it
+            return found
+        except OffsetOutOfRange:  # a trim or retention came in between: the error has the offset that was asked for
+            return self._from_log(stream, offset, limit)
+        found.update((count + index, data) for index, data in rest.items())
+        return found
+
+    def _from_log(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
+        """The same without the table of the lane's places."""
         found = self._newest(stream, offset, limit)
         if found is None and self._straight is not None:
             found = self._straight.get_range(stream, offset, limit)
@@ -135,7 +163,9 @@ class Reader:
             size += length
         if oldest < ring.low - segment.base:
             return None  # overtaken while it was copied
-        counters = self.counters
+        counters, straight = self.counters, self._straight
+        if straight is not None and counters.recent_messages // SAMPLE != (counters.recent_messages + index) // SAMPLE:
+            straight.tables.sampled(lane, segment, table.visible, entries[0], SAMPLE)
         counters.messages += index
         counters.recent_messages += index
         counters.bytes += size
@@ -169,8 +199,10 @@ class Reader:
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         """The same in columns over one buffer."""
-        if self._bulk is not None:
-            batch = self._bulk.read_batch(stream, offset, limit, max_bytes)
+        if self._recent is not None and self._bulk is not None:
+            batch = self._recent.read_batch(stream, offset, limit, max_bytes)
+            if batch is None:
+                batch = self._bulk.read_batch(stream, offset, limit, max_bytes)
             if batch is not None:
                 return batch
         try:
@@ -194,12 +226,10 @@ class Reader:
     def _batch_of(self, stream: Stream, runs: list[Run]) -> MessageBatch:
         lengths = _joined([run.places[1] for run in runs])
         ends = lengths.cumsum()
-        details = [details_of(stream, run) for run in runs]
-        extras: list[Extras] | None = None
+        details = [columns_of(stream, run) for run in runs]
+        extras = None
         if any(some is not None for _, some in details):
-            extras = []
-            for run, (_, some) in zip(runs, details, strict=True):
-                extras += [extra or NO_EXTRAS for extra in some or [None] * len(run)]
+            extras = ExtraColumns.joined([(some, len(run)) for run, (_, some) in zip(runs, details, strict=True)])
         return MessageBatch(
             self._gather(stream, runs, int(ends[-1]) if len(ends) else 0),
             ends - lengths,

@@ -121,7 +121,7 @@ class _Part:
             positions, entries = footer.frame_position.tolist(), footer.frame_entry.tolist()
             offsets = sealed_offsets(source, footer)
             if self._lows is not None:
-                _leave_out(offsets, _sealed_numbers(source, footer), self._lows)
+                _leave_out(offsets, sealed_numbers(source, footer), self._lows)
         else:
             positions, entries = source.table.frame_position.tolist(), source.table.frame_entry.tolist()
             offsets = _open_offsets(source, self._visible)
@@ -185,7 +185,7 @@ def sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int6
     return offsets
 
 
-def _sealed_numbers(sealed: SealedSegment, footer: Footer) -> Int64s:
+def sealed_numbers(sealed: SealedSegment, footer: Footer) -> Int64s:
     """Stream number of each entry of the segment; 0 for lost ones."""
     numbers = np.zeros(sealed.record.entries, np.int64)
     kept = footer.entries != LOST_ENTRY

@@ -46,6 +46,35 @@ class ReadCounters:
                 lengths = lengths[:mapped]
             self.count_device(lengths, min(lengths), size - recent_bytes, 0)
 
+    def count_recent(self, count: int, size: int) -> None:
+        """So many messages of the ring, and their bytes."""
+        self.messages += count
+        self.bytes += size
+        self.recent_messages += count
+        self.recent_bytes += size
+
+    def count_mapped(self, count: int, size: int, least: int) -> None:
+        """So many messages of a mapping, their bytes, and those of the shortest one."""
+        self.messages += count
+        self.bytes += size
+        self.device_messages += count
+        self.device_payload_bytes += size
+        self.device_bytes += size
+        if self.device_least_bytes is None or least < self.device_least_bytes:
+            self.device_least_bytes = least
+
+    def count_both(self, mapped: int, mapped_bytes: int, least: int, recent: int, recent_bytes: int) -> None:
+        """The same of a call that has messages of both."""
+        self.messages += mapped + recent
+        self.bytes += mapped_bytes + recent_bytes
+        self.recent_messages += recent
+        self.recent_bytes += recent_bytes
+        self.device_messages += mapped
+        self.device_payload_bytes += mapped_bytes
+        self.device_bytes += mapped_bytes
+        if mapped and (self.device_least_bytes is None or least < self.device_least_bytes):
+            self.device_least_bytes = least
+
     def count_device(self, lengths: Sequence[int], least: int, size: int, calls: int) -> None:
         """Of messages, of which the shortest has `least` bytes, these lengths were read: `size` in all, in `calls`."""
         self.device_messages += len(lengths)

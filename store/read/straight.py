@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..device.direct_reads import DirectReads, Range
-from ..device.disk import OsFile
+from ..device.os_file import OsFile
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.layout import checksum64
 from ..log.streams import Stream
 from ..segment.open_table import CHECKSUM, LENGTH, POSITION
 from ..segment.segment import Segment
+from .lane_tables import LaneTables
 from .parts import Part, column, cut_parts, find_parts
 from .sources import LOW_32, ReadCounters
 
@@ -37,6 +38,7 @@ class Straight:
     def __init__(self, counters: ReadCounters) -> None:
         self._counters = counters
         self._direct = DirectReads()
+        self.tables = LaneTables(counters)
 
     def clear(self) -> None:
         """Let go of the memory that is kept for the next readers."""
@@ -46,22 +48,34 @@ class Straight:
         """{index: data} of all messages that there are, up to `limit`. Raises no error for what the log has wrong."""
         if stream.number < 0 or not 0 < limit <= MOST_MESSAGES or offset < stream.low:
             return None
-        ring = stream.lane.ring
-        found: dict[int, bytes] = {}
-        spans: Spans = []
+        lane = stream.lane
         try:
-            parts = find_parts(stream.lane, stream.number, offset, limit)
-            if parts is None:
-                return None
-            if self._in_memory(ring, parts, found):
-                return found
-            found.clear()
-            if not self._fetch(ring, cut_parts(ring, parts), found, spans):
-                return None
+            parts = find_parts(lane, lane.view, stream.number, offset, limit)
+            fetched = None if parts is None else self.fetched(lane.ring, parts)
         except (OSError, StoreCorrupt):
+            fetched = None
+        if fetched is None:
+            return None
+        found, is_past_cache = fetched
+        if not is_past_cache:  # else the table of the lane's places would not have answered it either
+            self.tables.missed(stream, offset)
+        return found
+
+    def fetched(self, ring: Ring, parts: list[Part]) -> tuple[dict[int, bytes], bool] | None:
+        """{index: data} of all messages of some parts, and whether some of them were read past the page cache.
+
+        None if one is not what it was. Raises OSError.
+        """
+        found: dict[int, bytes] = {}
+        if self._in_memory(ring, parts, found):
+            return found, False
+        found.clear()
+        spans: Spans = []
+        direct: Direct = {}
+        if not self._fetch(ring, cut_parts(ring, parts), found, spans, direct):
             return None
         self._count(found, spans)
-        return found
+        return found, bool(direct)
 
     def _in_memory(self, ring: Ring, parts: list[Part], found: dict[int, bytes]) -> bool:
         """Add the messages, if all of them are in the ring or in mapped pages, as most of what is read twice is."""
@@ -121,12 +135,12 @@ class Straight:
             begin = end
         return found
 
-    def _fetch(self, ring: Ring, parts: list[Part], found: dict[int, bytes], spans: Spans) -> bool:
+    def _fetch(self, ring: Ring, parts: list[Part], found: dict[int, bytes], spans: Spans, direct: Direct) -> bool:
         """Add the messages; False if one is not what it was, or cannot be told. `spans` gets what is not counted yet.
 
-        Raises OSError.
+        `direct` gets what was read past the page cache. Raises OSError.
         """
-        direct: Direct | None = None  # the device was not asked for anything
+        is_asked = False  # the device, for what comes from it
         for number, (segment, flat, entries, is_sparse) in enumerate(parts):
             base = segment.base
             if base is not None and base + flat[3 * entries[0]] >= ring.low:
@@ -135,16 +149,18 @@ class Straight:
                     continue
                 if is_there is None:
                     return False
-            if direct is None and not is_sparse and segment.wants_asking:
-                direct = self._read_directly(ring, parts, number)
-            datas, copied = None if direct is None else direct.get(number), 0
+            if not is_asked and not is_sparse and segment.wants_asking:
+                is_asked = True
+                direct.update(self._read_directly(ring, parts, number))
+            datas, copied = direct.get(number), 0
             if datas is None:
                 copied = self._copied_mapped(segment, flat, entries, found, spans)
                 if copied == len(entries):
                     continue
-                if direct is None:
+                if not is_asked:
+                    is_asked = True
                     parts[number] = segment, flat, entries[copied:], is_sparse
-                    direct = self._read_directly(ring, parts, number)
+                    direct.update(self._read_directly(ring, parts, number))
                     datas = direct.get(number)
             if datas is None:
                 if not self._fetch_device(segment, flat, entries[copied:], found):

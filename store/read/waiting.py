@@ -218,7 +218,7 @@ class WaitingReaders:
             sleep_s = self._watch(read, patience_s)
             if sleep_s < patience_s:
                 asyncio.get_running_loop().call_later(sleep_s, set_all, (read.rung,))
-        except BaseException:
+        except BaseException:  # passed on; also an interrupt leaves no operation that nobody waits for
             self.end(read)
             raise
         return read

@@ -1,1 +1,8 @@
-"""Recovery of a lane after a crash, and repair of damage."""
+"""Recovery of a lane after a crash, and repair of damage.
+
+Begin with `lane_recovery`, which walks over a lane's segments.
+
+    files, frames       lane_files, segment_scan
+    streams, footers    lane_streams, lane_index, reindex
+    repair              repair, tally, placement, neighbours
+"""

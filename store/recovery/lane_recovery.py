@@ -9,7 +9,7 @@ Recovery seals a scanned segment at once. So a second recovery changes nothing, 
 the remains of a crash. Only a small segment that was cleanly closed is continued.
 
 This module walks over a lane's segments and decides for each. `lane_files` has the files, `segment_scan` the
-frames of one segment, `lane_streams` the streams, `reindex` the new footers, `repair` the damage.
+frames of one segment, `lane_streams` the streams, `lane_index` the new footers, `repair` the damage.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..format.footer import FooterData
@@ -34,10 +31,9 @@ from ..segment.sealed import SealedSegment
 from ..segment.sealing import write_footer
 from ..segment.segment import Segment
 from .lane_files import LaneFiles, UsedFile
-from .lane_streams import FooterNames, LaneStreams, footer_of
-from .neighbours import look_ahead
-from .placement import ANY, Bounds
-from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, lost_count, open_table
+from .lane_index import LaneIndex
+from .lane_streams import FooterNames, LaneStreams
+from .reindex import lost_count, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
 from .segment_scan import SegmentScan, write_anew
 from .tally import Tally
@@ -76,6 +72,7 @@ class LaneRecovery:
         self._streams = LaneStreams(lane, self._repair)
         self._passed: SealedSegment | None = None  # the newest footer whose streams are not loaded yet
         self._tally = Tally(self._repair)
+        self._index = LaneIndex(disk, folder, self._files, self._streams, self._tally, self._repair)
         self._opened: list[Segment] = []
         self.found = Found()
 
@@ -152,7 +149,7 @@ class LaneRecovery:
         if self._repair.allowed:
             if not (is_healthy(sealed) and self._goes_on(file.record.chain, file, later)):
                 return False
-            if self._leaves_a_gap(sealed.footer.next_offsets, file, later):
+            if self._index.leaves_a_gap(sealed.footer.next_offsets, file, later):
                 return False
         if not later or later[0].record is None:
             # The newest one: its writer may have died before the record was forced, and more is built on it from here
@@ -165,16 +162,6 @@ class LaneRecovery:
         self._tally.keep(file.record.entries, is_exact=is_exact)
         self._streams.are_told(file.record.streams)
         return True
-
-    def _leaves_a_gap(self, ends: npt.NDArray[np.int64], file: UsedFile, later: Sequence[UsedFile]) -> bool:
-        """Does a stream that ends like this go on at a later offset in the next segment, by that one's whole footer?
-
-        So it is where a copy from before a repair was put back: the repair had left these offsets out.
-        """
-        if not later or later[0].sequence != file.sequence + 1:
-            return False
-        following = footer_of(self._disk, self._folder, later[0])
-        return following is not None and bool((following.first[: len(ends)] > ends[: len(following.first)]).any())
 
     def _goes_on(self, chain: int, file: UsedFile, later: Sequence[UsedFile]) -> bool:
         """Does the next segment continue a segment that ends like this? True if there is none, or it is not known yet.
@@ -222,8 +209,7 @@ class LaneRecovery:
             streams = self._known_streams
             segment = self._files.make_empty(sequence, self.found.last_chain, behind, streams, lost)
             self._streams.is_complete = False
-            bounds = self._bounds(later).share(end - sequence)
-            data = self._index(ScanColumns(), segment, bounds, is_exact=bounds.is_exact and sequence + 1 == end)
+            data = self._index.of_lost(segment, later, end - sequence)
             self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
             self.found.segments.append((sequence, DATA_START))
             self.found.last_chain = chain
@@ -237,30 +223,6 @@ class LaneRecovery:
         """Take over the streams of the first footer that there is, if no frame was seen yet."""
         if footer is not None and not self._streams.names:
             self._streams.load_before(footer)
-
-    def _bounds(self, later: Sequence[UsedFile], scan: SegmentScan | None = None) -> Bounds:
-        """What is known of the offsets of the segment at hand, beside what its frames say.
-
-        Args:
-            later: the segments in use behind it.
-            scan: its frames; None for an empty one.
-        """
-        streams, unplaced = self._streams, self._tally.unplaced
-        ahead = look_ahead(self._disk, self._folder, later) if self._repair.allowed else None
-        if ahead is not None and ahead.footer is not None:
-            streams.take_over(ahead.footer)
-        bounds = Bounds(np.array(streams.next_offsets, np.int64), ANY if unplaced is None else unplaced)
-        end = scan.end_entry if scan is not None else 0
-        if ahead is not None:
-            bounds.lows = ahead.lows
-        if ahead is not None and ahead.ends is not None:
-            # What is missing between two segments is left out in the place of the missing ones.
-            adjacent = scan is None or later[0].sequence == scan.sequence + 1
-            bounds.ends, bounds.is_exact = ahead.ends, ahead.is_next and adjacent
-            end = scan.entry_before(ahead.messages_before) if scan is not None else None
-        if scan is not None and end is not None:
-            bounds.inside = max(0, end - scan.columns.count)
-        return bounds
 
     def _recover_segment(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> SegmentScan:
         """Scan a segment; seal it, or make it the one that is gone on with."""
@@ -282,7 +244,8 @@ class LaneRecovery:
         self._tally.keep(scan.kept, is_exact=scan.is_counted)
         if len(self._repair.losses) == noted:
             self._note_made_again(segment, file, later)
-        data = self._index_scan(scan, segment, file, behind, later)
+        is_oldest = segment.sequence == self.found.segments[0][0] > 1
+        data = self._index.of_scan(scan, segment, file, behind, later, is_oldest=is_oldest)
         if scan.has_gaps and later:
             scanner.chain = self._chain_into(later, scanner.chain)
         self.found.last_chain = scanner.chain
@@ -332,41 +295,6 @@ class LaneRecovery:
         elif record is None and (any(other.record for other in later) or any(segment.read(BLOCK_BYTES, BLOCK_BYTES))):
             repair.set_aside(file.path, BLOCK_BYTES, BLOCK_BYTES, 0)
 
-    def _index_scan(
-        self, scan: SegmentScan, segment: Segment, file: UsedFile, behind: FooterNames | None,
-        later: Sequence[UsedFile],
-    ) -> FooterData:  # fmt: skip
-        """The footer of a scanned segment: its own once more, if it was found, else one made of the frames.
-
-        What of its messages is lost, and was not noted by the scan, is noted.
-        """
-        columns, footer, streams = scan.columns, scan.footer, self._streams
-        if footer is not None and self._is_oldest(segment):
-            streams.load_before(footer)  # what its frames name are streams that began here
-        if footer is not None and streams.continues_with(footer) and not scan.end_is_lost:
-            data = index_by_footer(columns, footer, streams.begins(footer))
-            if data is not None and not self._leaves_a_gap(data.next_offsets, file, later):
-                streams.take_over(footer)
-                streams.next_offsets = data.next_offsets.tolist()
-                data.trimmed, data.applied = streams.trimmed_at(data.next_offsets), streams.applied
-                self._tally.place(segment.path, lost_count(data) - lost_count(footer), is_exact=True, is_sure=True)
-                return data
-        # A lost frame may have named some; of others no frame may be left.
-        streams.know(columns.streams(), behind, segment.path)
-        if streams.unnamed:
-            self._repair.on_break("a stream was never defined", segment.path, DATA_START)
-        bounds = self._bounds(later, scan)
-        is_last = not later and self._is_end(segment)
-        return self._index(columns, segment, bounds, is_exact=bounds.is_exact, is_last=is_last)
-
-    def _is_oldest(self, segment: Segment) -> bool:
-        """Is it the first segment that retention has left? Then nothing but its footer tells of what was before."""
-        return segment.sequence == self.found.segments[0][0] > 1
-
-    def _is_end(self, segment: Segment) -> bool:
-        """Does the log end in this segment?"""
-        return self._files.ends_before <= segment.sequence + 1
-
     def _log_end(self, segment: Segment, file: UsedFile) -> int:
         """Where the segment's log ends at the latest."""
         size = segment.data.size()
@@ -375,26 +303,6 @@ class LaneRecovery:
         if size < file.record.data_end:
             self._repair.on_damage("the segment is cut short", file.path, size)
         return min(size, file.record.data_end)
-
-    def _index(
-        self, columns: ScanColumns, segment: Segment, bounds: Bounds, *, is_exact: bool, is_last: bool = False
-    ) -> FooterData:
-        """The footer of scanned columns; the streams go on behind it.
-
-        With `is_exact` it ends where the next footer begins. At the log's end, no queue gives an offset again that one
-        of the lost messages may have had.
-        """
-        streams, tally, path = self._streams, self._tally, segment.path
-        data, is_sure = index_columns(columns, streams.names, bounds, self._repair, path)
-        tally.place(path, lost_count(data), is_exact=is_exact, is_sure=is_sure)
-        if is_last and tally.unplaced:
-            more = leave_out(data, tally.unplaced)
-            if more is not None:
-                data = more
-                tally.is_left_out()
-        streams.next_offsets = data.next_offsets.tolist()
-        data.trimmed, data.applied = streams.trimmed_at(data.next_offsets), streams.applied
-        return data
 
 
 __all__ = ["Found", "LaneRecovery", "Loss"]

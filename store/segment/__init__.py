@@ -1,1 +1,10 @@
-"""One segment: its index while it is open, its footer once it is sealed, and how it is scanned."""
+"""One segment: its index while it is open, its footer once it is sealed, and how it is scanned.
+
+Begin with `segment`: the file, and where a message's bytes are fetched. Then:
+
+    while it is open    open_table, postings
+    once it is sealed   sealing, sealed, index, head, kept, columns, run
+    memory, read-ahead  held, windows
+    front to back       scanner
+    damage              evidence, remade
+"""

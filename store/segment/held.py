@@ -64,6 +64,14 @@ class Held(Generic[Kind]):
                 home[number] = item
             self._make_room()
 
+    def drop(self, home: dict[int, Kind], number: int) -> None:
+        """Hold an owner's item no more, if it is held."""
+        with self._lock:
+            item = home.pop(number, None)
+            if item is not None and item in self.items:
+                del self.items[item]
+                self.used_bytes -= item.size_bytes
+
     def limit(self, limit_bytes: int) -> None:
         """Hold no more than this from now on."""
         with self._lock:
@@ -107,15 +115,17 @@ class HeldMemory:
     """The memory of a store's sealed segments, and of the optional columns of its open ones.
 
     Attributes:
-        frames: decoded heads of frames, and the optional columns of those of open segments.
+        frames: decoded heads of frames, the optional columns of those of open segments, and windows of open segments.
         footers: indexes that were made again of the frames, because the footer is damaged. They have at most half of
             the memory (or there is one): to make one again, all of a segment is read.
+        places: the tables of the lanes' places by the number of the lane; they are among `frames`.
     """
 
     def __init__(self, limit_bytes: int = HELD_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.frames: Held[Any] = Held(limit_bytes)  # each owner has one kind
         self.footers: Held[Any] = Held(limit_bytes // 2)
+        self.places: dict[int, Any] = {}
         self.remade_footers = 0
 
     def keep_footer(self, home: dict[int, Any], item: Item) -> None:
@@ -123,6 +133,15 @@ class HeldMemory:
         self.remade_footers += 1
         self.footers.keep(home, 0, item)
         self.frames.limit(max(self.limit_bytes - self.footers.used_bytes, self.limit_bytes // 2))
+
+    def keep_places(self, lane: int, item: Item) -> None:
+        """Hold the table of a lane's places, in place of the one that there is."""
+        self.frames.drop(self.places, lane)
+        self.frames.keep(self.places, lane, item)
+
+    def drop_places(self, lane: int) -> None:
+        """A segment of the lane was removed: its file is used again as soon as nobody has the segment."""
+        self.frames.drop(self.places, lane)
 
     def stats(self) -> dict[str, int]:
         """Bytes and counts, for `stats()`."""

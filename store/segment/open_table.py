@@ -67,12 +67,32 @@ class OpenTable:
         self.frame_flags.append(flags)
         self.frame_numbers.append(numbers)
         if end > len(self._columns):
+            self._make_room(end)
+        self.flat[3 * first : 3 * end] = rows  # type: ignore[assignment]  # any buffer of 32 bits
+        self.entries = end
+
+    def add_frames(
+        self, positions: list[int], entries: list[int], times: list[int], flags: list[int], numbers: list[bytes],
+        rows: EntryRows,
+    ) -> None:  # fmt: skip
+        """Add some frames together: `entries` has the number of each one's first message, `rows` the rows of all."""
+        self.frame_position.extend(positions)
+        self.frame_entry.extend(entries)
+        self.frame_time.extend(times)
+        self.frame_flags.extend(flags)
+        self.frame_numbers += numbers
+        first, end = self.entries, self.entries + len(rows) // 3
+        self._make_room(end)
+        self.flat[3 * first : 3 * end] = rows  # type: ignore[assignment]  # any buffer of 32 bits
+        self.entries = end
+
+    def _make_room(self, end: int) -> None:
+        if end > len(self._columns):
+            first = self.entries
             grown = np.zeros((int(end * GROWTH) + 1024, 3), np.uint32)
             grown[:first] = self._columns[:first]
             self._columns = grown  # readers keep the old one, in which what they may see is the same
             self.flat = grown.reshape(-1).data
-        self.flat[3 * first : 3 * end] = rows  # type: ignore[assignment]  # any buffer of 32 bits
-        self.entries = end
 
     def find(self, number: int, offset: int, limit: int) -> array[int]:
         """Entry numbers of up to `limit` visible messages from `offset` on; empty if there are none."""

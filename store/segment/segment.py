@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
-from ..device.disk import Disk, LogFile, OsFile
+from ..device.disk import Disk, LogFile
 from ..device.leased import LeasedMap
 from ..device.open_files import note_opened
+from ..device.os_file import OsFile
 from ..device.ring import Ring
 from ..errors import StoreClosed
 from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
+from .copies import Copies
 from .windows import Windows
 
 ZEROS = bytes(1 << 20)
@@ -50,9 +52,10 @@ class Segment:
         self._is_cached = False  # the file system does not take it
         self._closed = False
         self._opening = threading.Lock()
-        self._leased: LeasedMap | None = None
+        self.leased: LeasedMap | None = None
         self._map_at = 0.0  # not before (`time.monotonic`)
         self.windows = Windows()
+        self.copies = Copies()
 
     @property
     def direct(self) -> bool:
@@ -83,9 +86,13 @@ class Segment:
             data = self._data
             if data is not None:
                 return data
-            data = self._data = getattr(self._disk, "open_to_read", self._disk.open)(self.path)
+            data = self._data = self._opened_to_read()
         note_opened(self)
         return data
+
+    def _opened_to_read(self) -> LogFile:
+        opened: LogFile = getattr(self._disk, "open_to_read", self._disk.open)(self.path)
+        return opened
 
     def open_sequential(self) -> LogFile:
         """The file for reading from front to back, past the page cache where possible; close it after use."""
@@ -115,7 +122,7 @@ class Segment:
         """Whether the page cache has all of these messages, as far as that can be told without a system call each."""
         if not self._may_be_cached:
             return False
-        leased = self._leased or self._map()
+        leased = self.leased or self._map()
         return self.windows.has(flat, entries) if leased is None else leased.has_pages(flat, entries)
 
     @property
@@ -160,7 +167,8 @@ class Segment:
 
     def ask(self, starts: Sequence[int], lengths: Sequence[int]) -> None:
         """Have the kernel asked for some ranges before the first of them is read. A hint."""
-        self.windows.prepare(self._data or self.data, starts, lengths, written=self._log is not None)
+        data, leased = self._data or self.data, self.leased
+        self.windows.prepare(data, starts, lengths, written=self._log is not None, leased=leased)
 
     def read_one(self, start: int, length: int) -> bytes:
         """The bytes of one range. Raises OSError."""
@@ -193,14 +201,14 @@ class Segment:
 
     def copied(self, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
         """Add those messages to `found` that can be had without a system call, as `LeasedMap.copied` does: how many."""
-        leased = self._leased
+        leased = self.leased
         if leased is None and self._may_be_cached:
             leased = self._map()
         return 0 if leased is None or leased.memory is None else leased.copied(flat, entries, found)
 
     def copied_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:
         """Fill a buffer with some ranges, without a system call; False if they cannot all be had so."""
-        leased = self._leased or self._map()
+        leased = self.leased or self._map()
         return leased is not None and leased.copied_pieces(view, begins, ends)
 
     def read_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:
@@ -226,11 +234,11 @@ class Segment:
             return None
         data = self._data or self.data
         with self._opening:
-            if self._leased is not None or self.removed or self._closed or monotonic() < self._map_at:
-                return self._leased
+            if self.leased is not None or self.removed or self._closed or monotonic() < self._map_at:
+                return self.leased
             self._map_at = monotonic() + MAP_AGAIN_S
             try:
-                leased = self._leased = LeasedMap(data)
+                leased = self.leased = LeasedMap(data)
             except OSError:
                 return None
         note_opened(leased)
@@ -238,13 +246,13 @@ class Segment:
 
     def is_wanted(self) -> bool:
         """Whether somebody waits until the file is not mapped any more."""
-        leased = self._leased
+        leased = self.leased
         return leased is not None and leased.is_wanted()
 
     def unmap(self) -> None:
         """Copy nothing from a mapping for a while. A removed file is not mapped again."""
         with self._opening:
-            leased, self._leased = self._leased, None
+            leased, self.leased = self.leased, None
             self._map_at = monotonic() + MAP_AGAIN_S
         if leased is not None:
             leased.let_go()
@@ -286,7 +294,7 @@ class Segment:
         """In a forked child: have nothing of the file. A lease of the parent's would outlive him with it."""
         self._opening = threading.Lock()  # a lost thread may hold it
         self._closed = True
-        self._data = self._past_cache = self._leased = None
+        self._data = self._past_cache = self.leased = None
 
     def let_go(self) -> None:
         """Give the reading side's descriptor back until it is wanted again. Readers inside keep theirs."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 from ..device.disk import LogFile
+from ..device.leased import LeasedMap
 from ..device.prefault import populate
 from ..format.layout import BLOCK_BYTES
 
@@ -74,6 +75,17 @@ class Windows:
             return False
         return True
 
+    def were_asked(self, begin: int, length: int) -> bool:
+        """Whether the kernel was asked for all of a message, and nobody has to look again whether it has it."""
+        asked = self._asked
+        last = (begin + (length or 1) - 1) // WINDOW_BYTES  # also of no bytes, at the end of the file
+        return (
+            last < len(asked)
+            and asked[begin // WINDOW_BYTES] == ASKED == asked[last]
+            and begin // WINDOW_BYTES >= last - 1
+            and monotonic() < self.look_at
+        )
+
     def alone(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
         """Whether messages that lie far from others that their reader wants are read by themselves; if so, note that.
 
@@ -95,10 +107,13 @@ class Windows:
         """The windows that were asked for."""
         return {index for index, flag in enumerate(self._asked) if flag == ASKED}
 
-    def prepare(self, data: LogFile, starts: Sequence[int], lengths: Sequence[int], *, written: bool) -> None:
+    def prepare(
+        self, data: LogFile, starts: Sequence[int], lengths: Sequence[int], *, written: bool,
+        leased: LeasedMap | None = None,
+    ) -> None:  # fmt: skip
         """Have the kernel asked for all of a call's places before the first is read: the device has them at once.
 
-        `written`: the file is still written to.
+        `written`: the file is still written to. `leased`: what the messages are copied from, if it is mapped.
         """
         if self._touches and monotonic() >= self.look_at:
             self._look(data, starts[0])
@@ -112,16 +127,16 @@ class Windows:
         for begin, length in zip(starts, lengths, strict=False):
             window, last = begin // WINDOW_BYTES, (begin + length - 1) // WINDOW_BYTES
             if asked[window] != ASKED:
-                self._touch(data, asked, window, written=written)
+                self._touch(data, asked, window, leased, written=written)
             if last != window and last < len(asked) and asked[last] != ASKED:
-                self._touch(data, asked, last, written=written)
+                self._touch(data, asked, last, leased, written=written)
 
-    def _touch(self, data: LogFile, asked: bytearray, window: int, *, written: bool) -> None:
+    def _touch(self, data: LogFile, asked: bytearray, window: int, leased: LeasedMap | None, *, written: bool) -> None:
         """A message of a window that was not asked for is read."""
         if written and asked[window] != TOUCHED:
             asked[window] = TOUCHED
         else:
-            self._ask(data, asked, window, written=written)
+            self._ask(data, asked, window, leased, written=written)
 
     def _look(self, data: LogFile, position: int) -> None:
         """Does the page cache still have a place that was asked for?"""
@@ -130,7 +145,7 @@ class Windows:
         if window < len(asked) and asked[window] == ASKED and not data.is_cached(position):
             self.forget()
 
-    def _ask(self, data: LogFile, asked: bytearray, window: int, *, written: bool) -> None:
+    def _ask(self, data: LogFile, asked: bytearray, window: int, leased: LeasedMap | None, *, written: bool) -> None:
         """Have the kernel bring in the surroundings of a first touch, the more the more places were touched.
 
         A reader of one message of a cold segment may want no other; one of queue after queue wants it all.
@@ -149,5 +164,5 @@ class Windows:
         self.all_asked = not written and asked.count(ASKED) == len(asked)
         self.look_at = monotonic() + LOOK_S  # until then the device may still be at it
         position, size = begin * WINDOW_BYTES, (end - begin) * WINDOW_BYTES
-        if size < POPULATE_BYTES or not populate(data, position, size):
+        if size < POPULATE_BYTES or not populate(data, position, size, None if leased is None else leased.memory):
             data.will_need(position, size)

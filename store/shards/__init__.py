@@ -1,1 +1,8 @@
-"""Bulk data on its way into a store: shards are staged, committed and attached to the log. See `format.shard`."""
+"""Bulk data on its way into a store: shards are staged, committed and attached to the log. See `format.shard`.
+
+Begin with `staging`, what lies in the folder `incoming`, and `attacher`, which brings it into the log.
+
+    staging             writer, staging, committing, noting
+    attaching           attacher, lane_attach, lane_build, log_end, record_segment, rewriting
+    a small commit      loading
+"""

@@ -48,7 +48,7 @@ class LaneAttach:
         self._disk = disk
         self._flusher = flusher
         self._lane = flusher.lane
-        self._upkeep = upkeep
+        self._sealer = upkeep.sealer
         self._spares = upkeep.spares_of(flusher.lane.index)
         self._store_id = store_id
         self._clock_ms = clock_ms
@@ -190,17 +190,17 @@ class LaneAttach:
         self, manifest: Manifest, shards: Sequence[Staged], begun: Applied | None, waiting: frozenset[Key]
     ) -> list[Stream]:
         lane, spares = self._lane, self._spares
-        with quiet(self._flusher, self._upkeep), spares.making:
+        with quiet(self._flusher, self._sealer), spares.making:
             todo = shards if begun is None else shards[len(shards) - self._remaining(begun) :]
             streams = [[self._find_or_make(*name) for name in names_in(staged.index.footer)] for staged in todo]
             touched = [stream for mine in streams for stream in mine]
             records = [] if begun is not None else [lane.trims.records]
-            names = self._upkeep.names[lane.index]
+            names = self._sealer.names[lane.index]
             build = LaneBuild(
                 self._disk, lane, names, spares.next_sequence, [*records, *touched], self._store_id, self._clock_ms
             )
             if begun is None:
-                entry = self._entry(manifest, build.sequence + 1, len(shards))
+                entry = self._entry(manifest, build.end.sequence + 1, len(shards))
                 build.applied = self._with(entry, waiting)
                 build.add_record(AppliedRecord(entry, record_of(shards)))
             for staged, mine in zip(todo, streams, strict=True):
@@ -210,8 +210,11 @@ class LaneAttach:
 
     def _with(self, entry: Applied, waiting: frozenset[Key]) -> bytes:
         """The lane's commits and one more. Those that no replay can come of any more are forgotten."""
-        kept = {key: one for key, one in self.applied.items() if one.is_kept or key in waiting}
-        return pack_applied({**kept, entry.key: entry})
+        table = {key: one for key, one in self.applied.items() if one.is_kept or key in waiting}
+        table[entry.key] = entry
+        section = pack_applied(table)
+        self._unpacked = section, table  # else the next commit unpacks what was packed here
+        return section
 
     def _show(self, build: LaneBuild) -> None:
         sealed = self._lane.view.sealed
@@ -219,8 +222,8 @@ class LaneAttach:
         try:
             build.name_all()
             build.show()
-            self._spares.attached(build.sequence - 1, used)
-            self._upkeep.names[self._lane.index] = build.names  # else each attaching adds all streams anew
+            self._spares.attached(build.end.sequence - 1, used)
+            self._sealer.names[self._lane.index] = build.names  # else each attaching adds all streams anew
         except BaseException as error:  # which of the names are durable only the next opening can tell
             self._flusher.fail(error)
             raise

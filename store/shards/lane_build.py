@@ -12,13 +12,14 @@ from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.applied import AppliedRecord, AppliedShard
 from ..format.frame import Definition
-from ..format.layout import RETIRED_PREFIX, UNKNOWN, SealRecord, SegmentHeader, align_up, segment_name
+from ..format.layout import RETIRED_PREFIX, SealRecord, SegmentHeader, segment_name
 from ..log.lane import Lane
 from ..log.streams import NOT_DEFINED, Stream
 from ..log.write import View
 from ..segment.sealed import SealedSegment
 from ..segment.sealing import StreamNames
 from ..segment.segment import Segment
+from .log_end import LogEnd
 from .record_segment import write_record_segment
 from .rewriting import Place, write_segment
 from .staging import Staged
@@ -28,7 +29,7 @@ class LaneBuild:
     """See the module's text. The lane stands still; until `name_all` nothing of it has changed, and all may be dropped.
 
     Attributes:
-        sequence: the number of the next segment to be made.
+        end: of the log, with the segments that were made.
         applied: the commits that the log has from that segment on.
         names: of all of the lane's streams, the new ones among them.
     """
@@ -40,13 +41,10 @@ class LaneBuild:
         """`names` are the lane's own; `streams` those of all segments to come."""
         self._disk = disk
         self._lane = lane
-        self._store_id = store_id
         self._clock_ms = clock_ms
-        self.sequence = sequence
+        mark = lane.under_way.forced_mark
+        self.end = LogEnd(lane.index, store_id, sequence, lane.chain, lane.messages_before, mark)
         self.applied = lane.applied
-        self._chain = lane.chain
-        self._messages_before = lane.messages_before
-        self._mark = lane.under_way.forced_mark
         self._fresh = list(dict.fromkeys(stream for stream in streams if stream.number == NOT_DEFINED))
         self._numbers = {stream: len(lane.streams) + at for at, stream in enumerate(self._fresh)}
         self._known = len(lane.streams)
@@ -66,7 +64,7 @@ class LaneBuild:
         """Make the segment of the commit's record, and of the streams that are new. Raises OSError."""
         number = self._number(self._lane.trims.records)
         defined = [Definition(self._numbers[one], one.topic, one.queue_id) for one in self._fresh]
-        path = self._lane.folder / (RETIRED_PREFIX + segment_name(self.sequence))
+        path = self._lane.folder / (RETIRED_PREFIX + segment_name(self.end.sequence))
         with suppress(FileNotFoundError):
             self._disk.remove(path)  # of an attempt that failed
         place, seal = write_record_segment(
@@ -91,20 +89,13 @@ class LaneBuild:
         self._note(staged.path, place.header, seal)
 
     def _place(self, data_end: int, streams_before: int) -> Place:
-        header = SegmentHeader(
-            self._lane.index, self._store_id, self.sequence, align_up(data_end), self._clock_ms(), self._chain,
-            self._messages_before, streams_before,
-        )  # fmt: skip
+        header = self.end.header(data_end, self._clock_ms(), streams_before)
         trimmed = self._lane.trims.lend()
-        return Place(header, self.names, self._firsts.copy(), trimmed, self.applied, self._mark)
+        return Place(header, self.names, self._firsts.copy(), trimmed, self.applied, self.end.mark)
 
     def _note(self, path: Path, header: SegmentHeader, seal: SealRecord) -> None:
         self._made.append((path, header, seal))
-        self.sequence += 1
-        self._chain = seal.chain
-        self._mark = seal.sequence, seal.data_end
-        if self._messages_before != UNKNOWN:
-            self._messages_before += seal.entries
+        self.end.passed(seal)
 
     def name_all(self) -> None:
         """Give the files their names, each durably before the next: a crash leaves no gap. Raises OSError."""
@@ -128,8 +119,8 @@ class LaneBuild:
         lane.define(self._fresh)
         lane.offsets.grow(len(lane.streams))
         lane.offsets.skip(self._firsts - self._before)
-        lane.chain, lane.messages_before, lane.applied = self._chain, self._messages_before, self.applied
-        lane.under_way.attached(self._mark)
+        lane.chain, lane.messages_before, lane.applied = self.end.chain, self.end.messages_before, self.applied
+        lane.under_way.attached(self.end.mark)
         sealed = []
         for _, header, seal in self._made:
             segment = Segment(self._disk, lane.folder, header, direct=False)

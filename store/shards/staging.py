@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import zlib
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.layout import checksum64
+from ..format.note import NOTE_FILE
 from ..format.shard import (
     INCOMING,
     INDEX_SUFFIX,
@@ -53,8 +55,17 @@ def incoming_of(store: Path) -> Path:
 
 def staging_name(transaction: str, partition: int, attempt: int) -> str:
     """A name that no other task, attempt or run has. What a name must not have is left out."""
-    plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in transaction)[:80]
-    return f"{plain or 'shards'}-{partition}-{attempt}-{secrets.token_hex(8)}"
+    return f"{_plain(transaction)}-{partition}-{attempt}-{secrets.token_hex(8)}"
+
+
+def _plain(transaction: str) -> str:
+    return "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in transaction)[:80] or "shards"
+
+
+def staged_by(disk: Disk, store: Path, transaction: str) -> set[str]:
+    """The staging folders of all tasks that were given a transaction of this name, committed or not."""
+    its = re.compile(rf"{re.escape(_plain(transaction))}-\d+-\d+-[0-9a-f]{{16}}")
+    return {name for name in disk.list(incoming_of(store)) if its.fullmatch(name)}
 
 
 def pending_in(disk: Disk, store: Path) -> list[Pending]:
@@ -113,8 +124,12 @@ def refuse_manifest(disk: Disk, store: Path, name: str) -> Path:
 
 
 def load_shard(disk: Disk, store: Path, shard: Shard) -> Staged:
-    """The index of a shard, checked. Raises StoreCorrupt, OSError."""
-    folder = incoming_of(store) / shard.folder
+    """The index of a shard in the folder `incoming`, checked. Raises StoreCorrupt, OSError."""
+    return staged_in(disk, incoming_of(store) / shard.folder, shard)
+
+
+def staged_in(disk: Disk, folder: Path, shard: Shard) -> Staged:
+    """The index of a shard whose files are in a folder, checked. Raises StoreCorrupt, OSError."""
     path = folder / (shard.file + INDEX_SUFFIX)
     try:
         content = read_all(disk, path)
@@ -178,7 +193,7 @@ def _refused_folders(disk: Disk, store: Path) -> set[str]:
 
 
 def _is_leftover(name: str) -> bool:
-    return name != LOCK and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
+    return name not in (LOCK, NOTE_FILE) and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
 
 
 def read_all(disk: Disk, path: Path) -> bytes:

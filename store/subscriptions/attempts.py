@@ -54,10 +54,6 @@ class Attempts:
                 self._more[offset] = count
                 self._once.discard(offset)
 
-    def note_run(self, offset: int, count: int) -> None:
-        """Messages were given out for the first time."""
-        self._once.add_range(offset, offset + count)
-
     def take_back(self, offset: int, count: int) -> None:
         """The newest time does not count, which was this one."""
         self._once.discard(offset)

@@ -76,6 +76,11 @@ class Cursor:
             found = self.attempts[queue_id] = Attempts(era)
         return found
 
+    def take_back_tried(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """The newest attempts of messages do not count: queue id, offset and the attempt of each."""
+        for queue_id, offset, attempt in places:
+            self.tried(queue_id).take_back(offset, attempt)
+
     def forget_tried(self) -> None:
         """Acknowledged messages have no number of attempts."""
         for queue_id in list(self.attempts):

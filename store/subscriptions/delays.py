@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...index import TrackerClosed
 from ..delayed.due_list import NOTHING_DUE, Due
-from ..delayed.pointer import Pointer
+from ..delayed.messages import due_copies, fetch
+from ..delayed.pointer import FOREVER_S, Pointer
 from ..delayed.skipping import first_not_pending
 from ..delayed.topic import DelayedTopic
 from ..errors import StoreUnreadable
@@ -19,7 +21,8 @@ from .parts import Parts
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-LEAST_PRECISION_MS = 10  # with less, a consumer that waits is told at once
+LEAST_PRECISION_MS = 10  # with less, a consumer that waits wakes for each message
+LEAST_S = 0.001  # of a sleep: what is due may be held up by others who do not take it
 
 
 class Left(NamedTuple):
@@ -53,7 +56,7 @@ class SubscriptionDelays:
 
     def has_due(self) -> bool:
         """Whether something is to be taken now, or may be."""
-        return self._pointer is not None and (self.again or self._pointer.has_due())
+        return self._pointer is not None and (self.again or self._pointer.due_in_s() <= 0)
 
     @property
     def has_copies(self) -> bool:
@@ -64,13 +67,15 @@ class SubscriptionDelays:
     def _naps(self) -> bool:
         return self._precision_ms() >= LEAST_PRECISION_MS
 
-    @property
-    def nap_ms(self) -> int | None:
-        """With a precision: how long it is until what became due is taken. None: those who wait are told."""
-        precision_ms = self._precision_ms()
-        if not self.is_used or not self._naps:
-            return None
-        return precision_ms - self._parts.clock.wall_ms() % precision_ms
+    def due_in_s(self) -> float:
+        """How long those who wait may sleep, as far as delays go: until something is due, or is taken."""
+        pointer = self._pointer
+        if pointer is None:
+            return FOREVER_S
+        if self._naps:
+            precision_ms = self._precision_ms()
+            return (precision_ms - self._parts.clock.wall_ms() % precision_ms) / 1000
+        return max(LEAST_S, pointer.due_in_s())
 
     def open(self) -> None:
         """The subscription has a consumer. Raises StoreError, OSError."""
@@ -89,10 +94,10 @@ class SubscriptionDelays:
         try:
             topic = self._topic = delays.topic(self._name)
             if self._pointer is None:
-                self._pointer = topic.open_pointer(self._on_due, lambda: self._naps)
+                self._pointer = topic.open_pointer(self._on_due)
                 self.again = True
-        except OSError as error:
-            raise _unreadable(error) from error
+        except (OSError, TrackerClosed) as error:
+            raise self._failed(error) from error
         return topic
 
     def _on_due(self) -> None:
@@ -109,8 +114,8 @@ class SubscriptionDelays:
             return None
         try:
             waiting, cancelled = self._begin().waiting(queue_id, offsets[delayed], times_ms[delayed])
-        except OSError as error:
-            raise _unreadable(error) from error
+        except (OSError, TrackerClosed) as error:
+            raise self._failed(error) from error
         left = Left(np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_))
         left.waiting[delayed] = waiting
         left.cancelled[delayed] = cancelled
@@ -124,8 +129,8 @@ class SubscriptionDelays:
         assert self._topic is not None, "it has a pointer"
         try:
             return first_not_pending(self._topic, queue_ids, begins, ends)
-        except OSError as error:
-            raise _unreadable(error) from error
+        except (OSError, TrackerClosed) as error:
+            raise self._failed(error) from error
 
     def take(self, most: int) -> Due:
         """What became due; with a precision it is taken once in so many ms. Raises StoreUnreadable."""
@@ -134,8 +139,8 @@ class SubscriptionDelays:
             return NOTHING_DUE
         try:
             due = self._pointer.take(most)
-        except OSError as error:
-            raise _unreadable(error) from error
+        except (OSError, TrackerClosed) as error:
+            raise self._failed(error) from error
         self._turn = turn if len(due.offsets) < most and not due.missed else None
         return due
 
@@ -144,18 +149,22 @@ class SubscriptionDelays:
         if self._topic is None:
             return None
         try:
-            return self._topic.fetch(queue_id, offset)
-        except OSError as error:
-            raise _unreadable(error) from error
+            return fetch(self._topic, queue_id, offset)
+        except (OSError, TrackerClosed) as error:
+            raise self._failed(error) from error
 
     def due_copies(self) -> tuple[Int64s, Int64s]:
         """(queue ids, offsets) of the due messages whose segments are gone, if they are to be looked at again."""
         if not self.again or self._topic is None:
             return NOTHING_DUE.queue_ids, NOTHING_DUE.offsets
-        found = self._topic.due_copies()
+        try:
+            found = due_copies(self._topic)
+        except (OSError, TrackerClosed) as error:
+            raise self._failed(error) from error
         self.again = False
         return found
 
-
-def _unreadable(error: OSError) -> StoreUnreadable:
-    return StoreUnreadable(f"the index of delayed messages could not be used: {error}. Nothing is lost; try again.")
+    def _failed(self, error: OSError | TrackerClosed) -> StoreUnreadable:
+        """The error for the caller. Raises StoreClosed if the store was closed meanwhile, and the index with it."""
+        self._parts.check_open()
+        return StoreUnreadable(f"the index of delayed messages could not be used: {error}. Nothing is lost; try again.")

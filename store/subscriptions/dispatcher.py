@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from copy import copy
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -104,7 +105,7 @@ class Dispatcher:
         state, self.noted = self.state, ()
         if state.order is not None or state.again or self._has_missed or len(self._due) or self.delays.has_due():
             return None
-        if state.tried_ends and self._may_be_tried():
+        if state.tries.ends and self._may_be_tried():
             return None
         now_ms = state.now_ms()
         if now_ms >= state.table.next_ms:
@@ -115,9 +116,9 @@ class Dispatcher:
                 return None
             messages = found[0].messages(found[1], found[1] + count)
             offsets = [message.offset for message in messages]
-            if state.counts_attempts:
+            if state.tries.are_counted:
                 columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
-                self.noted = state.note_attempts(Places(*columns))
+                self.noted = state.tries.note(Places(*columns))
             with state.lock:
                 if offsets[-1] - offsets[0] == count - 1:
                     first = state.table.add_run(messages[0].queue_id, offsets[0], count, now_ms + visibility_ms)
@@ -125,9 +126,20 @@ class Dispatcher:
                     columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
                     first = int(state.table.add(Places(*columns), now_ms + visibility_ms)[0])
             return [Delivery(message, 1, receipt) for receipt, message in enumerate(messages, first)]
-        except BaseException:
+        except BaseException:  # passed on; also behind an interrupt the messages come again
             self._recover()
             raise
+
+    def take_at_hand(self, count: int, visibility_ms: int) -> list[Delivery] | None:
+        """As `take_few`, without a wait for anything: for a loop. None also where others receive just now."""
+        if self.delays.is_used or self.state.tries.are_counted:
+            return None
+        for _ in iter(partial(self.receiving.acquire, False), False):  # an `if` of the call: an interrupt behind that
+            try:  # would leave it taken; and one who asks `locked` first may find it taken behind that
+                return self.take_few(count, visibility_ms)
+            finally:
+                self.receiving.release()
+        return None
 
     def take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
@@ -171,9 +183,9 @@ class Dispatcher:
             return None
         batch = joined(batches)
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
-        if self.state.counts_attempts:
+        if self.state.tries.are_counted:
             batch, counts = self._tried(batch, counts, len(attempts))
-            self.noted = self.state.note_attempts(Places(queue_ids_of(batch), batch.offsets, counts))
+            self.noted = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
         return self._give_out(batch, counts, used, visibility_ms)
 
     def _tried(self, batch: MessageBatch, counts: Int64s, first: int) -> tuple[MessageBatch, Int64s]:
@@ -182,7 +194,7 @@ class Dispatcher:
         assert settings is not None and settings.max_attempts is not None, "attempts are counted"
         queues = queue_ids_of(batch)
         with state.lock:
-            counts[first:] += state.tried(queues[first:], batch.offsets[first:])
+            counts[first:] += state.tries.of(queues[first:], batch.offsets[first:])
             is_dead = counts > settings.max_attempts
             is_dead[:first] = False  # they were looked at, maybe by another setting
             dead = np.flatnonzero(is_dead)
@@ -195,7 +207,7 @@ class Dispatcher:
 
     def _may_be_tried(self) -> bool:
         """Whether messages that are at hand may have been given out before."""
-        ends = self.state.tried_ends
+        ends = self.state.tries.ends
         for queue_id in [queue_id for queue_id, end in ends.items() if self._scanner.is_past(queue_id, end)]:
             del ends[queue_id]
         return bool(ends)
@@ -249,7 +261,7 @@ class Dispatcher:
         places = Places(*np.array([(*place, 0) for place in freed], np.int64).T)
         try:
             found = self._fetch_into(room, places)
-        except BaseException:
+        except BaseException:  # passed on; also an interrupt loses none of these places
             with state.lock:
                 order.freed.extendleft(reversed(freed))
             raise

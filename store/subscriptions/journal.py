@@ -29,6 +29,7 @@ class Journal:
     def __init__(self, parts: Parts, topic: str, name: str) -> None:
         self._parts = parts
         self._topic = hidden_topic(CURSOR_KIND, topic, name)
+        self._stream: Stream | None = None  # as soon as it is known: it stays the same one
         self._bytes = 0  # of the records since the last snapshot
         self._snapshot_bytes = 0
         self._counting = threading.Lock()
@@ -36,7 +37,9 @@ class Journal:
     @property
     def stream(self) -> Stream | None:
         """The hidden stream; None if nothing was ever written."""
-        return self._parts.hidden.find(self._topic)
+        if self._stream is None:
+            self._stream = self._parts.hidden.find(self._topic)
+        return self._stream
 
     def load(self, cursor: Cursor, *, pass_damage: bool = False) -> None:
         """Read all records into a new cursor. Raises StoreCorrupt, OSError, StoreUnusable.
@@ -50,8 +53,8 @@ class Journal:
         while at < end:
             try:
                 batch = reader.read_batch(stream, at, READ_MESSAGES, READ_BYTES)
-            except OffsetOutOfRange as error:  # compacted meanwhile: what is behind it says the same again
-                at = max(at + 1, error.first)
+            except OffsetOutOfRange as error:  # compacted meanwhile: what is behind it, now, says the same again
+                at, end = max(at + 1, error.first), reader.bounds(stream)[1]
                 continue
             except StoreCorrupt:
                 if not pass_damage:
@@ -84,6 +87,10 @@ class Journal:
         self.count(records)
         return requests
 
+    def put(self, request: Request) -> bool:
+        """Hand a record over, without waiting; False if it stands in line at the cap. Raises StoreError."""
+        return request.stream.queue.put(request, wait=False)
+
     def count(self, records: Sequence[bytes]) -> None:
         """Note records that were handed over."""
         with self._counting:
@@ -92,12 +99,12 @@ class Journal:
     @property
     def wants_compaction(self) -> bool:
         """Whether the records since the last snapshot are larger than it, and more than a few."""
-        return self._bytes > max(LEAST_BYTES, self._snapshot_bytes)
+        return self._bytes > LEAST_BYTES and self._bytes > self._snapshot_bytes
 
     @property
     def next_offset(self) -> int:
         """No record that is handed over from now on gets an offset before this one."""
-        stream = self.stream
+        stream = self._stream or self.stream
         return 0 if stream is None or stream.number < 0 else stream.lane.offsets[stream.number]
 
     def compact(self, snapshot: Callable[[], tuple[Sequence[bytes], int]]) -> None:
@@ -138,7 +145,7 @@ def _append_one(stream: Stream, record: bytes) -> None:
         request.lock.acquire()  # until the answer
         if request.chain:
             pass_on(request.chain)
-    except BaseException:
+    except BaseException:  # passed on; an interrupted thread leaves the line
         request.leave()
         raise
     if request.failure is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ from ..format.cursors import pack_one
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
 from .in_flight import Places
-
-if TYPE_CHECKING:
-    from .state import State
 
 Int64s = npt.NDArray[np.int64]
 
@@ -60,21 +57,38 @@ class AckedMany(NamedTuple):
         return self
 
 
+Settle: TypeAlias = Callable[[Sequence[AckedOne], StoreError | None], None]
+
+
 class AckRequest(SubmitRequest):
     """The record of one acknowledgement. The state hears of its outcome before its caller does."""
 
-    __slots__ = ("_one", "_state")
+    __slots__ = ("_one", "_settle")
 
-    def __init__(self, state: State, one: AckedOne, stream: Stream | None) -> None:
+    def __init__(self, settle: Settle, one: AckedOne, stream: Stream | None) -> None:
         assert stream is not None, "its subscription is durable"
         record = pack_one(one.life, one.queue_id, one.era, one.offset)
         super().__init__(stream, record, len(record))
-        self._state = state
+        self._settle = settle
         self._one = one
 
     def answer(self, error: StoreError | None = None) -> None:
-        self._state.answered(self._one, error)
+        self._settle([self._one], error)
         super().answer(error)
+
+
+def together(ones: Sequence[AckedOne]) -> list[AckedMany]:
+    """Messages in columns, those of a queue and one of its eras together; their receipts ascend."""
+    groups: dict[tuple[int, int, int], list[AckedOne]] = {}
+    for one in sorted(ones, key=lambda one: one.receipt):
+        groups.setdefault((one.life, one.queue_id, one.era), []).append(one)
+    found = []
+    for (life, queue_id, era), group in groups.items():
+        start = min(one.start for one in group)
+        columns = np.array([(one.receipt, one.queue_id, one.offset, one.attempt) for one in group], np.int64).T
+        offsets = [(queue_id, era, np.sort(columns[2]))]
+        found.append(AckedMany(life, start, offsets, columns[0], Places(*columns[1:])))
+    return found
 
 
 def by_queue(places: Places) -> list[tuple[int, Int64s]]:

@@ -48,7 +48,7 @@ class Reads(Protocol):
 
 
 class AppendColumns(Protocol):
-    """The call that appends n messages as columns, see `MessageStore.append_columns`."""
+    """The call that appends n messages again, as columns, see `MessageStore.append_columns`."""
 
     def __call__(self, *columns: object) -> npt.NDArray[np.int64]:
         """Durable when it returns: their offsets (n,)."""
@@ -59,11 +59,13 @@ class Parts:
     """The parts of one store, none of which references the store itself.
 
     Attributes:
-        reads, append_columns, waiting, async_reads: the calls of users, and those who wait.
+        reads, waiting, async_reads: the calls of users, and those who wait.
+        append_columns: appends what the store has taken once, whatever its limit of size is now.
         hidden: the streams that subscriptions remember in.
         trim: removes the messages of a stream below an offset, durably.
         check_open, check_writes: raise StoreClosed; StoreReadOnly.
         limit_bytes: the size of a frame.
+        append_timeout_s: how long an append waits at the cap of the publish buffer.
         receipts: gives numbers that no message had before.
         delays: the store's delayed messages; None in a store that is only read.
         delayed_sets: which messages of some topics are delayed, cancelled or copied. Raises StoreCorrupt,
@@ -81,6 +83,7 @@ class Parts:
     check_open: Callable[[], None]
     check_writes: Callable[[], None]
     limit_bytes: int
+    append_timeout_s: float
     receipts: ReceiptNumbers
     delays: Delays | None
     delayed_sets: Callable[[Collection[str]], Mapping[str, DelayedSets]]

@@ -46,8 +46,10 @@ class PlaceList:
 
 def first_of_each(queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
     """(n,) of places that are there several times the first one, and all others."""
+    kept = np.ones(len(offsets), np.bool_)
+    if len(set((offsets ^ queues << 40).tolist())) == len(offsets):  # nearly always, and quicker to see
+        return kept
     pairs = list(zip(queues.tolist(), offsets.tolist(), strict=True))
-    kept = np.ones(len(pairs), np.bool_)
     if len(set(pairs)) < len(pairs):
         kept[:] = False
         kept[list({pair: at for at, pair in reversed(list(enumerate(pairs)))}.values())] = True

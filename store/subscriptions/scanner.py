@@ -100,6 +100,7 @@ class Scanner:
         self._chunks_left = 0  # that the call may still read
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
         self._empty_at: object = None  # what was durable when there was nothing new
+        self._all_read: list[int] | None = None  # the ends of all queues, if nothing is left before them
         self.is_unfinished = False
 
     def position(self, queue_id: int) -> int:
@@ -109,9 +110,7 @@ class Scanner:
     def is_past(self, queue_id: int, offset: int) -> bool:
         """Whether nothing before an offset is to be read, or was read ahead."""
         chunk = self._chunks.get(queue_id)
-        return self.position(queue_id) >= offset and (
-            chunk is None or int(chunk.batch.offsets[chunk.begin]) >= offset
-        )
+        return self.position(queue_id) >= offset and (chunk is None or int(chunk.batch.offsets[chunk.begin]) >= offset)
 
     def are_wanted(self, batch: MessageBatch) -> Mask:
         """(n,) which messages the filter lets pass."""
@@ -122,11 +121,12 @@ class Scanner:
 
     def has_ahead(self, queues: Int64s, offsets: Int64s) -> Mask:
         """(n,) to which places the scanner will come, or has read them and not given them out."""
-        known, index = np.unique(queues, return_inverse=True)
+        known = queues.tolist()
+        ahead: Mask = offsets >= np.array([self._read_at.get(queue_id, 0) for queue_id in known], np.int64)
         bounds = self._parts.reads.queue_bounds  # what is before the first message lives on as copies alone
-        froms = [max(bounds(self._topic, queue_id)[0], self.position(queue_id)) for queue_id in known.tolist()]
-        ahead: Mask = offsets >= np.array(froms, np.int64)[index]
-        for queue_id in self._chunks.keys() & set(known.tolist()):
+        for queue_id in np.unique(queues[ahead]).tolist():
+            ahead &= (queues != queue_id) | (offsets >= bounds(self._topic, queue_id)[0])
+        for queue_id in self._chunks.keys() & set(known):
             chunk, mine = self._chunks[queue_id], np.flatnonzero(queues == queue_id)
             ahead[mine] |= np.isin(offsets[mine], chunk.batch.offsets[chunk.begin :])
         return ahead
@@ -137,7 +137,7 @@ class Scanner:
             self._read_at.pop(queue_id, None)
             self._chunks.pop(queue_id, None)
         self._held_bytes = sum(chunk.size_bytes for chunk in self._chunks.values())
-        self._empty_at = None
+        self._empty_at = self._all_read = None
 
     def durable(self) -> object:
         """Something that changes when the lanes have more durable messages, also by segments that were never open."""
@@ -152,7 +152,7 @@ class Scanner:
         None if that takes more than a look; and now and then, so that queues without a chunk have their turns.
         """
         self._looks += 1
-        if not self._chunks or (self._looks >= LOOKS_BETWEEN and self._is_time_to_look()):
+        if not self._chunks or (self._looks >= LOOKS_BETWEEN and self._lacks_some() and self._is_time_to_look()):
             return None
         queue_id = next(iter(self._chunks))
         chunk = self._chunks.pop(queue_id)
@@ -167,6 +167,10 @@ class Scanner:
         else:
             self._held_bytes -= chunk.size_bytes
         return (chunk, begin) if left >= 0 else None
+
+    def _lacks_some(self) -> bool:
+        """Whether a queue has nothing that was read ahead."""
+        return len(self._chunks) < len(self._parts.streams.topics.get(self._topic, ()))
 
     def _is_time_to_look(self) -> bool:
         return self._looks >= MOST_LOOKS or self._parts.clock.monotonic_s() - self._looked_s >= LOOKS_S
@@ -186,6 +190,10 @@ class Scanner:
         if not self._chunks and durable == self._empty_at:
             return []
         queues = self._parts.queues(self._topic)
+        ends = [self._end(queue_id) for queue_id in queues]
+        if not self._chunks and ends == self._all_read:  # what is new is of other topics
+            self._empty_at = durable
+            return []
         self._skip(queues)
         found: list[MessageBatch] = []
         self._chunks_left, is_all = MOST_CHUNKS, is_first
@@ -210,6 +218,9 @@ class Scanner:
                 break
         if is_all and not found:
             self._empty_at = durable
+        if not found and not self._chunks and is_blocked is None:
+            rest = [self._next(queue_id)[0] < end for queue_id, end in zip(queues, ends, strict=True)]
+            self._all_read = None if any(rest) else ends
         if found and is_blocked is None and wanted <= FEW_MESSAGES and len(queues) <= FEW_QUEUES:
             self._read_ahead(queues, found[-1].queue_id(0))
         return found
@@ -303,12 +314,15 @@ class Scanner:
         self._reached[queue_id] = max(offset, self._reached.get(queue_id, 0))
 
     def _next(self, queue_id: int) -> tuple[int, int]:
-        """The next offset of a queue that is to be read, and where its messages end, counting what is not durable."""
+        """The next offset of a queue that is to be read, and where its messages end, what is not durable counted."""
         acked = self._acked(queue_id)
         with self._lock:
             at = acked.first_missing(self._read_at.get(queue_id, 0))
+        return at, self._end(queue_id)
+
+    def _end(self, queue_id: int) -> int:
         stream = self._parts.streams.get(self._topic, queue_id)
-        return at, 0 if stream is None or stream.number < 0 else stream.lane.offsets[stream.number]
+        return 0 if stream is None or stream.number < 0 else stream.lane.offsets[stream.number]
 
     def _read(self, queue_id: int, most: int, max_bytes: int) -> MessageBatch | None:
         """The wanted ones of the next messages of a queue, which may be none; None if there are no next ones."""

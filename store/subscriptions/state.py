@@ -5,30 +5,35 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from ..errors import StaleReceipt, StoreError
-from ..format.cursors import Mark, pack_acks, pack_attempts, pack_delete, pack_one, pack_state
+from ...index.turns import let_pass
+from ..errors import StoreError
+from ..format.cursors import Mark, pack_acks, pack_delete, pack_state
 from ..format.cursors import State as CursorState
-from ..log.request import Request
 from ..log.ticket import Ticket
+from .acking import Acking, AwaitedAcking
+from .arguments import stale
 from .cursor import Cursor
+from .group_commit import GroupCommit
 from .in_flight import NEVER, InFlight, Is, Places
 from .journal import Journal
-from .on_way import AckedMany, AckedOne, AckRequest, LeftOut, by_queue
+from .on_way import AckedMany, AckedOne, AckRequest, LeftOut, by_queue, together
 from .ordering import Order
 from .parts import Parts
 from .settings import Settings
+from .tries import Tries
 from .waits import wake
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
-SHOWN_RECEIPTS = 3
+A = TypeVar("A", Acking, AwaitedAcking)
 AGAIN_RECEIPTS = 1024  # of a list of those that come again
 
 
@@ -40,7 +45,6 @@ class State:
         * what the cursor has acknowledged is in the log, or on its way there, or its record has failed and it is taken
           back; what was left out, by a filter above all, is in `left_out` or was handed over to the log, and is found
           out again if that was lost;
-        * with `counts_attempts`, no message is a consumer's before the log says how often it was given out;
         * what is on its way is in `on_way`, and in no snapshot: its record may fail;
         * `changing` is held to change settings, to seek, to delete and to compact: so a snapshot has the newest of it.
     """
@@ -57,9 +61,11 @@ class State:
         self.again: deque[Int64s] = deque()  # receipts of the messages that are to be given out again
         self.order: Order | None = None
         self.journal = Journal(parts, topic, name)
+        self.group_commit = GroupCommit(self.journal, parts.clock.monotonic_s, parts.append_timeout_s, self.settle)
         self.left_out: dict[int, LeftOut] = {}  # by queue id; no record says it yet
         self.left_out_count = 0
-        self.tried_ends: dict[int, int] = {}  # by queue id: messages that are read below may have been given out before
+        self.tries = Tries(self)
+        self._is_compacted = False  # by one of many coroutines, which go on together
         self.signal = 0  # counts what only a look can find out
         self.limit_bytes = max(2048, parts.limit_bytes // 2)
 
@@ -75,47 +81,82 @@ class State:
     # -- acknowledging --------------------------------------------------------------------------------
 
     def ack_one(self, receipt: int) -> None:
-        """Acknowledge one message; durable when it returns."""
-        one = self._take_one(receipt)
+        """Acknowledge one message; durable when it returns. After an interrupt it is, or it may be made again."""
+        self._hand_over(receipt, Acking(), self.group_commit.write)
+        if self.journal.wants_compaction:
+            self.compact_in_time()
+
+    async def ack_one_async(self, receipt: int) -> None:
+        """The same for a coroutine. If its task is cancelled, the acknowledgement becomes durable all the same."""
+        acking = AwaitedAcking()
+        self._hand_over(receipt, acking, self.group_commit.begin)
+        await acking.future
+        if self.journal.wants_compaction and not self._is_compacted:
+            self._is_compacted = True
+            try:
+                await self.parts.async_reads.run(self.compact_in_time)
+            finally:
+                self._is_compacted = False
+
+    def _hand_over(self, receipt: int, acking: A, write: Callable[[A], None]) -> None:
+        """Acknowledge one message in memory, and `write` that."""
+        taken: list[AckedOne] = []
         try:
-            self.journal.append([pack_one(one.life, one.queue_id, one.era, one.offset)])
-        except BaseException:  # also an interrupt: it may be acknowledged again, whatever became of the record
-            self._take_back(one.as_many())
+            acking.one = self._take_one(receipt, taken)
+            write(acking)
+        except StoreError:
             raise
-        del self.on_way[receipt]
-        self.release([(one.queue_id, one.offset)])
-        self._compact_in_time()
+        except BaseException:  # passed on; an interrupt: what no record has is not acknowledged
+            if not acking.is_handed_over:
+                self._undo(taken)
+            raise
 
     def submit_ack(self, receipt: int) -> Ticket:
         """Acknowledge one message; durable when the ticket is done."""
-        self._compact_in_time()
-        one = self._take_one(receipt)
-        request = AckRequest(self, one, self.journal.stream)
+        self.compact_in_time()
+        taken = list[AckedOne]()
         try:
+            one = self._take_one(receipt, taken)
+            request = AckRequest(self.settle, one, self.journal.stream)
             request.stream.queue.put(request)
-        except StoreError:
-            self._take_back(one.as_many())
+        except BaseException:  # also an interrupt: it may be acknowledged again, whatever became of the record
+            self._undo(taken)
             raise
         self.journal.count([request.data])
         return request
 
-    def answered(self, one: AckedOne, error: StoreError | None) -> None:
-        """What became of a submitted acknowledgement; in the thread that made it durable."""
-        if error is None:
-            del self.on_way[one.receipt]
-            self.release([(one.queue_id, one.offset)])
-        else:
-            self._take_back(one.as_many())
+    def settle(self, acked: Sequence[AckedOne], error: StoreError | None) -> None:
+        """What became of acknowledgements; in the thread that made them durable, or that had to give them up."""
+        if error is not None:  # what is on its way no more was taken back, before an interrupt or after one
+            for many in together([one for one in acked if one.receipt in self.on_way]):
+                self._take_back(many)
+            return
+        for one in acked:
+            self.on_way.pop(one.receipt, None)
+        if self.order is not None:
+            self.release([(one.queue_id, one.offset) for one in acked])
 
-    def _take_one(self, receipt: int) -> AckedOne:
+    def _undo(self, taken: Sequence[AckedOne]) -> None:
+        """Take back what this call has taken: another one may have the same receipt on its way."""
+        for one in taken:
+            if self.on_way.get(one.receipt) is one:
+                self._take_back(one.as_many())
+
+    def _take_one(self, receipt: int, taken: list[AckedOne]) -> AckedOne:
+        """Take a message for acknowledged, and note it in `taken`. The order matters to `_undo` behind an interrupt."""
+        if self.lock.locked():
+            let_pass(self.lock)
         with self.lock:
-            place = self.table.take_one(receipt)
-            if place is None:
-                raise self._stale([receipt])
+            row = self.table.row_of(receipt)
+            if row < 0:
+                raise stale(self.name, [receipt])
+            place = self.table.place_of(row)
             acked = self.cursor.queue(place[0])
-            acked.add(place[1])
             one = AckedOne(self.cursor.life, acked.era, self.journal.next_offset, receipt, *place)
+            taken += [one]
             self.on_way[receipt] = one
+            acked.add(place[1])
+            self.table.remove_one(row)
         return one
 
     def ack(self, receipts: Int64s) -> None:
@@ -135,7 +176,7 @@ class State:
         del self.on_way[int(receipts[0])]
         ordered = zip(places.queues.tolist(), places.offsets.tolist(), strict=True) if self.order is not None else ()
         self.release(list(ordered))
-        self._compact_in_time()
+        self.compact_in_time()
 
     def _add(self, queue_id: int, offsets: Int64s) -> int:
         """Add acknowledged offsets of a queue; the queue's era."""
@@ -150,28 +191,20 @@ class State:
         states = self.table.states(rows)
         good = (rows >= 0) & ((states == Is.OUT) | (states == Is.LATE))
         if not good.all():
-            raise self._stale(receipts[~good].tolist())
+            raise stale(self.name, receipts[~good].tolist())
         return rows
-
-    def _stale(self, receipts: list[int]) -> StaleReceipt:
-        shown = ", ".join(map(str, receipts[:SHOWN_RECEIPTS])) + (", .." if len(receipts) > SHOWN_RECEIPTS else "")
-        return StaleReceipt(
-            f"{len(receipts)} receipt(s) of the subscription {self.name!r} are stale ({shown}): the message was "
-            f"acknowledged or given back, or its visibility time-out passed and it was given to another; nothing was "
-            f"done. Leave these out, or take a longer visibility_timeout_ms",
-            tuple(receipts),
-        )
 
     def _take_back(self, acked: AckedMany) -> None:
         """The record was not stored: the messages are out as before, but for those that a seek has met."""
         receipts, places = acked.receipts, acked.places
         with self.lock:
-            self.on_way.pop(int(receipts[0]), None)
             kept = np.zeros(places.size, np.bool_)
             for queue_id, offsets in self._still(acked):
                 self.cursor.queue(queue_id).remove_all(offsets)
                 kept |= places.queues == queue_id
             self.table.restore(receipts[kept], Places(*[column[kept] for column in places]), self.now_ms())
+            for receipt in receipts.tolist():  # last: after an interrupt they are taken back again
+                self.on_way.pop(receipt, None)
 
     def _still(self, acked: AckedMany) -> list[tuple[int, Int64s]]:
         """The offsets of each queue that no seek has met since they were acknowledged. Under the lock."""
@@ -181,10 +214,11 @@ class State:
             (queue_id, offsets) for queue_id, era, offsets in acked.groups if self.cursor.queue(queue_id).era == era
         ]
 
-    def _compact_in_time(self) -> None:
+    def compact_in_time(self) -> None:
         if self.journal.wants_compaction and self.changing.acquire(blocking=False):
             try:
-                self.compact()
+                with suppress(StoreError, OSError):  # what was acknowledged is durable without it; it is tried again
+                    self.compact()
             finally:
                 self.changing.release()
 
@@ -243,60 +277,6 @@ class State:
             with suppress(StoreError):
                 self.journal.submit(pack_acks(life, groups, self.limit_bytes))
 
-    # -- counting attempts ----------------------------------------------------------------------------
-
-    @property
-    def counts_attempts(self) -> bool:
-        """Whether attempts are counted over restarts: too many have a consequence."""
-        settings = self.cursor.settings
-        return settings is not None and settings.max_attempts is not None
-
-    def tried(self, queues: Int64s, offsets: Int64s) -> Int64s:
-        """(n,) how often messages were given out, by what the log says. Under the lock."""
-        counts = np.zeros(len(offsets), np.int64)
-        for queue_id in np.unique(queues).tolist() if self.cursor.attempts else ():
-            mine = np.flatnonzero(queues == queue_id)
-            mine = mine[offsets[mine].argsort(kind="stable")]
-            counts[mine] = self.cursor.tried(queue_id).of(offsets[mine])
-        return counts
-
-    def note_attempts(self, places: Places) -> Sequence[Request]:
-        """Messages are given out, the newest of so many times: the requests that say so to the log.
-
-        Raises as an append does; then nothing was noted.
-        """
-        groups = []
-        with self.lock:
-            life = self.cursor.life
-            for queue_id in np.unique(places.queues).tolist():
-                mine = np.flatnonzero(places.queues == queue_id)
-                mine = mine[places.offsets[mine].argsort(kind="stable")]
-                tried = self.cursor.tried(queue_id)
-                tried.note(places.offsets[mine], places.attempts[mine])
-                groups.append((queue_id, tried.era, places.offsets[mine], places.attempts[mine]))
-        try:
-            return self.journal.submit(pack_attempts(life, groups, self.limit_bytes))
-        except BaseException:
-            with self.lock:
-                self._untried(places)
-            raise
-
-    def _untried(self, places: Places) -> None:
-        for queue_id, offset, attempt in zip(*[column.tolist() for column in places], strict=True):
-            self.cursor.tried(queue_id).take_back(offset, attempt)
-
-    def wait_for_attempts(self, noted: Sequence[Request], receipts: Int64s) -> None:
-        """Return when the log has what it was told of messages that are given out. Raises StoreError: they come again,
-        and this time does not count.
-        """
-        try:
-            for request in noted:
-                request.result()
-        except StoreError:
-            self.take_back(receipts)
-            raise
-        self._compact_in_time()
-
     # -- giving back ----------------------------------------------------------------------------------
 
     def nack(self, receipts: Int64s, delay_ms: int) -> None:
@@ -311,8 +291,7 @@ class State:
             rows = self.table.find(receipts)
             places = self.table.places(rows[rows >= 0])
             self.table.take_back(receipts, self.now_ms())
-            if self.counts_attempts:
-                self._untried(places)
+            self.tries.take_back(places)
         self.ring()
 
     def extend(self, receipts: Int64s, ms: int) -> None:
@@ -330,15 +309,9 @@ class State:
         with self.lock:
             self.table.clear()
             self.again.clear()
-            self._expect_tried()
+            self.tries.expect()
             if self.order is not None:
                 self.order.clear()
-
-    def _expect_tried(self) -> None:
-        """All is read again: some of it was given out before."""
-        if self.counts_attempts:
-            self.cursor.forget_tried()
-            self.tried_ends = {queue_id: one.end for queue_id, one in self.cursor.attempts.items() if one.end}
 
     # -- another life ---------------------------------------------------------------------------------
 
@@ -347,7 +320,7 @@ class State:
         self.journal.load(self.cursor, pass_damage=pass_damage)
         if self.cursor.settings is not None:
             self._adopt(self.cursor.settings)
-        self._expect_tried()
+        self.tries.expect()
 
     def _adopt(self, settings: Settings) -> None:
         self.order = Order(by_key=settings.order_by == "key") if settings.mode == "ordered" else None
@@ -389,4 +362,5 @@ class State:
         with self.lock:
             self.cursor.begin(life, None)
         self.forget_consumers()
-        self.journal.forget()
+        with suppress(StoreError, OSError):  # it is deleted; retention takes its records another time
+            self.journal.forget()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from ...index.turns import let_pass
 from ..errors import StoreClosed, SubscriptionClosed
 from ..log.ticket import Ticket
-from .arguments import Wanted, receipt_of, receipts_of
+from .arguments import LONGEST_MS, Wanted, is_few, receipt_of, receipts_of, wanted_of
 from .backlog import Backlog, backlog_of, bounds_of
 from .delivery import Delivery, DeliveryBatch
 from .settings import Settings, Start, check_dead_letters, check_number, check_start
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 MAX_BYTES = 16 << 20
-FEW = 64  # messages that are given out as objects, and not as columns first
-MOST_MESSAGES = 1 << 20
-LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500
-LONGEST_MS = 1 << 40
 VISIBILITY_MS = 30_000
+TURNS = 20  # of a coroutine whose loop finds that a thread receives
 
 
 class Subscription:
@@ -98,16 +96,17 @@ class Subscription:
                 could not be stored; receive again.
             SubscriptionClosed, StoreClosed, InvalidMessage: nothing was taken.
         """
-        plain = type(max_messages) is type(wait_ms) is type(visibility_timeout_ms) is int
-        if plain and 0 < max_messages <= FEW and wait_ms >= 0 < visibility_timeout_ms <= LONGEST_MS:
+        if is_few(max_messages, wait_ms, visibility_timeout_ms):
             self._settings()  # before the lock, which a lost thread may hold in a forked child
+            if self._dispatcher.receiving.locked():
+                let_pass(self._dispatcher.receiving, growth=2, moments=5)
             with self._dispatcher.receiving:
                 self._settings()
                 few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
                 noted = self._dispatcher.noted
             if few is not None:
                 if noted:
-                    self._state.wait_for_attempts(noted, np.array([one.receipt for one in few], np.int64))
+                    self._state.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
                 return few
         return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms).deliveries()
 
@@ -123,7 +122,8 @@ class Subscription:
         It ends before the message with which the payloads would pass `max_bytes`, but gives at least one. Without a
         message it is an empty batch. Args and errors: as for `receive`.
         """
-        wanted = self._wanted(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
+        wanted = wanted_of(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
+        self._settings()
         clock = self._state.parts.clock
         deadline = clock.monotonic_s() + wanted.wait_s
         while True:
@@ -140,6 +140,15 @@ class Subscription:
         self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS
     ) -> list[Delivery]:
         """`receive` for coroutines: neither the loop nor a thread waits meanwhile."""
+        if is_few(max_messages, wait_ms, visibility_timeout_ms):
+            for _ in range(TURNS):
+                self._settings()
+                few = self._dispatcher.take_at_hand(max_messages, visibility_timeout_ms)
+                if few is not None:
+                    return few
+                if not self._dispatcher.receiving.locked():
+                    break
+                await asyncio.sleep(0)  # not a wait for an event: a thread is reading on, and will be done soon
         batch = await self.receive_batch_async(max_messages, wait_ms, visibility_timeout_ms)
         return batch.deliveries()
 
@@ -151,7 +160,8 @@ class Subscription:
         max_bytes: int = MAX_BYTES,
     ) -> DeliveryBatch:
         """`receive_batch` for coroutines."""
-        wanted = self._wanted(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
+        wanted = wanted_of(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
+        self._settings()
         clock, reads = self._state.parts.clock, self._state.parts.async_reads
         deadline = clock.monotonic_s() + wanted.wait_s
         while True:
@@ -169,17 +179,6 @@ class Subscription:
             if left_s > 0:
                 await wait_async(self._state.parts.waiting, self.topic, partial(self._is_news, seen), left_s)
 
-    def _wanted(self, max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> Wanted:
-        wait = min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS)
-        wanted = Wanted(
-            check_number("max_messages", max_messages, 1, 1 << 62),
-            check_number("max_bytes", max_bytes, 1, 1 << 62),
-            check_number("visibility_timeout_ms", visibility_ms, 1, LONGEST_MS),
-            wait / 1000,
-        )
-        self._settings()
-        return wanted._replace(messages=min(wanted.messages, MOST_MESSAGES))
-
     def _take(self, wanted: Wanted) -> DeliveryBatch | None:
         self._settings()
         with self._dispatcher.receiving:
@@ -187,7 +186,7 @@ class Subscription:
             batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
             noted = self._dispatcher.noted
         if batch is not None and noted:
-            self._state.wait_for_attempts(noted, batch.receipts)
+            self._state.tries.wait_for(noted, batch.receipts)
         return batch
 
     def _is_news(self, seen: tuple[int, object]) -> bool:
@@ -206,10 +205,7 @@ class Subscription:
         if self._dispatcher.is_unfinished:
             return 0.0
         until_next_s = (self._dispatcher.next_ms() - self._state.now_ms()) / 1000
-        nap_ms = self._dispatcher.delays.nap_ms
-        if nap_ms is not None:
-            left_s = min(left_s, nap_ms / 1000)
-        return max(0.0, min(left_s, until_next_s))
+        return max(0.0, min(left_s, until_next_s, self._dispatcher.delays.due_in_s()))
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -227,6 +223,15 @@ class Subscription:
         receipt = receipt_of(delivery)
         self._settings()
         self._state.ack_one(receipt)
+
+    async def ack_async(self, delivery: Delivery | int) -> None:
+        """`ack` for coroutines; those of many share a record and its force.
+
+        If its task is cancelled meanwhile, the acknowledgement becomes durable all the same, unless the log refuses it.
+        """
+        receipt = receipt_of(delivery)
+        self._settings()
+        await self._state.ack_one_async(receipt)
 
     def submit_ack(self, delivery: Delivery | int) -> Ticket:
         """Acknowledge a message, and return a ticket at once: the acknowledgement is durable when it is done.
@@ -359,6 +364,12 @@ class Subscription:
                 self._shared.closed_one(self._life)
                 self._state.ring()  # who waits in it is to find out
         self._closed = True
+
+    def __reduce__(self) -> NoReturn:
+        """A copy that is closed would end this one as well: there is none, and no pickle."""
+        raise TypeError(
+            f"{self!r} cannot be copied or pickled; subscribe again: all objects of the name share a cursor"
+        )
 
     def __enter__(self) -> Subscription:
         return self

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..device.disk import Buffer
+from ..device.os_file import Buffer
 from .content import Content
 
 if TYPE_CHECKING:

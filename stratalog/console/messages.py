@@ -95,7 +95,7 @@ def messages_to_come(
             store.read(topic, queue_id, end, 1, wait_ms=WAIT_MS)
             continue
         while left != 0 and looks == (looks := _looks(store)):
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S)  # between two looks at files that change without a word
 
 
 def _looks(store: MessageStore) -> int:

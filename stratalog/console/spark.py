@@ -150,6 +150,30 @@ def reshard_command(
     printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
 
 
+@app.command("compact", epilog=EPILOG)
+def compact_command(
+    folders: Folders,
+    segment_bytes: Annotated[int, typer.Option("--segment-bytes", help="about how large a new segment is")] = 1 << 30,
+    master: Master = None, json: Json = None,
+) -> None:  # fmt: skip
+    """Write closed stores anew, in place: fewer and larger segments, without what was trimmed or deleted.
+
+    Offsets, subscriptions and pending delays stay. A kill at any moment harms nothing.
+    """
+    with session(master) as spark:
+        from ..pipeline.jobs import compact  # noqa: PLC0415  # it imports PySpark, an extra
+
+        done = compact(spark, folders, segment_bytes=segment_bytes)
+
+    def lines(line: Callable[[str], None]) -> None:
+        for one in done:
+            now = f"{counted(one.segments, 'segment')}, {human_bytes(one.size_bytes)}"
+            before = f"{counted(one.segments_before, 'segment')}, {human_bytes(one.size_before_bytes)}"
+            line(f"{one.store}: {now}; before, {before}; {counted(one.removed, 'message')} left out")
+
+    printed(json, {"stores": [asdict(one) for one in done]}, lines)
+
+
 @app.command("rebuild", epilog=EPILOG)
 def rebuild_command(
     folders: Folders,

@@ -10,12 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stratalog.cache import file_tiers
 from stratalog.cache.errors import CacheUnusable, InvalidCacheConfig
 from stratalog.cache.file_tiers import FileTier, PersistentMemoryTier, PrivateFileTier
-from stratalog.cache.tier import PAGE_BYTES, HeapTier, OffHeapTier, Tier, address_of
+from stratalog.cache.tier import PAGE_BYTES, HeapTier, OffHeapTier, Tier
 
 Maker = Callable[[int], Tier]
 SIZE_BYTES = 1 << 20
@@ -165,4 +166,4 @@ def test_persistent_memory_says_when_map_sync_is_active(tmp_path: Path, monkeypa
 
 def test_mappings_begin_at_a_page(tmp_path: Path) -> None:
     for tier in (OffHeapTier(SIZE_BYTES), PrivateFileTier(SIZE_BYTES, tmp_path)):
-        assert address_of(tier.view) % PAGE_BYTES == 0
+        assert np.frombuffer(tier.view, np.uint8).ctypes.data % PAGE_BYTES == 0

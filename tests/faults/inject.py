@@ -40,17 +40,19 @@ SLACK = 1.2  # how many calls there are depends on the machine's speed
 
 
 class Refusal(NamedTuple):
-    """Which call (or calls, with commas) fails, and how; `every` refuses all from the Nth on."""
+    """Which call (or calls, with commas) fails, and how; `every` refuses all from the Nth on; `file`: only its."""
 
     call: str
     way: str
     nth: int
     every: bool = False
+    file: Path | None = None
 
     def arguments(self, log: Path) -> list[str]:
         """The command that runs another one with this fault in it."""
         when = f"{self.nth}{'+' if self.every else ''}"
-        return [*strace(log, self.call.split(",")), "-e", f"inject={self.call}:{self.way}:when={when}", "--"]
+        only = [] if self.file is None else ["-P", str(self.file)]
+        return [*strace(log, self.call.split(",")), *only, "-e", f"inject={self.call}:{self.way}:when={when}", "--"]
 
 
 def strace(log: Path, calls: Sequence[str]) -> list[str]:

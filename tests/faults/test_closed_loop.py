@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StorePoisoned
-from stratalog.store.device.disk import OsFile
+from stratalog.store.device.os_file import OsFile
 from tests.store.disks import GatedDisk
 from tests.store.helpers import tiny, until
 

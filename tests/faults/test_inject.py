@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,9 +53,9 @@ def test_refused_forced_write_poisons(tmp_path: Path, way: str) -> None:
 @pytest.mark.parametrize("way", ["error=EIO", "error=ENOSPC"])
 def test_refused_force_poisons_a_store_that_forces_at_flush(tmp_path: Path, way: str) -> None:
     path = tmp_path / "store"
-    # Opening makes three such calls in its own thread; so many messages are flushed more often than that.
-    lazy = replace(order(path, durability="os", flush_interval_ms=3_600_000), messages=400)
-    life = live(lazy, Refusal("fdatasync", way, 4, every=True).arguments(tmp_path / "log"))
+    lazy = order(path, durability="os", flush_interval_ms=3_600_000)
+    forced = Refusal("fdatasync", way, 1, every=True, file=path / "lane-00" / "000000000001.seg")
+    life = live(lazy, forced.arguments(tmp_path / "log"))
     assert life.names("flush") == ["StorePoisoned"]
     assert life.poisoned
     check_recovered(path, life.told)

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, verify_folder
-from stratalog.store.device.disk import Buffer, OsDisk, OsFile
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.device.os_file import Buffer, OsFile
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import align_down, align_up
 from tests.store.helpers import Snapshot, contents, frames_of, put_snapshot, segment_path, small, start, take_snapshot

@@ -37,7 +37,7 @@ from tests.store.helpers import Snapshot, put_snapshot, take_snapshot, until, wi
 
 from .checks import Broken, Expected, Reading, append_everywhere
 from .faults import Fault
-from .orders import Order, Seen, check_quarantine, lane_of, open_repairing, says_again, without_lock
+from .orders import Order, Seen, check_quarantine, in_use, lane_of, open_repairing, says_again, without_lock
 from .places import Places, Verdict
 from .stories import LEFT_OUT, config
 
@@ -286,12 +286,12 @@ class Case:
         problems = inspect_folder(self.path)["problems"]
         if problems:
             raise Broken("inspect finds a repaired store damaged", str(problems))
-        before = without_lock(take_snapshot(self.path))
+        before = in_use(take_snapshot(self.path))
         with open_repairing(self.path, self.order.config()) as store:
             without_marks(store)  # a lane that is quiet for long enough writes one
             if store.losses:
                 raise Broken("a second repair tells of losses", str(store.losses))
-        after = without_lock(take_snapshot(self.path))
+        after = in_use(take_snapshot(self.path))
         if after != before:
             names = [name for name in {*before, *after} if before.get(name) != after.get(name)]
             raise Broken("a second repair changes the folder", str(sorted(names)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stratalog.store import Loss, MessageStore, StoreConfig, StoreError
 from stratalog.store.format.live_page import LIVE_FILE
-from tests.store.helpers import Snapshot
+from tests.store.helpers import Snapshot, is_spare
 
 from .checks import Broken
 from .stories import config, with_caches
@@ -84,3 +84,8 @@ def without_lock(state: Snapshot) -> Snapshot:
     """A folder's files, apart from LOCK and the live page, which every opening writes."""
     left_out = ("LOCK", LIVE_FILE)
     return {name: content for name, content in state.items() if name not in left_out and not name.endswith("/")}
+
+
+def in_use(state: Snapshot) -> Snapshot:
+    """The same without spares."""
+    return {name: content for name, content in without_lock(state).items() if not is_spare(name, content)}

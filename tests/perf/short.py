@@ -16,7 +16,7 @@ def figures_of(tmp_path: Path, *arguments: str, exit_code: int = 0) -> dict[str,
     runs, out = tmp_path / "runs", tmp_path / "out.json"
     done = CliRunner().invoke(app, [*arguments, "--short", "--dir", str(runs), "--json", str(out)])
     assert done.exit_code == exit_code, (done.output, done.exception)
-    assert list(runs.iterdir()) == []
+    assert not runs.exists()
     figures: dict[str, Any] = json.loads(out.read_text())
     return figures
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from stratalog.pipeline.errors import BadOption
-from stratalog.pipeline.options import listed, read_options
+from stratalog.pipeline.options import check_schema, listed, read_options
 from stratalog.pipeline.sink_columns import columns_of
 from stratalog.store import InvalidMessage, MessageStore
 
@@ -30,6 +30,15 @@ def test_an_option_of_commas_alone_is_refused(tmp_path: Path, name: str, text: s
 @pytest.mark.parametrize("text", ["", "  "])
 def test_a_blank_option_is_none(text: str) -> None:
     assert listed({"topic": text}, "topic") is None
+
+
+def test_the_schema_decides_the_order_of_the_columns(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path).close()
+    options = read_options({"path": str(tmp_path), "columns": "offset,data", "on_damage": "report"})
+    check_schema(options, ["data", "damage", "offset"])
+    for names in (["data", "damage"], ["data", "offset"], ["data", "damage", "offset", "topic"]):
+        with pytest.raises(BadOption, match="name other columns"):
+            check_schema(options, names)
 
 
 def batch_with(times: Any) -> pa.RecordBatch:

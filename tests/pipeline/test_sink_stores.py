@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
+import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from stratalog.pipeline.errors import BadOption
-from stratalog.pipeline.sink import commit_rows, write_rows
+from stratalog.pipeline.sink import BatchSink, StreamSink, abort_rows, commit_rows, write_rows
 from stratalog.pipeline.sink_columns import columns_of
 from stratalog.pipeline.sink_stores import existing, sink_options, stores_at, stores_in_place_of
 from stratalog.pipeline.stream import stream_options
@@ -19,10 +23,15 @@ from stratalog.store import (
     InvalidMessage,
     MessageStore,
     StoreError,
+    StoreFull,
     StoreLocked,
     StoreUnusable,
+    commit_shards,
     replace_store,
 )
+from tests.faults.mounts import tmpfs
+from tests.seeds import draw_seed
+from tests.store.killing import killed_at
 
 
 def made(path: Path, *, rows: int = 1) -> Path:
@@ -127,6 +136,28 @@ def test_options_that_say_nothing_or_contradict_are_refused(tmp_path: Path, opti
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("shards", [None, 2])
+def test_another_number_of_lanes_than_the_stores_have_is_refused(tmp_path: Path, shards: int | None) -> None:
+    path, many = str(tmp_path / "s"), {} if shards is None else {"shards": str(shards)}
+    found = stores_at(sink_options({"path": path, "lanes": "3", **many}))
+    assert stores_at(sink_options({"path": path, "lanes": "3"})) == found
+    assert stores_at(sink_options({"path": path})) == found
+    with pytest.raises(BadOption, match="has 3 lanes for good, and lanes is 1"):
+        stores_at(sink_options({"path": path, "lanes": "1"}))
+    with MessageStore.open(stores_in_place_of(sink_options({"path": path, "lanes": "1"}))) as store:
+        assert store.stats()["lanes"] == 1
+
+
+def test_a_batch_write_with_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    schema = StructType([StructField("topic", StringType()), StructField("queue_id", IntegerType())])
+    schema.add("data", BinaryType())
+    options = {"path": str(tmp_path / "s"), "checkpointLocation": "c"}
+    with pytest.raises(BadOption, match="no stream has no checkpointlocation"):
+        BatchSink(options, schema, False)
+    assert os.listdir(tmp_path) == []
+    StreamSink(options, schema, False)
+
+
 @pytest.mark.parametrize("inside", ["incoming/x", "lane-00", "sub/deep"])
 def test_a_path_inside_of_a_store_is_refused(tmp_path: Path, inside: str) -> None:
     made(tmp_path / "s")
@@ -175,3 +206,87 @@ def test_an_offset_to_start_at_is_an_integer(tmp_path: Path, offset: str) -> Non
     made(tmp_path / "s")
     with pytest.raises(BadOption, match="starting is JSON"):
         stream_options({"path": str(tmp_path / "s"), "starting": f'{{"t": {{"0": {offset}}}}}'})
+
+
+@pytest.mark.parametrize("missing", ["shard-0000", "shard-0001"])
+def test_a_folder_of_stores_that_lost_one_takes_no_rows(tmp_path: Path, missing: str) -> None:
+    """Queues would be in other stores than before, and have two offsets 0."""
+    stores_at(sink_options({"path": str(tmp_path / "s"), "shards": "3"}))
+    (tmp_path / "s" / missing).rename(tmp_path / missing)
+    with pytest.raises(BadOption, match=f"{missing} is not there"):
+        stores_at(sink_options({"path": str(tmp_path / "s")}))
+    (tmp_path / missing).rename(tmp_path / "s" / missing)
+    assert len(stores_at(sink_options({"path": str(tmp_path / "s")}))) == 3
+    made(tmp_path / "s" / "other")
+    with pytest.raises(BadOption, match="other is none of them"):
+        stores_at(sink_options({"path": str(tmp_path / "s")}))
+
+
+def test_one_store_of_such_a_folder_takes_rows_by_itself(tmp_path: Path) -> None:
+    stores_at(sink_options({"path": str(tmp_path / "s"), "shards": "2"}))
+    alone = tmp_path / "s" / "shard-0001"
+    assert stores_at(sink_options({"path": str(alone)})) == [alone]
+
+
+def test_an_overwrite_that_is_killed_at_any_step_leaves_the_old_store_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "s"
+    chosen = sink_options({"path": str(path), "shards": "2"})
+
+    def overwrite() -> None:
+        fresh = stores_in_place_of(chosen)
+        stores = existing(fresh)
+        commit_rows([write_rows(iter([batch(data=pa.array([b"new"]))]), stores, "x")], stores, "x", None, keep=False,
+                    wait_ms=0)  # fmt: skip
+        replace_store(path, fresh)
+
+    def found() -> list[bytes]:
+        datas = []
+        for folder in existing(path):
+            with MessageStore.open(folder) as store:
+                datas += [one.data for topic in store.topics() for one in store.read(topic, 0, 0)]
+        return datas
+
+    made(path)
+    steps = killed_at(-1, overwrite, tmp_path / "steps")
+    assert found() == [b"new"] and len(existing(path)) == 2
+    for step in random.Random(draw_seed()).sample(range(steps), 6):
+        shutil.rmtree(path.parent)
+        made(path)
+        killed_at(step, overwrite, tmp_path / "steps")
+        assert found() in ([b"x"], [b"new"])
+        overwrite()
+        assert found() == [b"new"]
+
+
+def test_what_killed_tasks_of_a_failed_write_have_left_is_removed(tmp_path: Path) -> None:
+    path = made(tmp_path / "s")
+    for name in ("write-1", "write-12"):
+        write_rows(iter([batch()]), [path], name)
+    shards = write_rows(iter([batch()]), [path], "write-1")
+    commit_shards(path, shards.shards[str(path)], name="committed all the same", wait_ms=0)
+    abort_rows([], [path], "write-1")
+    assert [name[:9] for name in sorted(os.listdir(path / "incoming"))] == ["LOCK", "write_12-"]
+    with MessageStore.open(path) as store:
+        assert store.queue_bounds("t", 0) == (0, 2)
+
+
+def test_a_store_on_a_read_only_file_system_is_refused_before_the_work_begins(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "mount", "24m") as folder:
+        made(folder / "s")
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        with pytest.raises(StoreUnusable, match="cannot be written to"):
+            stores_at(sink_options({"path": str(folder / "s")}))
+        with pytest.raises(StoreError, match="Read-only file system"):
+            stores_in_place_of(sink_options({"path": str(folder / "s")}))
+
+
+def test_a_full_disk_is_an_error_and_what_is_there_stays(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "mount", "24m") as folder:
+        path = made(folder / "s")
+        large = [batch(data=pa.array([bytes(4 << 20)])) for _ in range(8)]
+        with pytest.raises(StoreFull, match="No space left"):
+            write_rows(iter(large), [path], "x")
+        assert os.listdir(path / "incoming") in ([], ["LOCK"])
+        commit_rows([write_rows(iter([batch()]), [path], "y")], [path], "y", None, keep=True, wait_ms=0)
+        with MessageStore.open(path) as store:
+            assert store.queue_bounds("t", 0) == (0, 2)

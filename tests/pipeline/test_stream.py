@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from pyspark.sql.types import (
 from stratalog import MessageStore
 from stratalog.pipeline import BadOption
 from stratalog.pipeline.stream import StoreStreamReader, stream_options
+from stratalog.store import LogOvertaken, compact_store
 from tests.seeds import draw_seed
 from tests.store.helpers import has_settled, tiny, until
 
@@ -121,7 +123,8 @@ def test_start_at_the_end_at_offsets_and_at_a_time(tmp_path: Path) -> None:
     end = latest.latestOffset(begin, ReadAllAvailable())
     rows = [batch for part in latest.partitions(begin, end) for batch in latest.read(part)]
     assert rows_of(pa.Table.from_batches(rows)) == sorted(set(after) - set(before))
-    [found] = micro_batches(reader_of(tmp_path, starting='{"orders": {"0": 20, "1": 9999999}}', topic="orders,bills"))
+    beyond = '{"orders": {"0": 20, "1": 9999999}}'
+    [found] = micro_batches(reader_of(tmp_path, starting=beyond, topic="orders,bills", on_lost="skip"))
     first = {("orders", 0): 20, ("orders", 1): 9_999_999}
     assert found == [row for row in after if row.topic in ("orders", "bills") and row.offset >= first.get(row[:2], 0)]
     time = sorted(row.timestamp for row in after)[200]
@@ -233,3 +236,106 @@ def test_query_that_retention_overtakes_fails_and_says_why(spark: SparkSession, 
     with pytest.raises(PySparkException, match="retention removed"):
         run(streaming(spark, tmp_path / "store"), tmp_path / "checkpoint", tmp_path / "out")
     assert run(streaming(spark, tmp_path / "store", on_lost="skip"), tmp_path / "checkpoint", tmp_path / "out")
+
+
+def test_start_options_that_contradict_are_refused(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path).close()
+    for name in ("start_offset", "start_time"):
+        for starting in ("latest", "earliest", "1700000000000", '{"orders": {"0": 1}}'):
+            with pytest.raises(BadOption, match=f"starting and {name} both say"):
+                reader_of(tmp_path, starting=starting, **{name: "5"})
+
+
+@pytest.mark.parametrize(("queue", "offset", "end"), [(0, 4, 3), (1, 1, 0), (0, 1 << 40, 3)])
+def test_a_start_beyond_the_end_of_a_queue_is_an_error_unless_the_query_goes_on(
+    tmp_path: Path, queue: int, offset: int, end: int
+) -> None:
+    for name in ("a", "b"):
+        with MessageStore.open(tmp_path / name) as store:
+            for _ in range(3 if name == "b" else 1):
+                store.append("orders", 0, b"x")
+    starting = f'{{"orders": {{"{queue}": {offset}}}}}'
+    with pytest.raises(BadOption, match=f"offset {offset} of queue {queue} of 'orders', which ends at {end}"):
+        reader_of(tmp_path, starting=starting).initialOffset()
+    reader = reader_of(tmp_path, starting=starting, on_lost="skip", queue_id=queue)
+    assert [row for found in micro_batches(reader) for row in found] == []
+
+
+def test_a_start_at_the_end_of_a_queue_gets_what_comes(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        store.append("orders", 0, b"old")
+        reader = reader_of(tmp_path, starting='{"orders": {"0": 1, "7": 0}}')
+        begin = reader.initialOffset()
+        store.append("orders", 0, b"new")
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    rows = [batch for part in reader.partitions(begin, end) for batch in reader.read(part)]
+    assert [row.data for row in rows_of(pa.Table.from_batches(rows))] == [b"new"]
+
+
+def test_a_query_that_goes_on_asks_for_no_start(tmp_path: Path) -> None:
+    """Its checkpoint says where it is; retention or a trim may have changed what its start named."""
+    with MessageStore.open(tmp_path) as store:
+        store.append("orders", 0, b"x")
+    reader = reader_of(tmp_path)
+    at = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reader_of(tmp_path, starting='{"orders": {"0": 9}}').latestOffset(at, ReadAllAvailable()) == at
+
+
+def test_a_start_of_a_queue_that_other_options_leave_out_is_refused(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path).close()
+    some: list[dict[str, Any]] = [{"topic": "bills"}, {"queue_id": 5}]
+    for options in some:
+        with pytest.raises(BadOption, match="which the options topic and queue_id leave out"):
+            reader_of(tmp_path, starting='{"orders": {"0": 1}}', **options)
+
+
+def test_columns_and_a_schema_that_differ_are_refused(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path).close()
+    with pytest.raises(BadOption, match="the option columns and the schema name other columns"):
+        reader_of(tmp_path, columns="offset,data")
+    reader_of(tmp_path, columns=",".join(name for name, _ in KINDS))
+    with pytest.raises(BadOption, match="a column damage"):
+        reader_of(tmp_path, on_damage="report")
+
+
+def test_checkpoint_of_a_store_that_is_gone_is_an_error_unless_the_query_goes_on(tmp_path: Path) -> None:
+    make_store(tmp_path / "old", 1, 50)
+    reader = reader_of(tmp_path / "old")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.stop()
+    expected = make_store(tmp_path / "new", 2, 50)
+    with pytest.raises(LogOvertaken, match=r"none of .*/new is it"):
+        reader_of(tmp_path / "new").latestOffset(end, ReadAllAvailable())
+    reader = reader_of(tmp_path / "new", on_lost="skip")
+    after = reader.latestOffset(end, ReadAllAvailable())
+    rows = [batch for part in reader.partitions(end, after) for batch in reader.read(part)]
+    assert rows_of(pa.Table.from_batches(rows)) == expected
+
+
+def test_checkpoint_that_is_ahead_of_a_restored_store_is_an_error(tmp_path: Path) -> None:
+    make_store(tmp_path / "s", 1, 50)
+    shutil.copytree(tmp_path / "s", tmp_path / "backup")
+    with MessageStore.open(tmp_path / "s", SMALL) as store:
+        fill(store, random.Random(2), 50)
+    reader = reader_of(tmp_path / "s")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.stop()
+    with pytest.raises(LogOvertaken, match=r"has 50 messages, and the read goes on behind 100"):
+        reader_of(tmp_path / "backup").latestOffset(end, ReadAllAvailable())
+
+
+def test_query_of_a_compacted_store_fails_and_goes_on_anew_at_its_offsets(tmp_path: Path) -> None:
+    make_store(tmp_path, 1)
+    reader = reader_of(tmp_path)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.stop()
+    compact_store(tmp_path)
+    with MessageStore.open(tmp_path, SMALL) as store:
+        offset = store.append("orders", 0, b"new")
+    for on_lost in ("raise", "skip"):
+        with pytest.raises(LogOvertaken, match="was compacted since"):
+            reader_of(tmp_path, on_lost=on_lost).latestOffset(end, ReadAllAvailable())
+    [found] = micro_batches(
+        reader_of(tmp_path, topic="orders", queue_id=0, starting=f'{{"orders": {{"0": {offset}}}}}')
+    )
+    assert [row.data for row in found] == [b"new"]

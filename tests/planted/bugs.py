@@ -46,18 +46,18 @@ CACHE: dict[str, Bug] = {
 
 UPKEEP: dict[str, Bug] = {
     "retention: young messages go with the old ones": Bug(
-        "store/log/upkeep.py", "self._clock.wall_ms() - self._config.retention_ms",
+        "store/log/removal.py", "self._clock.wall_ms() - self._config.retention_ms",
         "self._clock.wall_ms() + self._config.retention_ms",
         ("tests/store/test_retention.py",),
     ),
     "retention: a removed segment is used again under its readers": Bug(
-        "store/log/upkeep.py",
+        "store/log/removal.py",
         "weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False",
         "self._unused(lane, retired, segment.header.capacity_bytes)",
         ("tests/store/test_retention.py::test_segment_that_is_still_being_read_is_not_recycled",),
     ),
     "retention: the lane with the youngest messages goes first": Bug(
-        "store/log/upkeep.py", "oldest = min(left,", "oldest = max(left,",
+        "store/log/removal.py", "oldest = min(left,", "oldest = max(left,",
         ("tests/store/test_retention.py::test_oldest_segment_of_all_lanes_goes_first",),
     ),
     "footers: a damaged table is taken for whole": Bug(
@@ -158,7 +158,7 @@ APPENDING: dict[str, Bug] = {
         "timeout_s = self.config.append_timeout_ms / 100", ("tests/store/test_publish_buffer.py",),
     ),
     "memory: each lane has the whole publish buffer": Bug(
-        "store/api/store.py", "self._caches.publish_buffer_bytes // lanes", "self._caches.publish_buffer_bytes",
+        "store/api/lanes.py", "self._caches.publish_buffer_bytes // self._lanes", "self._caches.publish_buffer_bytes",
         ("tests/store/test_publish_buffer.py",),
     ),
 }  # fmt: skip
@@ -193,7 +193,7 @@ BESIDE: dict[str, Bug] = {
         ("tests/store/test_read_only.py::test_unforced_messages_are_not_shown",),
     ),
     "other processes: a file is used again although a reader has it": Bug(
-        "store/log/upkeep.py", "if fits and not self._is_shared(path):", "if fits:",
+        "store/log/removal.py", "if fits and not self._is_shared(path):", "if fits:",
         ("tests/store/test_read_only_retention.py::test_file_that_a_reader_has_open_is_not_used_again",),
     ),
     "other processes: a file is taken for the segment that it was": Bug(
@@ -201,7 +201,7 @@ BESIDE: dict[str, Bug] = {
         ("tests/store/test_read_only_retention.py::test_reader_held_up_at_any_step_gets_the_right_bytes_or_none",),
     ),
     "other processes: a reader looks behind the durable position": Bug(
-        "store/live/tail.py", "first + int(ends.searchsorted(end, side=\"right\"))", "first + len(ends)",
+        "store/live/tail.py", "first + bisect_right(ends, end)", "first + len(ends)",
         ("tests/store/test_read_only_page.py::test_message_behind_the_mark_is_not_shown",),
     ),
     "other processes: the slot that readers look at is overwritten": Bug(
@@ -321,7 +321,7 @@ TRACKERS: dict[str, Bug] = {
         ("tests/index/trackers/test_contract.py",),
     ),
     "trackers: what is pulled of several sources is out of order": Bug(
-        "index/trackers/due.py", "head <= until_ms]", "head < until_ms]",
+        "index/trackers/due.py", "heads]) > until_ms:", "heads]) >= until_ms:",
         ("tests/index/trackers/test_contract.py",), hangs=True,
     ),
     "trackers: a merge gives rows beyond those that were loaded of all sources": Bug(

@@ -7,6 +7,7 @@ from .plant import Bug
 CRASHES = ("tests/store/shards/test_crashes.py",)
 ATTACHING = "tests/store/shards/test_attaching.py"
 FRAMES = "tests/store/shards/test_frames.py"
+NOTE = "tests/store/shards/test_note.py"
 
 BULK: dict[str, Bug] = {
     "bulk: a manifest or an index is not forced before it has its name": Bug(
@@ -97,5 +98,39 @@ BULK: dict[str, Bug] = {
     "bulk: the heads of a shard are believed without their checksums": Bug(
         "store/shards/rewriting.py", "    if lasting_sum(header, columns) != known:\n", "    if False:\n",
         ("tests/store/shards/test_repair.py",),
+    ),
+    "bulk: the note counts although its frame is another one": Bug(
+        "store/live/lane_commits.py", "head is not None and head.checksum == known.chain and ", "head is not None and ",
+        (f"{NOTE}::test_a_log_that_was_put_back_is_not_taken_for_the_noted_one",),
+    ),
+    "bulk: the note counts although its frame is not there": Bug(
+        "store/live/lane_commits.py", "        for _ in range(2):\n            head = self.head_at(known.position)\n",
+        "        self.position, self.chain = known.position, known.chain\n        return True\n"
+        "        for _ in range(2):\n            head = self.head_at(known.position)\n",
+        (f"{NOTE}::test_a_log_that_was_put_back_is_not_taken_for_the_noted_one",),
+    ),
+    "bulk: a committer with a note looks at that alone": Bug(
+        "store/live/lane_commits.py", "        while (head := walk.next_head(end)) is not None:\n",
+        "        while False:\n",
+        (f"{FRAMES}::test_a_committer_beside_a_writer_knows_the_commits_of_the_segment_that_grows",),
+    ),
+    "bulk: a note is believed without its checksum": Bug(
+        "store/format/note.py", "SUM.unpack_from(content, at)[0] != checksum64(content[:at])", "False",
+        (f"{NOTE}::test_a_damaged_note_is_none",),
+    ),
+    "bulk: a frame that is durable in part is noted": Bug(
+        "store/live/lane_commits.py", "        is_whole = end is None or header.end <= end\n",
+        "        is_whole = True\n",
+        (f"{NOTE}::test_a_record_that_is_not_durable_yet_is_neither_found_nor_noted",),
+    ),
+    "bulk: a record that is not durable yet is found": Bug(
+        "store/live/lane_commits.py", "            if end is None or start + length <= end:\n",
+        "            if True:\n",
+        (f"{NOTE}::test_a_record_that_is_not_durable_yet_is_neither_found_nor_noted",),
+    ),
+    "bulk: a commit beside a writer reads the open segment from its beginning": Bug(
+        "store/api/commits.py",
+        "            write_note(disk, store, header, notes)\n", "            pass\n",
+        (f"{NOTE}::test_a_commit_beside_a_writer_looks_only_at_what_came_since_the_last_one",),
     ),
 }  # fmt: skip

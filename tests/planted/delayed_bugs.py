@@ -8,6 +8,7 @@ CRASHES = ("tests/store/delayed/test_crashes.py",)
 CHANGES = ("tests/store/delayed/test_changes.py",)
 DELIVERY = ("tests/store/delayed/test_delivery.py",)
 OPENING = ("tests/store/delayed/test_opening.py",)
+SUBSCRIBED = "tests/store/delayed/test_subscribed.py"
 SKIPPING = ("tests/store/delayed/test_skipping.py",)
 RETENTION = ("tests/store/delayed/test_retention.py",)
 
@@ -19,7 +20,15 @@ DELAYED: dict[str, Bug] = {
     ),
     "delayed: what a topic behind has not read is taken for delivered": Bug(
         "store/delayed/topic.py",
-        "                pending |= unread & (self.changes.times_of(places, times_ms) > now_ms)\n", "", OPENING,
+        "pending |= self.told.are_later(places, offsets >= self.read_up_to(queue_id), due_ms, now_ms)\n", "pass\n",
+        OPENING,
+    ),
+    "delayed: what a topic behind has called due is pending again by another clock": Bug(
+        "store/delayed/decisions.py", " or place in topic.told)", ")", ("tests/store/delayed/test_clock_steps.py",)
+    ),
+    "delayed: a change that is not written needs room in the index": Bug(
+        "store/delayed/decisions.py", "tracker.put_back(decision.queue_id, entry, decision.own_ms)",
+        "tracker.add_message(decision.queue_id, entry, decision.own_ms)", CHANGES,
     ),
     "delayed: a scan goes by a message's own time, not by its new one": Bug(
         "store/delayed/topic.py", "            times = self.changes.times_of(places, times_ms)\n",
@@ -34,12 +43,12 @@ DELAYED: dict[str, Bug] = {
     ),
     "delayed: a change that failed leaves the message out": Bug(
         "store/delayed/decisions.py",
-        "            if not decision.requests:\n                self._give_back(place)\n", "",
+        "            if decision is not None and not decision.requests:\n                self._give_back(place)\n", "",
         ("tests/store/delayed/test_changes.py::test_cancel_that_cannot_be_written_leaves_the_message_pending",),
         hangs=True,
     ),
     "delayed: a cancellation of what is due says yes": Bug(
-        "store/delayed/decisions.py", "            topic.advance()\n", "", CHANGES,
+        "store/delayed/decisions.py", "                topic.advance()\n", "", CHANGES,
     ),
     "delayed: what was cancelled is pending for an index that is behind": Bug(
         "store/delayed/decisions.py", "        if place in topic.changes.cancelled:  #", "        if False:  #",
@@ -54,6 +63,16 @@ DELAYED: dict[str, Bug] = {
     ),
     "delayed: others are not told of what one has taken out": Bug(
         "store/delayed/topic.py", "        for other in others:\n            other.on_due()\n", "", DELIVERY,
+    ),
+    "delayed: those who wait do not wake by themselves": Bug(
+        "store/subscriptions/delays.py", "        return max(LEAST_S, pointer.due_in_s())\n",
+        "        return FOREVER_S\n", (f"{SUBSCRIBED}::test_waiting_consumer_wakes_by_itself_when_a_message_is_due",),
+        hangs=True,
+    ),
+    "delayed: those who wait are not told of a message that was moved": Bug(
+        "store/delayed/decisions.py", "            topic.moved()\n", "            pass\n",
+        (f"{SUBSCRIBED}::test_waiting_consumer_is_told_of_a_message_that_comes_earlier",),
+        hangs=True,
     ),
     "delayed: what is being decided about is passed over": Bug(
         "store/delayed/skipping.py",

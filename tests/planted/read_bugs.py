@@ -29,6 +29,35 @@ READING: dict[str, Bug] = {
         "store/read/bulk.py", "    return base + begins[0] >= ring.low  #", "    return True  #",
         ("tests/store/test_bulk.py::test_message_that_is_overtaken_while_it_is_read_comes_from_the_file",),
     ),
+    "reading: a few recent messages are believed without their checksums": Bug(
+        "store/read/recent.py", "        if [whole & LOW_32", "        if False and [whole & LOW_32",
+        ("tests/store/test_recent.py::test_wrong_bytes_in_the_ring_are_damage",),
+    ),
+    "reading: many recent messages are believed without their checksums": Bug(
+        "store/read/recent.py", "        if (sums != rows[:, CHECKSUM]).any():", "        if False:",
+        ("tests/store/test_recent.py::test_wrong_bytes_in_the_ring_are_damage",),
+    ),
+    "other processes: the mirror is used before its memory is there": Bug(
+        "store/live/mirror.py", "self.is_read = is_wanted and self._is_provided", "self.is_read = is_wanted",
+        ("tests/store/test_mirror_memory.py::test_where_there_is_no_room_for_it_readers_read_the_files",),
+    ),
+    "other processes: frames are copied whole and believed without their checksums": Bug(
+        "store/live/whole_frames.py", "HAS_PAYLOAD_CHECKSUM or checksum64(payload) != header.payload_checksum:",
+        "HAS_PAYLOAD_CHECKSUM:",
+        ("tests/store/test_whole_frames.py::test_wrong_bytes_of_the_mirror_are_in_no_copy",),
+    ),
+    "other processes: a buffer is filled from its beginning while somebody sees it": Bug(
+        "store/live/whole_frames.py", "self._begin = self._used\n", "self._begin = self._used = 0\n",
+        ("tests/store/test_whole_frames.py::test_batch_stays_as_it_is_and_its_buffer_is_used_again_later",),
+    ),
+    "other processes: what lies between two frames is copied with them": Bug(
+        "store/live/whole_frames.py", "heads[0].header.chain == self._chain and ", "",
+        ("tests/store/test_whole_frames.py::test_what_lies_between_two_frames_is_in_no_copy",),
+    ),
+    "other processes: a look goes on from half of a frame behind an interrupt": Bug(
+        "store/live/lane.py", "shown += self._begin_anew()", "shown += []",
+        ("tests/store/test_read_only_interrupts.py::test_interrupted_look_at_new_frames_loses_and_repeats_nothing",),
+    ),
     "reading: heads become a table without a look at their streams": Bug(
         "store/segment/kept.py", "if (rows[entries, 0] != numbers).any() or (rows", "if (rows",
         ("tests/store/test_straight.py::test_heads_that_do_not_agree_with_the_footer_become_no_table",),
@@ -106,6 +135,58 @@ READING: dict[str, Bug] = {
         "                    return False\n        except IndexError",
         "                    pass\n        except IndexError",
         ("tests/store/test_direct_reads.py::test_windows_have_messages_only_where_the_kernel_was_asked_for_all_of_them",),
+    ),
+    "reading: a message of the table of places is believed without its checksum": Bug(
+        "store/read/lane_places.py",
+        "                    if checksum64(data) & LOW_32 != checksum:\n"
+        "                        del found[index]\n                        break\n                    index += 1",
+        "                    index += 1",
+        ("tests/store/test_named_rows.py::test_each_loop_compares_the_checksums",),
+    ),
+    "reading: a message of a kept window is believed without its checksum": Bug(
+        "store/read/lane_places.py",
+        "                        if checksum64(data) & LOW_32 != checksum:\n"
+        "                            del found[index]\n                            break\n"
+        "                        mapped += 1",
+        "                        mapped += 1",
+        ("tests/store/test_lane_places.py::test_what_the_ring_has_lost_of_the_open_segment_is_kept_once_it_is_read_again",),
+    ),
+    "reading: messages of the table of places that the ring has lost are believed": Bug(
+        "store/read/lane_places.py", "        if ring.low > low and", "        if False and",
+        ("tests/store/test_lane_places.py::test_what_the_ring_loses_during_a_copy_comes_from_the_device",),
+    ),
+    "reading: messages that the ring has lost are believed behind others of the table of places": Bug(
+        "store/read/lane_places.py", "        if recent and ring.low > low and", "        if False and",
+        ("tests/store/test_named_rows.py::test_what_the_ring_loses_behind_other_messages_comes_from_the_device",),
+    ),
+    "reading: a trim leaves the names of a table of places as they are": Bug(
+        "store/read/lane_places.py", "        if names.shown != lane.trims.shown:", "        if False:",
+        ("tests/store/test_named_rows.py::test_a_trimmed_message_is_not_given_and_the_others_get_their_names_again",),
+    ),
+    "reading: a trim while the names of a table of places are made is not seen": Bug(
+        "store/read/named_rows.py", "        return cls(shown, layout.topics,",
+        "        return cls(lane.trims.shown, layout.topics,",
+        ("tests/store/test_named_rows.py::test_a_trim_while_names_are_made_is_seen",),
+    ),
+    "reading: a queue id below zero is one of the last ones": Bug(
+        "store/read/lane_places.py", "names is None or queue_id < 0 or", "names is None or",
+        ("tests/store/test_named_rows.py::test_numbers_that_name_no_queue_find_none",),
+    ),
+    "reading: a window is kept without the end of its last message": Bug(
+        "store/read/lane_places.py", "segment.read_one(begin, KEPT_BYTES)", "segment.read_one(begin, COPY_BYTES)",
+        ("tests/store/test_named_rows.py::test_a_message_across_two_windows_is_kept_with_the_first",),
+    ),
+    "reading: the table of places is asked for segments that are gone": Bug(
+        "store/read/lane_places.py", "if begin < 0 or segments[begin:behind] != mine:", "if False:",
+        ("tests/store/test_lane_places.py::test_a_removed_segment_is_read_no_more_although_the_ring_has_it",),
+    ),
+    "reading: the table of places keeps the files of removed segments": Bug(
+        "store/read/caches.py", "        self.held.drop_places(lane.index)", "        pass",
+        ("tests/store/test_lane_places.py::test_a_removed_segment_is_not_kept_by_the_table",),
+    ),
+    "reading: the table of places has offsets behind a gap": Bug(
+        "store/read/making_places.py", "is_cut[:known] |= has & begun & (", "is_cut[:known] |= has & ~begun & (",
+        ("tests/store/test_lane_places.py::test_a_gap_in_the_offsets_leaves_the_stream_to_the_long_way",),
     ),
     "reading: a frame without messages keeps heads from becoming a table": Bug(
         "store/segment/kept.py", "(begins[1:] > begins[:-1]).sum()", "(begins[1:] >= begins[:-1]).sum()",

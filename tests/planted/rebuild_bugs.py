@@ -1,4 +1,4 @@
-"""Bugs in what makes lost footers and delayed indexes again."""
+"""Bugs in what makes lost footers and delayed indexes again, and in what compacts a log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from .plant import Bug
 
 FOOTERS = "tests/store/rebuild/test_footers.py"
 DELAYS = "tests/store/rebuild/test_delays.py"
+COMPACT = "tests/store/compact/test_compacting.py"
 
 REBUILD: dict[str, Bug] = {
     "rebuild: a footer is made of messages with wrong bytes": Bug(
@@ -28,5 +29,33 @@ REBUILD: dict[str, Bug] = {
     "rebuild: the mark of an index lies behind what is not in it": Bug(
         "store/api/rebuilding.py", "            place = Place(at.sequence + 1, 0)\n",
         "            place = Place(at.sequence + 2, 0)\n", (DELAYS,),
+    ),
+    "compact: its own opening appends behind the seals": Bug(
+        "store/api/compacting.py", "        running.end_appends()\n", "",
+        (f"{COMPACT}::test_what_its_own_opening_tidies_up_does_not_hinder_it",),
+    ),
+    "compact: a message with wrong bytes is copied": Bug(
+        "store/compact/live.py", "not good_messages(found.frame, found.payload)[rows].all()", "False",
+        (f"{COMPACT}::test_damage_is_an_error_and_nothing_has_changed",),
+    ),
+    "compact: the messages of each stream begin with offset 0": Bug(
+        "store/compact/joining.py", "self._firsts = plan.firsts.copy()", "self._firsts = np.zeros_like(plan.firsts)",
+        (f"{COMPACT}::test_reads_give_the_same_from_fewer_segments",),
+    ),
+    "compact: what is applied is forgotten": Bug(
+        "store/compact/joining.py",
+        "self._trimmed, self._plan.applied, self.end.mark", 'self._trimmed, b"", self.end.mark',
+        (f"{COMPACT}::test_bulk_commits_are_not_done_twice_behind_it",),
+    ),
+    "compact: a position of the old log counts in the new one": Bug(
+        "store/api/scan_plans.py", "                looks[lane].check_compacted(self._store._disk, position)\n", "",
+        (f"{COMPACT}::test_positions_of_the_old_log_are_refused_also_where_gaps_are_passed_over",),
+    ),
+    "bulk: a lane that stands still waits for the thread that seals": Bug(
+        "store/log/quiet.py", "sealer.seal_full()", "pass", ("tests/store/shards/test_quiet.py",),
+    ),
+    "rebuild: an index has messages that were due by then": Bug(
+        "store/rebuild/delays.py", "mine = (of_topic == number) & (rows.times_ms > part.after_ms)",
+        "mine = of_topic == number", (f"{DELAYS}::test_what_is_due_by_then_is_not_pending",),
     ),
 }  # fmt: skip

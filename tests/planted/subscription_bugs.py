@@ -9,8 +9,26 @@ SUBSCRIPTION = f"{FOLDER}/test_subscription.py"
 
 SUBSCRIPTIONS: dict[str, Bug] = {
     "subscriptions: an acknowledgement is not awaited": Bug(
-        "store/subscriptions/journal.py", "        request.lock.acquire()  # until the answer\n", "",
+        "store/subscriptions/group_commit.py", "            self._wait(acking)\n", "",
         (f"{FOLDER}/test_crashes.py",),
+    ),
+    "subscriptions: a record that is handed over twice has no bytes the second time": Bug(
+        "store/subscriptions/group_commit.py", "        self._answered(self, error)\n        self._done = True\n",
+        "        self._answered(self, error)\n        super().answer(error)\n", (f"{FOLDER}/test_group_commit.py",),
+    ),
+    "subscriptions: a loop is not told of its coroutines' record": Bug(
+        "store/subscriptions/acking.py", "        call_in_loop(loop, partial(_resolve, mine, error))\n",
+        "        pass\n", (f"{FOLDER}/test_coroutines.py",), hangs=True,
+    ),
+    "subscriptions: a cursor that is compacted meanwhile is read to its old end": Bug(
+        "store/subscriptions/journal.py",
+        "                at, end = max(at + 1, error.first), reader.bounds(stream)[1]\n",
+        "                at = max(at + 1, error.first)\n",
+        (f"{FOLDER}/test_retention.py::test_a_cursor_that_is_compacted_while_it_is_read_is_read_whole",),
+    ),
+    "subscriptions: a refused record of several acknowledgements is taken back for one": Bug(
+        "store/subscriptions/state.py", "together([one for one in acked if one.receipt in self.on_way])",
+        "together(acked[:1])", (f"{FOLDER}/test_group_commit.py",),
     ),
     "subscriptions: a snapshot trims itself": Bug(
         "store/subscriptions/journal.py", "covered = self._parts.reads.reader.bounds(stream)[1]\n",
@@ -78,6 +96,11 @@ SUBSCRIPTIONS: dict[str, Bug] = {
     "subscriptions: a backlog has cancelled messages": Bug(
         "store/subscriptions/backlog.py", " - left.cancelled\n", "\n", (f"{FOLDER}/test_backlog.py",),
     ),
+    "subscriptions: a snapshot that fails fails the acknowledgement before it": Bug(
+        "store/subscriptions/state.py",
+        "with suppress(StoreError, OSError):  # what was acknowledged", "if True:  #",
+        (f"{FOLDER}/test_beside_records.py",),
+    ),
     "subscriptions: damaged changes hold no segment": Bug(
         "store/delayed/keeping.py", " or self._is_held_by_damage(lane, oldest):\n", ":\n",
         (f"{FOLDER}/test_damage.py",),
@@ -90,5 +113,13 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "store/subscriptions/filters.py", "        if properties is None:\n            return False\n",
         "        if properties is None:\n            return True\n",
         (f"{FOLDER}/test_modes.py::test_odd_properties_are_matched_as_json_says",),
+    ),
+    "subscriptions: retention rests from a segment that has messages of users": Bug(
+        "store/log/laps.py", " and not _has_users(lane)\n", "\n",
+        (f"{FOLDER}/test_laps.py",),
+    ),
+    "subscriptions: retention begins a lap behind each other": Bug(
+        "store/log/laps.py", "        return not has_grown and", "        return False and",
+        (f"{FOLDER}/test_laps.py::test_retention_ends_where_only_cursors_are_left",),
     ),
 }  # fmt: skip

@@ -8,13 +8,10 @@ the schedule out.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import random
-import resource
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 
 from rich.console import Console
@@ -23,30 +20,21 @@ from rich.table import Table
 
 from .explore import Tally
 from .flips import flip_everything
+from .processes import outcomes, processor_s
 from .seeds import try_seed
-from .shape import PARTS, Part
+from .shape import PARTS
 
 MOST_SHOWN = 20
-
-
-def tallies(first: int, seeds: int, jobs: int, parts: frozenset[Part]) -> Iterator[Tally]:
-    """The runs' outcomes, as they come."""
-    numbers = range(first, first + seeds)
-    try_one = partial(try_seed, parts=parts)
-    if jobs == 1:
-        yield from map(try_one, numbers)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(try_one, numbers)
 
 
 def explore_many(given: argparse.Namespace, console: Console) -> Tally:
     """Until the seeds are through, or enough states were tried."""
     total = Tally()
+    try_one = partial(try_seed, parts=PARTS - set(given.without))
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("crash states", total=given.states, counts="")
-        for tally in tallies(given.first, given.seeds, given.jobs, PARTS - set(given.without)):
+        for tally in outcomes(try_one, given.first, given.seeds, given.jobs):
             total.add(tally)
             counts = f"{total.states:,} states, {total.seeds:,} seeds, {len(total.violations)} violations"
             progress.update(task, completed=total.states, counts=counts)
@@ -70,18 +58,12 @@ def show(total: Tally, took_s: float, jobs: int, console: Console) -> None:
         *((f"injected: {name}", count) for name, count in sorted(total.faults.items())),
         *((f"the store said: {name}", count) for name, count in sorted(total.outcomes.items())),
         ("states a second and process", round(total.states / took_s / jobs)),
-        ("states a second of processor time", round(total.states / _processor_s())),
+        ("states a second of processor time", round(total.states / processor_s())),
         ("violations", len(total.violations)),
     ]  # fmt: skip
     for name, value in rows:
         table.add_row(name, f"{value:,}")
     console.print(table)
-
-
-def _processor_s() -> float:
-    """What this process and those that have ended took."""
-    parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
 def show_flips(given: argparse.Namespace, console: Console) -> bool:

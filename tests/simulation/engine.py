@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path, PosixPath
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from unittest import mock
 from weakref import WeakSet
 
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreUnusable
+from stratalog.store.api.running import _RUNNING
 from stratalog.store.device import open_files as opened
 from stratalog.store.device.disk import Disk
 from stratalog.store.device.folder import LOCK_FILE, FolderLock, enter_folder
@@ -40,7 +42,7 @@ from ..clocks import WallClock
 from .interrupts import Interrupter
 
 SMALL_RING = 512 << 10
-TASKS = ("_seal_full", "_retire", "_clear_away", "_keep_ahead")
+TASKS = ("sealer.seal_full", "removal.retire", "removal.clear_away", "_keep_ahead")  # of `Upkeep`
 
 
 class _Inline:
@@ -170,8 +172,8 @@ def open_store(
             stack.enter_context(mock.patch("stratalog.store.api.running.FolderLock", FolderLock))
         stack.enter_context(mock.patch("stratalog.store.device.folder.secrets.token_bytes", chance.randbytes))
         if config.cache is not None:
-            ring_bytes = "stratalog.store.api.store.MessageStore._ring_bytes"
-            stack.enter_context(mock.patch(ring_bytes, lambda store, lanes: SMALL_RING))
+            ring_bytes = "stratalog.store.api.lanes.ring_bytes"
+            stack.enter_context(mock.patch(ring_bytes, lambda config, recent_bytes: SMALL_RING))
         store = MessageStore.open(
             home() if path is None else path, config, disk=disk, repair=repair, clock=WallClock(clock)
         )  # fmt: skip
@@ -208,6 +210,8 @@ def abandon(store: MessageStore) -> None:
     """The process has died: give its lock and its memory back, and nothing else."""
     store._running.ended = True
     store._running.lock.release()
+    with suppress(ValueError):  # it has ended
+        _RUNNING.remove(store._running)
     for lane in store._lanes:
         lane.close()
     store._caches.close()
@@ -305,7 +309,7 @@ def upkeep_step(store: MessageStore, task: int) -> bool:
     """
     upkeep = store._upkeep
     if task < len(TASKS):
-        return _tried(getattr(upkeep, TASKS[task])) and TASKS[task] == "_retire"
+        return _tried(attrgetter(TASKS[task])(upkeep)) and TASKS[task] == "removal.retire"
     if task == len(TASKS):
         upkeep._mark_quiet()
     elif store.config.durability == "os":
@@ -352,12 +356,12 @@ def sealed_count(store: MessageStore, lane: int) -> int:
 
 def bounds_held(store: MessageStore) -> int:
     """The bytes that retention counts."""
-    return store._upkeep._held_bytes()
+    return store._upkeep.removal.held_bytes()
 
 
 def retention_works(store: MessageStore) -> bool:
     """False behind a removal that could not be forced: nothing more is removed in that life."""
-    return store._upkeep._retires
+    return store._upkeep.removal._retires
 
 
 def is_locked(disk: Disk) -> bool:

@@ -12,17 +12,18 @@ from unittest import mock
 import numpy as np
 
 from stratalog.store import MessageStore
-from stratalog.store.device.disk import Buffer, Disk, LogFile
+from stratalog.store.device.disk import Disk, LogFile
 from stratalog.store.device.folder import FolderLock
+from stratalog.store.device.os_file import Buffer
 from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
 from stratalog.store.log.in_flight import UnderWay
 from stratalog.store.log.lane import Lane
+from stratalog.store.log.removal import Removal
 from stratalog.store.log.request import Request
 from stratalog.store.log.spares import Spares
 from stratalog.store.log.trims import TrimmedSegments, TrimRequest, Trims
-from stratalog.store.log.upkeep import Upkeep
 from stratalog.store.log.write import View, Write
 from stratalog.store.recovery.lane_streams import LaneStreams
 from stratalog.store.recovery.repair import Repair as RepairNotes
@@ -150,21 +151,21 @@ def remove_the_wrong_end() -> Iterator[None]:
 
 @contextmanager
 def _removing(order: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Iterator[None]:
-    real = Upkeep._remove_oldest
+    real = Removal._remove_oldest
 
-    def remove(upkeep: Upkeep, lane: Lane) -> None:
+    def remove(removal: Removal, lane: Lane) -> None:
         lane.view = View(order(lane.view.sealed), lane.view.open)
-        real(upkeep, lane)
+        real(removal, lane)
 
-    with mock.patch.object(Upkeep, "_remove_oldest", remove):
+    with mock.patch.object(Removal, "_remove_oldest", remove):
         yield
 
 
 @contextmanager
 def remove_too_much() -> Iterator[None]:
     """Retention counts every byte twice."""
-    real = Upkeep._held_bytes
-    with mock.patch.object(Upkeep, "_held_bytes", lambda upkeep: 2 * real(upkeep)):
+    real = Removal.held_bytes
+    with mock.patch.object(Removal, "held_bytes", lambda removal: 2 * real(removal)):
         yield
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from stratalog.store import StoreError
 
+from ..seeds import draw_seed
 from .check import BrokenPromise
 from .explore import explore
 from .planted import PLANTED
@@ -18,8 +17,7 @@ SEEDS = 40
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_bug_is_found(name: str) -> None:
     planted = PLANTED[name]
-    first = random.SystemRandom().getrandbits(24)
-    print("seeds from", first)
+    first = draw_seed()
     with planted.plant():
         for seed in range(first, first + SEEDS):
             try:

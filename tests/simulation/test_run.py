@@ -11,6 +11,7 @@ import pytest
 from stratalog.store.testing import Operation
 from tests.store.helpers import ROOT
 
+from ..seeds import draw_seed
 from .damage import HARMS
 from .engine import deterministic
 from .explore import Effort, Explorer, Tally, draw_fault, explore
@@ -112,7 +113,7 @@ def states(first: int, many: int) -> Tally:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_crash_loses_harms_or_reorders_what_was_acknowledged(part: int) -> None:
     """At every operation of every run, several survivor subsets each, and crashes inside recoveries."""
-    tally = states(random.SystemRandom().getrandbits(30), STATES // PARTS)
+    tally = states(draw_seed() + (part << 20), STATES // PARTS)
     assert tally.in_recovery > STATES // PARTS // 20
     assert tally.again > 0
 
@@ -122,8 +123,7 @@ def test_every_part_of_the_schedule_is_reached(name: str) -> None:
     """A run that is drawn for a part of the schedule counts all that the part is made of."""
     shape, expected = REACHED[name]
     tally = Tally()
-    first = random.SystemRandom().getrandbits(30)
-    print("seeds from", first)
+    first = draw_seed()
     effort = Effort(moments=0.1, subsets=1, nested=0.1, repairs=0.5 if name == "repair" else 0.0)
     while tally.seeds < MOST_RUNS and not all(tally.parts[part] for part in expected):
         tally.add(explore(first + tally.seeds, shape, effort))
@@ -133,8 +133,7 @@ def test_every_part_of_the_schedule_is_reached(name: str) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_error_of_the_device_loses_what_was_acknowledged(part: int) -> None:
     """Each run meets an error; it ends in an error of the store's, and everything answered is there afterwards."""
-    first = random.SystemRandom().getrandbits(30)
-    print("seeds from", first)
+    first = draw_seed() + (part << 20)
     tally = Tally()
     while tally.seeds < FAULTY_RUNS // PARTS or not tally.faults:  # some faults lie behind the end of their run
         seed = first + tally.seeds

@@ -264,7 +264,6 @@ class Life:
             assert seed_of(owner, data) is not None, f"a read of queue {owner} gave something else"
         self._reads += len(found)
 
-
     # -- consuming ------------------------------------------------------------------------------------
 
     def _consume(self, store: MessageStore, chance: random.Random) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from stratalog.store.device.disk import Buffer, OsDisk, OsFile
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.device.os_file import Buffer, OsFile
 from stratalog.store.testing import Fault, Kind
 
 

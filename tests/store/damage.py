@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, inspect_folder, verify_folder
-from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, START_FILE
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, START_FILE, SealRecord, SegmentHeader
 from stratalog.store.recovery.repair import Loss
 
 from .helpers import Queue, contents, flip_bit, overwrite, put_snapshot, scanned, seal_of, take_snapshot
@@ -52,11 +52,17 @@ def segments(path: Path) -> list[Path]:
     return sorted(path.glob("lane-*/*.seg"))
 
 
+def flip_if_there(path: Path, at: int, bit: int) -> None:
+    """Damage one bit of a file, if no earlier damage has cut the file before it."""
+    if at < path.stat().st_size:
+        flip_bit(path, at, bit)
+
+
 def flip(chance: random.Random, path: Path, sample: Sample) -> str:
     """A bit anywhere in a file."""
     victim = chance.choice(segments(path))
     at = chance.randrange(max(1, victim.stat().st_size))
-    flip_bit(victim, at, chance.randrange(8))
+    flip_if_there(victim, at, chance.randrange(8))
     return f"bit at {at} of {victim.name}"
 
 
@@ -64,7 +70,7 @@ def flip_head(chance: random.Random, path: Path, sample: Sample) -> str:
     """A bit of the header, the seal record or the first frame."""
     victim = chance.choice(segments(path))
     at = chance.choice([0, BLOCK_BYTES, DATA_START]) + chance.randrange(90)
-    flip_bit(victim, at, chance.randrange(8))
+    flip_if_there(victim, at, chance.randrange(8))
     return f"bit at {at} of {victim.name}"
 
 
@@ -80,7 +86,7 @@ def flip_footer(chance: random.Random, path: Path, sample: Sample) -> str:
         return "no footer"
     victim, record = chance.choice(sealed)
     at = record.footer_position + chance.randrange(record.footer_bytes)
-    flip_bit(victim, at, chance.randrange(8))
+    flip_if_there(victim, at, chance.randrange(8))
     return f"bit at {at} of {victim.name}, in its footer"
 
 
@@ -169,14 +175,26 @@ def lost_of(rows: Rows, expected: Rows) -> int:
 
 
 def newest_is_gone(path: Path, sample: Sample) -> bool:
-    """Is the last file of a lane gone, or all of it behind its header? Then nothing tells what it had."""
+    """Does the last file of a lane say nothing of what it had? See `says_nothing`."""
     last: dict[str, str] = {}
     for name, content in sorted(sample.files.items()):
         if name.endswith(".seg"):
             last[name.partition("/")[0]] = name
-            if any(content[DATA_START:]):  # the last one that is no spare
+            header = SegmentHeader.unpack(content[:BLOCK_BYTES])
+            if header is not None and header.sequence == int(Path(name).stem):  # no spare, and none that was recycled
                 last[f"{name.partition('/')[0]} in use"] = name
-    return not all((path / name).exists() and (path / name).stat().st_size >= DATA_START for name in last.values())
+    return any(says_nothing(path / name, sample.files[name]) for name in last.values())
+
+
+def says_nothing(path: Path, whole: bytes) -> bool:
+    """Is a segment's file gone, or all of it behind its header, or both its seal record and its last frames?"""
+    if not path.exists() or path.stat().st_size < DATA_START:
+        return True
+    record = SealRecord.unpack(whole[BLOCK_BYTES:DATA_START])
+    if record is None or seal_of(path) is not None:
+        return False
+    frames = slice(max(DATA_START, record.data_end - 2 * BLOCK_BYTES), record.data_end)
+    return path.read_bytes()[frames] != whole[frames]
 
 
 def check_refusals_agree(path: Path, sample: Sample) -> None:

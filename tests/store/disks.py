@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stratalog.store.device.disk import Buffer, OsDisk, OsFile
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.device.os_file import Buffer, OsFile
 
 
 class GatedDisk(OsDisk):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stratalog.store import MessageStore, StoreConfig
-from stratalog.store.device.disk import OsFile
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
 from stratalog.store.format.live_page import LIVE_FILE
@@ -76,8 +77,16 @@ def take_snapshot(store: Path) -> Snapshot:
 
 
 def log_snapshot(store: Path) -> Snapshot:
-    """The same without the live page, which every opening writes anew."""
-    return {name: content for name, content in take_snapshot(store).items() if name != LIVE_FILE}
+    """The same without the live page, which every opening writes anew, and without spares."""
+    return {
+        name: content for name, content in take_snapshot(store).items()
+        if name != LIVE_FILE and not is_spare(name, content)
+    }  # fmt: skip
+
+
+def is_spare(name: str, content: bytes) -> bool:
+    """Is a file a new spare? One is made when the lane's segment is half full, in whichever opening has the time."""
+    return name.endswith(".seg") and len(content) > 0 and not any(content)
 
 
 def _read_all(store: Path) -> Snapshot | None:
@@ -160,10 +169,13 @@ def has_settled(store: MessageStore) -> bool:
     It leaves the newest sealed segment of a lane and the open one, however large they are, and what is kept for
     delayed messages.
     """
-    limit, lanes = store.config.retention_bytes, store._lanes
-    sealed = not store._upkeep._full and all(len(lane.view.open) <= 1 for lane in lanes)
-    is_least = all(len(lane.view.sealed) <= 1 for lane in lanes)
-    return sealed and (limit is None or is_least or store._upkeep._held_bytes() <= limit + store._upkeep.allowance())
+    limit, lanes, upkeep = store.config.retention_bytes, store._lanes, store._upkeep
+    sealed = not upkeep.sealer._full and all(len(lane.view.open) <= 1 for lane in lanes)
+    return sealed and (
+        limit is None
+        or not upkeep.removal.may_get_on()
+        or upkeep.removal.held_bytes() <= limit + upkeep.removal.allowance()
+    )
 
 
 def full_frames(path: Path) -> list[Frame]:
@@ -204,7 +216,9 @@ def until(condition: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     """Wait for something that happens in the background."""
     deadline = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
+        if time.monotonic() >= deadline:
+            faulthandler.dump_traceback()  # who waits for what
+            raise AssertionError("did not happen in time")
         time.sleep(0.005)  # so that what is waited for has the interpreter
 
 

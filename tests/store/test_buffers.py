@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from stratalog.store.device.buffers import KEPT_BYTES, LEAST_BYTES, BufferPool
+from stratalog.store.device.buffers import KEPT_BYTES, LEAST_BYTES, POOLED_BYTES, WASTED_TIMES, BufferPool
 
 
 def lent(pool: BufferPool, content: bytes) -> memoryview:
@@ -23,18 +23,28 @@ def test_view_shows_what_was_written_and_cannot_be_written_to() -> None:
 
 def test_buffer_is_used_again_once_nobody_holds_a_view() -> None:
     pool = BufferPool()
-    buffer = pool.take(10)
+    buffer = pool.take(POOLED_BYTES)
     view = pool.lend(buffer, 10)
     del view
     assert pool.take(LEAST_BYTES) is buffer
 
 
+def test_who_keeps_a_few_bytes_keeps_no_large_buffer() -> None:
+    pool = BufferPool()
+    lent(pool, bytes(2 * WASTED_TIMES * LEAST_BYTES))  # free, and too large for what follows
+    for size in (1, 1000, POOLED_BYTES - 1, POOLED_BYTES, LEAST_BYTES):
+        for view in (lent(pool, bytes(size)), pool.joined([bytes(size)], size)):
+            assert len(view) == size
+            assert memoryview(view.obj).nbytes <= max(2 * size, LEAST_BYTES if size >= POOLED_BYTES else 0)
+
+
 def test_buffer_is_not_used_while_a_slice_or_an_array_of_it_is_held() -> None:
     pool = BufferPool()
-    one, two = lent(pool, b"one")[1:2], np.frombuffer(lent(pool, b"two"), np.uint8)
+    size = POOLED_BYTES
+    one, two = lent(pool, b"1" * size)[1:2], np.frombuffer(lent(pool, b"2" * size), np.uint8)
     for _ in range(5):
-        lent(pool, b"...")
-    assert (bytes(one), bytes(two)) == (b"n", b"two")
+        lent(pool, b"." * size)
+    assert (bytes(one), bytes(two)) == (b"1", b"2" * size)
 
 
 def test_larger_batch_gets_a_larger_buffer() -> None:
@@ -46,11 +56,11 @@ def test_larger_batch_gets_a_larger_buffer() -> None:
 
 def test_pool_keeps_a_bounded_number_of_bytes() -> None:
     pool = BufferPool()
-    views = [lent(pool, bytes([index])) for index in range(2 * KEPT_BYTES // LEAST_BYTES)]
+    views = [lent(pool, bytes([index % 256]) * POOLED_BYTES) for index in range(2 * KEPT_BYTES // LEAST_BYTES)]
     assert pool._kept_bytes == sum(len(buffer.getbuffer()) for buffer in pool._kept) <= KEPT_BYTES
-    assert [view[0] for view in views] == list(range(len(views)))
+    assert [view[0] for view in views] == [index % 256 for index in range(len(views))]
     pool.clear()
-    assert [view[0] for view in views] == list(range(len(views)))
+    assert [view[0] for view in views] == [index % 256 for index in range(len(views))]
 
 
 def test_threads_never_share_a_buffer() -> None:
@@ -59,9 +69,9 @@ def test_threads_never_share_a_buffer() -> None:
 
     def work(mark: int) -> None:
         held: list[memoryview] = []
-        for _ in range(200):
-            held = [*held[-2:], lent(pool, bytes([mark]) * 4096)]
-            wrong.extend(view for view in held if bytes(view) != bytes([mark]) * 4096)
+        for _ in range(100):
+            held = [*held[-2:], lent(pool, bytes([mark]) * POOLED_BYTES)]
+            wrong.extend(view for view in held if bytes(view) != bytes([mark]) * POOLED_BYTES)
 
     threads = [threading.Thread(target=work, args=(mark,)) for mark in range(6)]
     for thread in threads:

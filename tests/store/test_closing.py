@@ -13,7 +13,7 @@ import pytest
 from stratalog.store import MessageStore, StoreClosed, StoreConfig, verify_folder
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.request import answer_all
-from stratalog.store.log.upkeep import Upkeep
+from stratalog.store.log.sealer import Sealer
 from stratalog.store.log.write import FullSegment
 from stratalog.store.segment.segment import Segment
 
@@ -252,16 +252,16 @@ def test_close_goes_on_behind_an_interrupt_that_came_just_behind_a_seal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The segment is sealed, and still in the line of those that are full."""
-    seal_now, messages = Upkeep.seal_now, [b"%d" % number * 5000 for number in range(20)]
+    seal_now, messages = Sealer.seal_now, [b"%d" % number * 5000 for number in range(20)]
 
-    def interrupted(upkeep: Upkeep, lane: Lane, full: FullSegment) -> None:
+    def interrupted(sealer: Sealer, lane: Lane, full: FullSegment) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise OSError("not now")  # it is tried again: what is full is left for the close
-        seal_now(upkeep, lane, full)
+        seal_now(sealer, lane, full)
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(Upkeep, "seal_now", interrupted)
+        patch.setattr(Sealer, "seal_now", interrupted)
         store = MessageStore.open(tmp_path, tiny())
         for data in messages:
             store.append("t", 0, data)

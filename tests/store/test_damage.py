@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
 from stratalog.store.format.layout import CLOSED, DATA_START
-from stratalog.store.log.upkeep import Upkeep
+from stratalog.store.log.sealer import Sealer
 from stratalog.store.recovery import reindex
 
 from ..seeds import draw_seed
@@ -354,15 +354,15 @@ def test_gap_between_spares_is_no_damage_and_one_before_them_is(folder: Path) ->
 
 
 def test_segment_is_never_sealed_before_an_older_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Upkeep, "_seal_full", lambda upkeep: None)
+    monkeypatch.setattr(Sealer, "seal_full", lambda sealer: None)
     with MessageStore.open(folder / "s", TINY) as store:
         fill(store, 0, 60)
-        upkeep = store._upkeep
-        (lane, first), (_, second), *_ = upkeep._full
+        sealer = store._upkeep.sealer
+        (lane, first), (_, second), *_ = sealer._full
         before = second.segment.path.read_bytes()
         with pytest.raises(RuntimeError, match="before an older segment"):
-            upkeep.seal_now(lane, second)
+            sealer.seal_now(lane, second)
         assert second.segment.path.read_bytes() == before
-        upkeep.seal_now(lane, first)
-        upkeep.seal_now(lane, second)
+        sealer.seal_now(lane, first)
+        sealer.seal_now(lane, second)
         assert [sealed.segment.sequence for sealed in lane.view.sealed] == [1, 2]

@@ -14,7 +14,8 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt
 from stratalog.store.device.direct_reads import SLOT_BYTES, SLOT_REQUESTS, DirectReads, Range
-from stratalog.store.device.disk import OsFile
+from stratalog.store.device.os_file import OsFile
+from stratalog.store.read import lane_tables
 from stratalog.store.read import straight as straight_module
 from stratalog.store.segment.windows import REGION_BYTES, WINDOW_BYTES, Windows
 from tests.store.helpers import KIB, flip_bit, segment_path, until
@@ -221,6 +222,28 @@ def test_messages_far_apart_are_read_by_themselves(tmp_path: Path) -> None:
         assert figures["device_bytes"] <= payload + 80 * 2 * 4096
 
 
+def test_the_table_of_places_is_not_made_for_what_it_cannot_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_tables, "LEAST_CALLS", 1)
+    monkeypatch.setattr(lane_tables, "MESSAGES_A_CALL", 1 << 30)
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        direct(store)
+        drop(tmp_path)
+        for queue in range(20):
+            assert store.get_range("t", queue, 0, 5) == dict(enumerate(rows[queue]))
+        assert not store._lanes[0].held.places
+        for path in tmp_path.rglob("*.seg"):
+            path.read_bytes()
+        for sealed in store._lanes[0].view.sealed:
+            sealed.segment.ask([0], [1])  # from now on it is looked whether the page cache has a message
+        for queue in range(20, 40):
+            assert store.get_range("t", queue, 0, 5) == dict(enumerate(rows[queue]))
+        assert store._lanes[0].held.places
+
+
 def test_windows_that_others_asked_for_do_not_make_more_of_them(tmp_path: Path) -> None:
     rng = random.Random(draw_seed())
     with MessageStore.open(tmp_path, CONFIG) as store:
@@ -355,6 +378,9 @@ def test_windows_have_messages_only_where_the_kernel_was_asked_for_all_of_them(f
     assert not windows.has(flat, [1])
     assert not windows.has(flat, [0, 2])
     assert not windows.has([1 << 30, 10, 0], [0])
+    windows.look_at = float("inf")
+    assert windows.were_asked(WINDOW_BYTES - 1, 0)
+    assert not windows.were_asked(len(windows._asked) * WINDOW_BYTES, 0)  # no bytes, at the end of the file
 
 
 def test_the_memory_is_given_back_with_the_store(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreUnusable
-from stratalog.store.device.disk import Buffer, OsDisk, OsFile
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.device.os_file import Buffer, OsFile
 from stratalog.store.segment.segment import prewrite
 
 from .helpers import SHM, memory_folder, run_child, start, tiny, until
@@ -168,7 +169,7 @@ def test_direct_io_is_reported_to_have_ended_where_a_write_was_refused(tmp_path:
 SHORT_WRITE = """
 import resource, signal, sys
 from pathlib import Path
-from stratalog.store.device.disk import OsFile
+from stratalog.store.device.os_file import OsFile
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 file = OsFile(Path(sys.argv[1]), create=True, direct=False)
 resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))

@@ -190,7 +190,7 @@ def test_seal_record_of_a_killed_process_is_durable_before_more_is_built_on_it(
         disk.on_operation = note
     left = killed[0]
     with MessageStore.open(tmp_path, tiny(segment_bytes=1 << 20, retention_bytes=1), disk=left) as store:
-        until(lambda: store.queue_bounds("t", 0)[0] > 65_536, 20)
+        until(lambda: store.queue_bounds("t", 0)[0] > 65_536)
         bounds = store.queue_bounds("t", 0)
         cut = left.crash(random.Random(1), "none")
     with MessageStore.open(tmp_path, disk=cut.copy(), read_only=True) as reader:
@@ -224,3 +224,16 @@ def test_device_that_fails_at_close_is_an_error_of_ours_and_loses_nothing(tmp_pa
         store.close()
     with MessageStore.open(tmp_path, tiny()) as again:
         assert contents(again, [("t", 0)]) == {("t", 0): {0: b"x"}}
+
+
+def test_frame_that_lacks_bytes_of_a_message_poisons_the_store_and_never_gets_into_the_log(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"first")
+        stream = store._streams.get("t", 0)
+        assert stream is not None
+        broken = SubmitRequest(stream, b"", 40)  # as a bug would have it
+        stream.queue.put(broken)
+        with pytest.raises(StorePoisoned):
+            broken.result(PATIENCE_S)
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert contents(store, [("t", 0)]) == {("t", 0): {0: b"first"}}

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stratalog.store.device.disk import OsFile
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.errors import StoreCorrupt
 from stratalog.store.format.footer import HEADER_BYTES, Footer, FooterData
 from stratalog.store.format.layout import LOST_ENTRY, SEALED, SealRecord, checksum64

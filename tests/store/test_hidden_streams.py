@@ -119,7 +119,7 @@ def test_retention_keeps_a_segment_that_a_hidden_stream_needs(tmp_path: Path) ->
         until(lambda: len(store._lanes[0].view.sealed) > 2)
         for queue in range(3):
             store.trim("orders", queue, store.queue_bounds("orders", queue)[1])
-        store._upkeep._try(store._upkeep._retire)
+        store._upkeep._try(store._upkeep.removal.retire)
         assert [datas(store, name)[0] for name in NAMES] == [b"000000"] * 3
 
 

@@ -14,7 +14,7 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreUnusable, inspect_folder
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, align_up
 
-from .helpers import crash_copy, without_marks
+from .helpers import crash_copy, has_settled, until, without_marks
 
 CONFIG = StoreConfig(lanes=2, segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0)
 TOPICS = 25
@@ -116,6 +116,7 @@ def test_bounds_begin_where_retention_has_left_off(tmp_path: Path) -> None:
         store.append("gone", 0, b"x")
         for _ in range(3):
             fill(store)
+        until(lambda: has_settled(store))
     found = bounds_of(inspect_folder(tmp_path / "store"))
     assert found["gone", 0] == (1, 1)
     with MessageStore.open(tmp_path / "store", replace(config, retention_bytes=None)) as store:
@@ -165,6 +166,7 @@ def test_nothing_on_disk_is_changed(folder: Path) -> None:
 def test_open_store_is_described_as_far_as_it_is_durable(folder: Path) -> None:
     closed = inspect_folder(folder)
     with MessageStore.open(folder, CONFIG) as store:
+        without_marks(store)  # its frames are counted
         beside = inspect_folder(folder)
         store.append("new", 5, b"x" * 77)
         more = inspect_folder(folder)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, inspect_folder, verify_folder
-from stratalog.store.device.disk import OsDisk, OsFile
+from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.lane_start import read_start, write_start
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.layout import BLOCK_BYTES, START_FILE, UNKNOWN
 from stratalog.store.format.store_files import LaneStart
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import Message, MessageStore
+from stratalog.store import Message, MessageBatch, MessageStore
 
 from .helpers import tiny
 
@@ -76,3 +76,27 @@ def test_message_can_be_copied_pickled_replaced_and_hashed(messages: list[Messag
             assert (data, key) == (b"full", b"k")
         case _:
             pytest.fail("it does not match")
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda batch: pickle.loads(pickle.dumps(batch))])
+def test_batches_can_be_copied_and_pickled(tmp_path: Path, again: Callable[[MessageBatch], MessageBatch]) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for number in range(5):
+            store.append("t", 1, bytes(number), deliver_at_ms=number, key=b"k%d" % number, properties={"p": "q"})
+            store.append("u", 1, b"plain")
+        given = store.subscribe("t", "a").receive_batch(3)
+        batches = [store.read_batch("t", 1, 2), store.read_batch("u", 1), given, *store.scan()]
+        for batch in [*batches, store.read_batch("t", 1, 5)]:
+            found = again(batch)
+            assert type(found) is type(batch)
+            assert found.messages() == batch.messages()
+            assert found.buffer is not batch.buffer
+        assert [one.receipt for one in again(given).deliveries()] == given.receipts.tolist()  # type: ignore[attr-defined]  # a DeliveryBatch
+
+
+def test_a_subscription_is_not_copied(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        sub = store.subscribe("t", "a")
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="subscribe again"):
+                way(sub)

@@ -17,8 +17,9 @@ import pytest
 
 from stratalog.store import MessageStore, StoreFull, StoreUnusable, verify_folder
 from stratalog.store.device.background import Background, Bell
-from stratalog.store.device.disk import Buffer, OsDisk, OsFile
+from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.folder import FolderLock
+from stratalog.store.device.os_file import Buffer, OsFile
 from stratalog.store.device.ring import Ring
 from stratalog.store.format.layout import RETIRED_PREFIX
 from stratalog.store.testing import SimulatedDisk
@@ -172,7 +173,7 @@ def test_descriptor_whose_close_was_interrupted_anywhere_is_closed_once(tmp_path
     for place in places():
         file = OsFile(tmp_path / "f", create=True, direct=False)
         number = file.fileno()
-        came, _ = interrupt_at(place, ("store/device/disk.py", "store/device/descriptor.py"), file.close)
+        came, _ = interrupt_at(place, ("store/device/os_file.py", "store/device/descriptor.py"), file.close)
         mine = os.open(tmp_path / "mine", os.O_CREAT | os.O_WRONLY)  # takes the lowest number that is free
         file.close()
         del file
@@ -367,14 +368,14 @@ def test_footer_that_cannot_be_written_keeps_no_other_lane_from_being_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=2)) as store:
-        seal_now = store._upkeep.seal_now
+        seal_now = store._upkeep.sealer.seal_now
 
         def refuse(lane: Any, full: Any) -> None:
             if lane.index == 0:
                 raise OSError(errno.EIO, "refused")
             seal_now(lane, full)
 
-        monkeypatch.setattr(store._upkeep, "seal_now", refuse)
+        monkeypatch.setattr(store._upkeep.sealer, "seal_now", refuse)
         for _ in range(8):
             store.append_batch([("t", queue, bytes(10_000)) for queue in range(8)])
         until(lambda: len(store._lanes[1].view.sealed) > 2)
@@ -409,7 +410,7 @@ def test_bytes_in_flight_are_not_overwritten_whatever_the_interpreter_leaves_out
         lane = store._lanes[0]
         lane.ring = Ring(4096)
         with pytest.raises(RuntimeError, match="too small for the writes in flight"):
-            lane._reserve(lane.durable + 8192)
+            lane.reserve(lane.durable + 8192)
 
 
 # -- systems ------------------------------------------------------------------------------------------

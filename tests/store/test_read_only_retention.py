@@ -20,10 +20,12 @@ from stratalog.store import (
     read_part,
 )
 from stratalog.store.api import beside
-from stratalog.store.device.disk import OsFile, ReadingDisk
+from stratalog.store.device.disk import ReadingDisk
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.segment.sealed import SealedSegment
 
 from .helpers import memory_folder, segment_path, tiny, until
+from .test_read_only_page import state_in
 
 QUEUE = ("t", 0)
 SIZE = 3_000
@@ -39,6 +41,7 @@ class Writer:
     """A writer whose oldest segments are removed and used again as it goes."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.store = MessageStore.open(folder, CONFIG)
         self.count = 0
         self.go_on()
@@ -48,18 +51,23 @@ class Writer:
         """Append until so many segments are gone; 0: all, and their files written to where they may be."""
         upkeep = self.store._upkeep
         segments = segments or len(self.store._lanes[0].view.sealed) + 3
-        goal = upkeep.removed_segments + segments
-        while upkeep.removed_segments < goal:
+        goal = upkeep.removal.removed_segments + segments
+        while upkeep.removal.removed_segments < goal:
             for _ in range(5):
                 assert self.store.append(*QUEUE, message(self.count)) == self.count
                 self.count += 1
             until(lambda: self.is_at_rest((200 << 10) + (3 << 16)))
-        until(lambda: self.is_at_rest(200 << 10) and not upkeep._retired and not upkeep._full)
+        until(lambda: self.is_at_rest(200 << 10) and not upkeep.removal._retired and not upkeep.sealer._full)
+        until(self.is_told)
+
+    def is_told(self) -> bool:
+        """Does the page say where the log begins now? It is told of a removal just behind it."""
+        return state_in(self.folder).first == self.store._lanes[0].view.sealed[0].segment.sequence
 
     def is_at_rest(self, held_bytes: int) -> bool:
         """Has the background done its work? It is woken to do it now."""
         self.store._upkeep.look()
-        return self.store._upkeep._held_bytes() <= held_bytes
+        return self.store._upkeep.removal.held_bytes() <= held_bytes
 
 
 class SteppingDisk(ReadingDisk):

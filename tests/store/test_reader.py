@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt
-from stratalog.store.device.disk import OsFile
+from stratalog.store.device.buffers import POOLED_BYTES
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.device.prefault import populate
 from stratalog.store.format.layout import checksum64
 from stratalog.store.read import reader as reader_module
 from stratalog.store.read.finder import RUN_MESSAGES
-from stratalog.store.read.reader import POOLED_BYTES
 from stratalog.store.segment import scanner as scanner_module
 from stratalog.store.segment import windows
 from stratalog.store.segment.sealed import LONG_RUN

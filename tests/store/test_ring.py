@@ -144,3 +144,12 @@ def test_what_growth_drops_counts_as_overtaken_before_it_has_another_place() -> 
 def test_a_ring_without_addresses_for_its_limit_keeps_its_first_size() -> None:
     ring = Ring(SIZE, 1 << 60)
     assert ring.limit_bytes == ring.size_bytes == SIZE and not ring.can_grow
+
+
+@pytest.mark.parametrize("position", [0, SIZE - 100], ids=["within", "across the end"])
+@pytest.mark.parametrize("said", [199, 201])
+def test_parts_of_another_size_than_was_said_are_refused(position: int, said: int) -> None:
+    ring = Ring(SIZE)
+    ring.reserve(position + 4096)
+    with pytest.raises(RuntimeError, match=f"a frame of {said} bytes was given 200"):
+        ring.fill(position, [bytes(150), bytes(50)], said)

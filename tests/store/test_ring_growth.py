@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,11 @@ from stratalog.store.log.lane import Lane
 from stratalog.store.log.ring_growth import GROWING, RingGrowth, grown_bytes, wants_more
 from stratalog.store.read import caches
 from tests.seeds import draw_seed
+from tests.store.helpers import until
 
 MIB = 1 << 20
 FIRST_BYTES = 4 * MIB  # of the ring
 SMALL = StoreConfig(max_frame_bytes=64 << 10, max_message_bytes=64 << 10)
-WAIT_S = 20
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +33,6 @@ def _small_rings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def lane_of(store: MessageStore) -> Lane:
     return store._lanes[0]
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for the background."""
-    end = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end, "the background has not done it"
-        time.sleep(0.001)  # a poll: nothing tells of the growth
 
 
 def test_the_ring_of_a_busy_store_grows_and_serves_what_it_has(tmp_path: Path) -> None:
@@ -110,6 +102,7 @@ def test_a_ring_does_not_grow_where_there_is_no_room(
 
 
 def test_closed_stores_count_for_nothing(tmp_path: Path) -> None:
+    gc.collect()  # what other tests have left
     before = grown_bytes()
     for number in range(5):
         with MessageStore.open(tmp_path / str(number), SMALL) as store:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.store.device.disk import OsDisk, OsFile
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.layout import DATA_START, FRAME_MAGIC
 from stratalog.store.segment import scanner as scanner_module
 from stratalog.store.segment.scanner import ChunkBuffers, ChunkReader, FrameScanner, find_magic, open_sequential

@@ -167,7 +167,7 @@ def test_heads_become_a_table_although_some_frames_have_no_messages(tmp_path: Pa
         check(store, rows, rng)
 
 
-def test_heads_that_do_not_agree_with_the_footer_become_no_table(tmp_path: Path) -> None:
+def test_heads_that_do_not_agree_with_the_footer_become_no_table(no_marks: None, tmp_path: Path) -> None:
     config = small(segment_bytes=512 * KIB)
     with MessageStore.open(tmp_path, config) as store:
         fill(store, random.Random(1), 1000)

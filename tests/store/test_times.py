@@ -11,7 +11,7 @@ import pytest
 from stratalog.store import InvalidMessage, InvalidTopic, MessageStore, StoreCorrupt
 
 from ..seeds import draw_seed
-from .helpers import flip_bit, seal_of, segment_path, tiny
+from .helpers import flip_bit, has_settled, seal_of, segment_path, tiny, until
 
 QUEUES = 3
 
@@ -53,7 +53,8 @@ def test_it_is_the_first_message_of_that_time_or_later(tmp_path: Path, lanes: in
             times[queue] += [clock.now_ms] * count
             if number % 50 == 49:
                 check(store)
-        assert store.stats()["segments"]["sealed"]
+        until(lambda: bool(store.stats()["segments"]["sealed"]))
+        check(store)
         told = [[message.timestamp_ms for message in store.read("t", queue, 0, 1000)] for queue in range(QUEUES)]
         assert told == times
     with MessageStore.open(tmp_path) as store:
@@ -69,6 +70,7 @@ def test_where_retention_has_removed_the_message_it_is_the_first_one_left(tmp_pa
     with MessageStore.open(tmp_path, tiny(retention_bytes=128 << 10)) as store:
         while store.queue_bounds("t", 0)[0] < 20:
             store.append("t", 0, bytes(3000))
+        until(lambda: has_settled(store))
         first, next_offset = store.queue_bounds("t", 0)
         assert store.offset_at("t", 0, 0) == first
         assert store.offset_at("t", 0, time.time_ns() // 1_000_000 + 3_600_000) == next_offset

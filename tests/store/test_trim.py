@@ -394,7 +394,7 @@ def test_segment_with_one_message_of_another_queue_stays(tmp_path: Path) -> None
         until(lambda: has_settled(store))
         store.trim("t", 0, 101)
         for _ in range(3):
-            store._upkeep._retire()
+            store._upkeep.removal.retire()
         assert store.stats()["log"]["removed_segments"] == 0
         assert store.read("kept", 0)[0].data == b"x"
         store.trim("kept", 0, 1)

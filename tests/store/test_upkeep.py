@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreFull
-from stratalog.store.device.disk import OsDisk, OsFile
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.segment.sealing import seal
 from stratalog.store.segment.segment import Segment
 
@@ -57,7 +58,7 @@ def test_error_of_any_kind_in_the_background_is_noted_and_the_work_goes_on(
             raise MemoryError
         return seal(*given)
 
-    monkeypatch.setattr("stratalog.store.log.upkeep.seal", fails_once)
+    monkeypatch.setattr("stratalog.store.log.sealer.seal", fails_once)
     with MessageStore.open(tmp_path, tiny()) as store:
         for _ in range(20):
             store.append_batch([("t", 0, bytes(10_000))] * 5)

@@ -302,7 +302,7 @@ def test_read_that_waits_for_many_goes_on_through_new_segments(tmp_path: Path) -
         reader = Reader(store, ("t", 0), min_messages=400, min_bytes=400)
         for _ in range(399):
             store.append("t", 0, bytes(1000))
-        assert store.stats()["segments"]["sealed"] > 0
+        until(lambda: store.stats()["segments"]["sealed"] > 0)
         quiet(store)
         assert reader.is_asleep
         store.append("t", 0, b"")

@@ -1,17 +1,15 @@
-"""`python -m tests.index.trackers --seconds 60`: crashes of the tracker on disk, from fresh seeds, for so long.
+"""`python -m tests.index.trackers --seconds 60`: crashes of the tracker on disk, from fresh seeds.
 
-A failure prints its seed; `--seed` runs that program again.
+A failure prints its seed; `--seed` runs that round again.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import sys
-import time
 
-from tests.seeds import draw_seed
+from tests.rounds import run_rounds
 
 from .crashes import Program, rows_of
 
@@ -35,25 +33,11 @@ def crash_states(seed: int, *, has_errors: bool) -> int:
     return 2 * program.files.steps
 
 
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.index.trackers", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int)
-    given = parser.parse_args()
-    logging.getLogger("stratalog").setLevel(logging.CRITICAL)  # files that cannot be removed are told of
-    if given.seed is not None:
-        print(sum(crash_states(given.seed, has_errors=errors) for errors in (False, True)), "states")
-        return 0
-    began, states, programs = time.monotonic(), 0, 0
-    while time.monotonic() - began < given.seconds:
-        seed = draw_seed()
-        states += crash_states(seed, has_errors=programs % 2 == 1)
-        programs += 1
-    spent = time.monotonic() - began
-    print(f"{states:,} states of {programs:,} programs, {states / spent:,.0f}/s: nothing lost, nothing came back")
-    return 0
+def run_round(seed: int) -> int:
+    """A program without errors of its files, and again with some. Raises AssertionError."""
+    return sum(crash_states(seed, has_errors=errors) for errors in (False, True))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    logging.getLogger("stratalog").setLevel(logging.CRITICAL)  # files that cannot be removed are told of
+    sys.exit(run_rounds("tests.index.trackers", __doc__, run_round, "nothing lost, nothing came back"))

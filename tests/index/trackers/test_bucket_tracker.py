@@ -195,6 +195,7 @@ def test_disk_that_is_full_for_long_does_not_let_the_mutable_bucket_grow() -> No
         except OSError:
             refused += 1
     assert (len(tracker), refused) == (100, 200)
+    assert tracker.cancel(0, 7) and tracker.put_back(0, 7, 50), "what was taken out needs no room"
     files.on_step = None
     assert tracker.add_messages(0, np.arange(300), 50) == 200
     assert len(taken(tracker, 50)) == 300

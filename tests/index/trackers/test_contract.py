@@ -155,6 +155,17 @@ def test_cancel_is_true_exactly_while_the_entry_is_pending(make: Make) -> None:
     assert not tracker.cancel(9, 9)
 
 
+def test_entry_that_is_put_back_is_pending_as_before(make: Make) -> None:
+    tracker = make(precision_bits=4)
+    tracker.add_messages(3, [7, 8], [100, 20])
+    assert not tracker.put_back(3, 7, 50), "it is pending"
+    assert tracker.cancel(3, 7)
+    assert tracker.put_back(3, 7, 101)
+    assert taken(tracker, 111) == [(3, 8)]
+    assert tracker.put_back(3, 8, 20)
+    assert taken(tracker, 112) == [(3, 8), (3, 7)]
+
+
 def test_cancelled_first_entry_leaves_no_deadline_behind(make: Make) -> None:
     """A timer that keeps the target of a cancelled entry stalls the delivery of the others."""
     tracker = make()
@@ -256,6 +267,7 @@ def test_tracker_at_its_limit_says_so_and_takes_no_more(make: Make) -> None:
     assert tracker.buffer_memory_usage < 3_000_000 + 3_000 * 400
     with pytest.raises(TrackerFull):
         tracker.add_message(10_001, 0, 5)
+    assert tracker.cancel(0, 0) and tracker.put_back(0, 0, 5), "what was taken out has room"
     assert len(taken(tracker, 1 << 41)) == added
     if isinstance(tracker, BucketTracker):
         tracker.checkpoint()  # until then the disk has to know what was taken
@@ -274,6 +286,8 @@ def test_entry_that_is_out_of_range_is_refused(make: Make, given: tuple[Any, Any
         tracker.add_message(*given)
     with pytest.raises(BadEntry):
         tracker.add_messages(*([value] for value in given))
+    with pytest.raises(BadEntry):
+        tracker.put_back(*given)
     if given[2] == 0:
         with pytest.raises(BadEntry):
             tracker.cancel(*given[:2])
@@ -313,6 +327,7 @@ def test_closed_tracker_refuses_every_call(make: Make) -> None:
     tracker.close()
     calls = [
         lambda: tracker.add_message(1, 1, 1), lambda: tracker.add_messages([1], [1], [1]), lambda: tracker.cancel(1, 1),
+        lambda: tracker.put_back(1, 1, 1),
         lambda: tracker.get_scheduled_messages(1, 1), lambda: tracker.has_message_available(1), tracker.clear,
         lambda: tracker.next_deadline_ms, lambda: len(tracker), tracker.stats, lambda: tracker.reset_tick_time(1),
         lambda: tracker.trim(1), lambda: tracker.buffer_memory_usage, tracker.pending_places,

@@ -36,6 +36,28 @@ def test_ways_take_turns_and_every_second_round_goes_backwards() -> None:
     }  # fmt: skip
 
 
+class Timed(Run):
+    """A run whose time is what it is told."""
+
+    now = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("limit_s", "rounds"), [(1, 1), (39.9, 1), (40, 2), (59, 2), (60, 3), (1000, 3)])
+def test_no_round_begins_that_would_end_behind_the_limit(limit_s: float, rounds: int) -> None:
+    run = Timed("x", Console(quiet=True))
+
+    def way() -> Figures:
+        run.now += 10
+        return {"rate": run.now}
+
+    assert medians({"a": way, "b": way}, 3, run, limit_s)["a"]["rate"] > 0
+    assert (run.now, run.rounds) == (20 * rounds, rounds)
+
+
 def test_device_is_measured_at_the_mean_write_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(monkeypatch)
     options = Options(drive=Drive("batch"), reference_s=0.02, reference_file_bytes=1 << 20)

@@ -222,11 +222,18 @@ def test_waits_gives_the_rates_the_latencies_and_the_memory_of_a_coroutine(tmp_p
 
 
 def test_readers_gives_the_rates_the_latency_and_the_idle_time(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "readers", "--seconds", "0.1", "--waits", "10", "--idle", "1")
-    assert [(row["api"], row["readers"]) for row in figures["rows"]] == [
-        (api, count) for api in ("blocking", "batch") for count in (0, 1, 4)
+    figures = figures_of(tmp_path, "readers", "--seconds", "0.02", "--waits", "10", "--idle", "1")
+    assert [(row["api"], row["readers"], row["of"]) for row in figures["rows"]] == [
+        (api, count, of)
+        for api in ("blocking", "batch", "columns")
+        for count, of in ((0, None), *((count, of) for count in (1, 4) for of in ("model", "store", "background")))
     ]
-    assert all(row["messages_per_s"] > 0 and row["of_alone"] > 0 for row in figures["rows"])
-    assert figures["latency"].keys() == {"p50_us", "p99_us", "max_us"}
+    for row in figures["rows"]:
+        assert row["messages_per_s"] > 0 and row["writer_us"] > 0
+        assert (row["of_alone"] is not None) == (row["readers"] > 0)
+        assert row["readers"] > 0 or row["readers_cpu"] == 0
+        assert (row["of_model"] is not None) == (row["of"] in ("store", "background"))
+    assert {row["slices"] for row in figures["rows"]} == {1, 7}  # alone: before, between and behind the others
+    assert figures["latency"].keys() == figures["background_latency"].keys() == {"p50_us", "p99_us", "max_us"}
     assert figures["idle"]["processes"] == 1
     assert figures["checked_messages"] > 0

@@ -14,7 +14,7 @@ def test_subscriptions_have_a_row_a_way_and_one_of_many(tmp_path: Path) -> None:
     peers = {name for name in ways if "Redis" in name}
     assert len(peers) == (2 if has_redis() else 0)
     assert (figures["left_out"] is None) == has_redis()
-    assert len(ways) == 6 + len(peers)
+    assert len(ways) == 7 + len(peers)
     assert min(row["per_s"] for row in ways.values()) > 0
     assert ways["receive_batch, ack_batch"]["messages"] == ways["ack_batch, random order"]["messages"] == 6_000
     assert figures["many"]["subscriptions"] == 20

@@ -52,6 +52,23 @@ def test_parts_are_counted_against_their_total() -> None:
     assert said == ["lanes: part 1 of 2", "lanes: part 2 of 2", "lanes: part 2 of 2 done"]
 
 
+def test_parts_that_are_left_out_do_not_count() -> None:
+    console, text = terminal()
+    run = Run("lanes", console)
+    run.expect(3)
+    run.one_done()
+    run.expect(-2)
+    said = [line.strip() for line in text.getvalue().replace("\r", "\n").splitlines()]
+    assert said == ["lanes: part 1 of 3", "lanes: part 2 of 3", "lanes: part 1 of 1 done"]
+
+
+def test_stage_names_the_run() -> None:
+    console, text = terminal()
+    with Run("lanes", console).stage("filling the store"):
+        pass
+    assert "lanes: filling the store" in text.getvalue()
+
+
 def test_hotcold_names_each_of_its_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels: list[str] = []
     real = progress.watched

@@ -7,14 +7,12 @@ code is 1 if there was one.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import random
-import resource
 import sys
 import time
-from collections.abc import Iterator
 
+from ..processes import outcomes, processor_s
 from .explore import Tally
 from .seeds import try_seed
 
@@ -22,20 +20,10 @@ MOST_SHOWN = 20
 SAID_EVERY_S = 60.0
 
 
-def tallies(first: int, seeds: int, jobs: int) -> Iterator[Tally]:
-    """The runs' outcomes, as they come."""
-    numbers = range(first, first + seeds)
-    if jobs == 1:
-        yield from map(try_seed, numbers)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=100) as pool:
-        yield from pool.imap_unordered(try_seed, numbers)
-
-
 def explore_many(given: argparse.Namespace) -> Tally:
     """Until the seeds are through, or enough states were tried."""
     total, said_s = Tally(), time.monotonic()
-    for tally in tallies(given.first, given.seeds, given.jobs):
+    for tally in outcomes(try_seed, given.first, given.seeds, given.jobs):
         total.add(tally)
         for violation in tally.violations:
             print(violation, flush=True)
@@ -57,17 +45,11 @@ def show(total: Tally, took_s: float) -> None:
         *((f"crashed in: {name}", count) for name, count in sorted(total.doing.items())),
         *((f"in the runs: {name}", count) for name, count in sorted(total.reached.items())),
         ("states a second", round(total.states / took_s)),
-        ("states a second of processor time", round(total.states / _processor_s())),
+        ("states a second of processor time", round(total.states / processor_s())),
         ("violations", len(total.violations)),
     ]  # fmt: skip
     for name, value in rows:
         print(f"{name:45}{value:>12,}")
-
-
-def _processor_s() -> float:
-    """What this process and those that have ended took."""
-    parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from stratalog.store import MessageStore, StoreError, Subscription
 from stratalog.store.testing import SimulatedDisk
@@ -60,14 +61,18 @@ class Look:
             end(store)
 
     def _subscribe(self, store: MessageStore) -> None:
-        listed = {info.name for info in store.subscriptions(TOPIC)} if self._chance.random() < LISTED else None
+        listed = None
+        if self._chance.random() < LISTED:
+            listed = {info.name: info.settings for info in store.subscriptions(TOPIC)}
         known = {name: one.exists for name, one in self._ledger.subscriptions.items()}
         for name, exists in known.items():
             if listed is not None and exists is not None and exists != (name in listed):
                 raise BrokenPromise(f"the subscription {name} should be there: {exists}")
             if exists:
                 kind = self._ledger.kinds[name]
-                self._subscriptions[name] = store.subscribe(TOPIC, name, start="latest", **kind.settings)
+                if listed is not None:
+                    self._ledger.of_settings(name, listed[name])
+                self._subscriptions[name] = store.subscribe(TOPIC, name, start="latest", **kind.fixed)
                 self._came[name] = set()
         self._firsts = {queue_id: store.queue_bounds(TOPIC, queue_id)[0] for queue_id in store.queues(TOPIC)}
 
@@ -81,7 +86,7 @@ class Look:
         for name, subscription in self._subscriptions.items():
             kind = self._ledger.kinds[name]
             while True:
-                self.clock.now_ms += kind.precision_ms  # else it is not its turn to take what is due
+                self.clock.now_ms += self._ledger.precision_ms(kind.name)  # else it is not its turn to take what is due
                 while self._take(kind, subscription):
                     pass
                 if not is_behind(store):
@@ -112,28 +117,27 @@ class Look:
         """All that must come by now."""
         if kind.is_ordered and not self._acks:
             return
-        missing = self._ledger.subscriptions[kind.name].open - self._came[kind.name]
-        missing = {place for place in missing if self._must_come(kind, place)}
-        if missing and kind.dead_letters is None:
-            times = [(place, self._ledger.sent[place].times) for place in sorted(missing)[:SHOWN]]
-            raise BrokenPromise(f"{kind.name} never gets {times} by {self.clock.now_ms}")
-
-    def _must_come(self, kind: Kind, place: Place) -> bool:
-        ledger, sent = self._ledger, self._ledger.sent[place]
-        if sent.may_be_over or not ledger.is_due(sent, self.clock.now_ms) or not kind.takes(sent):
-            return False
-        return sent.outlives or place[1] >= self._firsts.get(place[0], 0)
+        if kind.dead_letters is None:
+            check_missing(self._ledger, kind, self._came[kind.name], self._firsts, self.clock.now_ms)
 
     def _check_dead_letters(self, store: MessageStore) -> None:
         """What such a subscription does not get has gone to the dead letters."""
         for kind in [self._ledger.kinds[name] for name in self._subscriptions]:
             if kind.dead_letters is not None:
-                dead = dead_letters(store)
-                missing = self._ledger.subscriptions[kind.name].open - self._came[kind.name]
-                lost = [place for place in sorted(missing) if self._must_come(kind, place)]
-                lost = [place for place in lost if self._ledger.sent[place].data not in dead]
-                if lost:
-                    raise BrokenPromise(f"neither {kind.name} nor the dead letters have {lost[:SHOWN]}")
+                came = self._came[kind.name] | self._ledger.places_of(dead_letters(store))
+                check_missing(self._ledger, kind, came, self._firsts, self.clock.now_ms)
+
+
+def check_missing(ledger: Ledger, kind: Kind, came: set[Place], firsts: Mapping[int, int], now_ms: int) -> None:
+    """Raise BrokenPromise if a subscription lacks what must have come by now. `firsts`: where each queue begins."""
+    missing = []
+    for place in ledger.subscriptions[kind.name].open - came:
+        sent = ledger.sent[place]
+        is_there = sent.outlives or place[1] >= firsts.get(place[0], 0)
+        if is_there and not sent.may_be_over and ledger.is_due(sent, now_ms) and kind.takes(sent):
+            missing.append((place, sent.times))
+    if missing:
+        raise BrokenPromise(f"{kind.name} never gets {sorted(missing)[:SHOWN]} by {now_ms}")
 
 
 def check_given(ledger: Ledger, kind: Kind, place: Place, data: bytes, now_ms: int) -> None:

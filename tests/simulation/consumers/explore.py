@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stratalog.store import StoreError
-from stratalog.store.testing import MANNERS, Manner, Operation, SimulatedDisk
+from stratalog.store.testing import KINDS, MANNERS, Fault, Manner, Operation, SimulatedDisk
 
 from ..check import BrokenPromise
 from .check import Look
@@ -113,13 +115,16 @@ class Explorer:
             raise BrokenPromise(f"seed {world.seed}, {where}, {manner}, level {level}: {error}") from error
 
 
-def explore(seed: int, shape: Shape | None = None, effort: Effort | None = None, tally: Tally | None = None) -> Tally:
-    """One run with its crashes. Raises BrokenPromise at the first violation."""
+def explore(
+    seed: int, shape: Shape | None = None, effort: Effort | None = None, tally: Tally | None = None,
+    faults: Sequence[Fault] = (),
+) -> Tally:  # fmt: skip
+    """One run with its crashes, and with errors of the device. Raises BrokenPromise at the first violation."""
     tally = tally if tally is not None else Tally()
     tally.seeds += 1
     explorer = Explorer(seed, effort or Effort(), tally)
     with inline() as driver:
-        world = World(seed, shape or draw_shape(random.Random(f"shape {seed}")), driver, explorer.on_moment)
+        world = World(seed, shape or draw_shape(random.Random(f"shape {seed}")), driver, explorer.on_moment, faults)
         try:
             world.run()
         except BrokenPromise as error:
@@ -127,4 +132,16 @@ def explore(seed: int, shape: Shape | None = None, effort: Effort | None = None,
             raise BrokenPromise(said if said.startswith("seed ") else f"seed {seed}: {said}") from error
         finally:
             tally.reached.update(world.reached)
+            for fault in faults:
+                if fault.struck:
+                    tally.reached[f"{errno.errorcode[fault.error]} on {fault.kind}"] += fault.struck
     return tally
+
+
+def draw_fault(chance: random.Random) -> Fault:
+    """An error of the device for a seed: of any call, once or for good, soon or late."""
+    kind = chance.choice(KINDS)
+    nth = chance.choice((1, 2, 3, chance.randrange(1, 60)))
+    short = chance.random() if kind == "write" and chance.random() < 0.5 else 0.0
+    error = chance.choice((errno.EIO, errno.ENOSPC))
+    return Fault(kind, nth, error, for_good=chance.random() < 0.3, short=short)

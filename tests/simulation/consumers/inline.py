@@ -56,8 +56,8 @@ class RunClock(SystemClock):
         return self.now_ms
 
     def monotonic_s(self) -> float:
-        """It does not jump."""
-        return 1000 + self.passed_ms / 1000
+        """It does not jump. A little is added: times 1,000 it is to be the whole number again, and none below."""
+        return 1000 + self.passed_ms / 1000 + 1e-7
 
     def go(self, ms: int) -> None:
         """Some time passes."""
@@ -164,6 +164,11 @@ def compact_cursor(subscription: Subscription) -> None:
     """Write a snapshot of a cursor now."""
     with subscription._state.changing:
         subscription._state.compact()
+
+
+def is_poisoned(store: MessageStore) -> bool:
+    """Has a write or force of a lane failed?"""
+    return store._running.poison is not None
 
 
 def delays_of(store: MessageStore) -> Delays:

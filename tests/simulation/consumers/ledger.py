@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from stratalog.store import StoreError, Ticket
+from stratalog.store import PublishBufferFull, StoreError, StoreFull, Ticket
+
+from ..check import BrokenPromise
 
 Place = tuple[int, int]  # (queue id, offset)
+PLAIN: Final = (("max_attempts", None), ("precision_ms", 0))  # settings that may be changed, as they are without
 
 
 @dataclass(slots=True)
@@ -42,6 +45,11 @@ class Kind:
         """Does its filter let a message pass?"""
         given: Mapping[str, set[str]] | None = self.settings.get("filter")
         return given is None or sent.tag in given["tag"]
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The settings that stay as they were made."""
+        return {name: value for name, value in self.settings.items() if name in ("mode", "order_by", "filter")}
 
     @property
     def is_ordered(self) -> bool:
@@ -91,6 +99,9 @@ class Ledger:
         sent: by place, all messages of the topic that may be there.
         over: cancelled or trimmed, and the call has returned: none of these may come to anybody.
         highest_ms: the latest time of day that the store has seen: what was due then may have been taken out.
+        kinds: with the settings that each subscription has.
+        maybe: with other settings, which a subscription may have: its change has not returned.
+        is_poisoned: a write or force has failed in this life: nothing is promised any more.
     """
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
@@ -100,18 +111,38 @@ class Ledger:
         self.over: set[Place] = set()
         self.highest_ms = 0
         self.version = 0
+        self.maybe: dict[str, Kind] = {}
+        self.is_poisoned = False
         self._awaited: list[_Awaited] = []
 
     # -- messages -------------------------------------------------------------------------------------
 
-    def hand_over(self, place: Place, sent: Sent) -> None:
-        """A message is handed over, and gets this place if it is stored."""
-        assert place not in self.sent
-        self.sent[place] = sent
+    def certain(self) -> None:
+        """Something was promised just now. Raises BrokenPromise if that cannot be."""
+        if self.is_poisoned:
+            raise BrokenPromise("a store that is poisoned promises something")
+
+    @contextmanager
+    def handing_over(self, sent: Mapping[Place, Sent]) -> Iterator[None]:
+        """Messages are handed over inside, and get these places if they are stored."""
+        assert not sent.keys() & self.sent.keys()
+        self.sent.update(sent)
+        self.version += 1
+        try:
+            yield
+        except (StoreFull, PublishBufferFull):
+            self._refused(sent)
+            raise
+
+    def _refused(self, places: Iterable[Place]) -> None:
+        """The store says that these were not stored: others get their places."""
+        for place in places:
+            del self.sent[place]
         self.version += 1
 
     def stored(self, place: Place) -> None:
         """Its append has returned."""
+        self.certain()
         sent = self.sent[place]
         sent.is_durable = True
         sent.outlives = bool(sent.times) and min(sent.times) > self.highest_ms  # the time of day of the call
@@ -132,7 +163,10 @@ class Ledger:
         """Look which tickets are done."""
         for one in [one for one in self._awaited if one.ticket.done()]:
             self._awaited.remove(one)
-            if _failed(one.ticket):
+            error = _error_of(one.ticket)
+            if isinstance(error, StoreFull) and one.sent is not None:
+                self._refused([one.sent])
+            if error is not None:
                 continue
             if one.sent is not None and one.sent in self.sent:
                 self.stored(one.sent)
@@ -149,6 +183,10 @@ class Ledger:
         yield
         self.over |= found
         self.version += 1
+
+    def places_of(self, data: Container[bytes]) -> set[Place]:
+        """Where these messages were sent to."""
+        return {place for place, sent in self.sent.items() if sent.data in data}
 
     def is_wanted(self, place: Place) -> bool:
         """Must some subscription still get it?"""
@@ -169,6 +207,7 @@ class Ledger:
 
     def acked(self, name: str, places: Iterable[Place]) -> None:
         """Their acknowledgement has returned."""
+        self.certain()
         self.subscriptions[name].acked |= set(places)
         self.version += 1
 
@@ -188,7 +227,39 @@ class Ledger:
         known.acked = {place for place in known.acked if place[0] not in offsets}
         self.version += 1
         yield
+        if offsets:
+            self.certain()
         self._begin_at(known, offsets, first)
+
+    @contextmanager
+    def changing(self, kind: Kind, given: Mapping[str, Any]) -> Iterator[None]:
+        """A subscription gets other settings."""
+        changed = replace(kind, settings={**kind.settings, **given})
+        self.maybe[kind.name] = changed
+        self.version += 1
+        try:
+            yield
+        except (StoreFull, PublishBufferFull):
+            del self.maybe[kind.name]
+            raise
+        if any(value != kind.settings.get(name, dict(PLAIN)[name]) for name, value in given.items()):
+            self.certain()
+        self.kinds[kind.name] = changed
+        del self.maybe[kind.name]
+        self.version += 1
+
+    def precision_ms(self, name: str) -> int:
+        """The most that a subscription may have."""
+        return max(kind.precision_ms for kind in (self.kinds[name], self.maybe.get(name)) if kind is not None)
+
+    def of_settings(self, name: str, has: Any) -> Kind:
+        """The subscription's kind, by the settings that the store says. Raises BrokenPromise."""
+        for kind in (self.kinds[name], self.maybe.get(name)):
+            if kind is None:
+                continue
+            if all(getattr(has, field) == kind.settings.get(field, plain) for field, plain in PLAIN):
+                return kind
+        raise BrokenPromise(f"{name} has the settings {has}, and not {self.kinds[name].settings}")
 
     def _begin_at(self, known: Known, offsets: Mapping[int, int], first: Mapping[int, int]) -> None:
         """All from these offsets on must come, as far as it is there for certain, and what is before may not."""
@@ -211,7 +282,8 @@ class Ledger:
     def making(self, name: str, offsets: Mapping[int, int], first: Mapping[int, int]) -> Iterator[None]:
         """It is made with these first offsets, if there is none."""
         self.settle()
-        if self.subscriptions[name].exists:
+        before = self.subscriptions[name].exists
+        if before:
             yield
             return
         self.subscriptions[name] = Known(exists=None)
@@ -219,7 +291,10 @@ class Ledger:
         yield
         known = self.subscriptions[name]
         known.exists = True
-        self._begin_at(known, offsets, first)
+        if before is False:  # else it may be an older one, which is somewhere else
+            self.certain()
+            self._begin_at(known, offsets, first)
+        self.version += 1
 
     @contextmanager
     def deleting(self, name: str) -> Iterator[None]:
@@ -234,9 +309,10 @@ class Ledger:
 
     # -- lives ----------------------------------------------------------------------------------------
 
-    def crashed(self, next_offsets: Mapping[int, int], names: set[str]) -> None:
-        """The next life has these ends of queues, and these subscriptions."""
+    def crashed(self, next_offsets: Mapping[int, int], subscriptions: Mapping[str, Any]) -> None:
+        """The next life has these ends of queues, and these subscriptions: their settings by name."""
         self._awaited.clear()
+        self.is_poisoned = False
         for place in [place for place in self.sent if place[1] >= next_offsets.get(place[0], 0)]:
             del self.sent[place]  # it was never stored, and another one gets its place
             self.over.discard(place)
@@ -244,7 +320,10 @@ class Ledger:
                 known.acked.discard(place)
         for name, known in self.subscriptions.items():
             if known.exists is None:
-                self.subscriptions[name] = Known(exists=name in names)
+                self.subscriptions[name] = Known(exists=name in subscriptions)
+            if name in subscriptions:
+                self.kinds[name] = self.of_settings(name, subscriptions[name])
+        self.maybe.clear()
         self.version += 1
 
     def is_due(self, sent: Sent, now_ms: int) -> bool:
@@ -256,9 +335,9 @@ class Ledger:
         return bool(sent.times) and min(sent.times) > max(now_ms, self.highest_ms)
 
 
-def _failed(ticket: Ticket) -> bool:
+def _error_of(ticket: Ticket) -> StoreError | None:
     try:
         ticket.result(0)
-    except StoreError:
-        return True
-    return False
+    except StoreError as error:
+        return error
+    return None

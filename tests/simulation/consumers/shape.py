@@ -23,9 +23,9 @@ KINDS: Final = (
 )
 CALLS: Final[dict[str, int]] = {  # how often, against each other
     "append": 8, "append_some": 3, "submit": 2, "receive": 10, "ack": 6, "ack_some": 5, "submit_acks": 2, "nack": 4,
-    "seek": 1, "skip_all": 1, "compact_cursors": 2, "subscribe": 4, "close_one": 1, "delete": 1, "trim": 1,
-    "cancel": 4, "move": 4, "pass_time": 5, "work": 4, "checkpoint": 2, "compact_changes": 1, "drop_copies": 1,
-    "fill": 3, "upkeep": 6, "flush": 1, "reopen": 1,
+    "extend": 3, "change": 2, "set_clock": 2, "seek": 1, "skip_all": 1, "compact_cursors": 2, "subscribe": 4,
+    "close_one": 1, "delete": 1, "trim": 1, "cancel": 4, "move": 4, "pass_time": 5, "work": 4, "checkpoint": 2,
+    "compact_changes": 1, "drop_copies": 1, "fill": 3, "upkeep": 6, "flush": 1, "reopen": 1,
 }  # fmt: skip
 OF_DELAYS: Final = frozenset({"cancel", "move", "work", "checkpoint", "compact_changes", "drop_copies"})
 

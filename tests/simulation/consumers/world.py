@@ -1,22 +1,24 @@
-"""A run: lives of one store on one disk. Before each operation of the disk somebody may try a crash."""
+"""A run: lives of one store on one disk. Before each operation of the disk somebody may try a crash, and
+the device may fail."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from stratalog.store import StoreError
-from stratalog.store.testing import Operation, SimulatedDisk
+from stratalog.store import MessageStore, StoreError
+from stratalog.store.testing import Fault, Operation, SimulatedDisk
 
 from ..check import BrokenPromise
 from ..engine import apart
 from ..flusher import LifeEnds
-from .calls import Callers
-from .inline import Inline, RunClock, delays_of, end, open_on
+from .calls import BACKGROUND, Callers
+from .inline import Inline, RunClock, delays_of, end, is_poisoned, open_on
 from .ledger import Ledger
 from .shape import TOPIC, Shape
 
+LEFT_POISONED = 0.1  # of the steps behind a failed write: the process ends there
 OnMoment = Callable[["World", Operation], None]
 
 
@@ -28,7 +30,9 @@ class World:
         reached: what happened, by name.
     """
 
-    def __init__(self, seed: int, shape: Shape, driver: Inline, on_moment: OnMoment | None = None) -> None:
+    def __init__(
+        self, seed: int, shape: Shape, driver: Inline, on_moment: OnMoment | None = None, faults: Sequence[Fault] = ()
+    ) -> None:  # fmt: skip
         self.seed = seed
         self.shape = shape
         self.disk = SimulatedDisk()
@@ -42,52 +46,147 @@ class World:
         self._on_moment = on_moment
         self._dies_at = 0
         self._left: SimulatedDisk | None = None
+        self._store: MessageStore | None = None
+        self._faults = faults
+        striking = random.Random(f"faults {seed}")
+        self._strikes_in = striking.randrange(shape.lives) if faults else -1
+        self._strikes_at = striking.randrange(-5, shape.steps // 2)  # the step; negative: before the opening
 
     def run(self) -> None:
         """All lives. Raises BrokenPromise."""
-        for life in range(self.shape.lives):
-            self._live(last=life == self.shape.lives - 1)
+        try:
+            for life in range(self.shape.lives):
+                self._live(life)
+        finally:
+            self._end()
 
-    def _live(self, *, last: bool) -> None:
+    def _live(self, life: int) -> None:
+        last = life == self.shape.lives - 1
         self._left, self._dies_at = None, 0
-        self._open()
-        weights = self.shape.weights()
         if not last:
             self._dies_at = self.disk.operations + self._chance.randrange(1, 4 * self.shape.steps)
+        strikes_at = self._strikes_at if life == self._strikes_in else None
+        if strikes_at is not None and strikes_at < 0:
+            self._inject()
         try:
-            for _ in range(self.shape.steps):
-                self.doing = self._chance.choices(list(weights), list(weights.values()))[0]
-                if self.doing == "reopen":
-                    self._reopen()
-                else:
-                    self._callers.call(self.doing)
-            self._note_figures()
+            self._open()
+            self._note_poison()
+            for step in range(self.shape.steps):
+                if step == strikes_at:
+                    self._inject()
+                if self.ledger.is_poisoned and self._chance.random() < LEFT_POISONED:
+                    break
+                self._step()
+            if last:
+                self._drain()
         except LifeEnds:
             self.reached["died at an operation"] += 1
         except StoreError as error:
             raise BrokenPromise(f"{self.doing} raises {type(error).__name__}: {error}") from error
-        finally:
-            self.disk.on_operation = None
-            end(self._callers.store)
         if not last:
-            self.disk = (self._left or self.disk).crash(self._chance)
+            self._cut_power()
+
+    def _step(self) -> None:
+        weights = self.shape.weights()
+        self.doing = self._chance.choices(list(weights), list(weights.values()))[0]
+        if self.doing == "reopen":
+            self._reopen()
+        else:
+            self._call(self.doing)
+
+    def _call(self, name: str) -> None:
+        """Make a call. It may raise where it meets a fault, and where one has poisoned the store."""
+        struck, poisoned = self.disk.faults_struck, self.ledger.is_poisoned
+        try:
+            self._callers.call(name)
+        except (StoreError, OSError) as error:
+            if self._left is not None:  # the process has died in it; what its code made of that is nobody's answer
+                raise LifeEnds from error
+            if isinstance(error, OSError) and name not in BACKGROUND:
+                raise BrokenPromise(f"{name} raises {type(error).__name__}, which is no StoreError: {error}") from error
+            if self.disk.faults_struck == struck and not poisoned:
+                raise BrokenPromise(f"{name} raises {type(error).__name__} without a fault: {error}") from error
+            self.reached[f"raised {type(error).__name__}"] += 1
+        self._note_poison()
+
+    def _note_poison(self) -> None:
+        """What is answered up to now is promised; nothing is from now on."""
+        if self._store is not None and is_poisoned(self._store) and not self.ledger.is_poisoned:
+            if not self.disk.faults_struck:
+                raise BrokenPromise("the store is poisoned, and no fault struck")
+            self.ledger.settle()
+            self.ledger.is_poisoned = True
+            self.reached["poisoned"] += 1
+
+    def _inject(self) -> None:
+        self.disk.inject(*self._faults)
+
+    # -- opening and closing --------------------------------------------------------------------------
 
     def _open(self) -> None:
+        """Open the store. Where a fault lets it refuse, it opens once the fault is over."""
         self.ledger.settle()
+        try:
+            self._open_once()
+        except StoreError:
+            if not self.disk.faults_struck:
+                raise
+            self.reached["an opening refused"] += 1
+            self._end()
+            self._leave_disk()
+            self._open_once()
+
+    def _open_once(self) -> None:
         self.disk.on_operation = self._before
         store = open_on(self.disk, self.shape.config(), self.clock, random.Random(f"names {self.seed}"))
+        self._store = store
         self._callers.begin(store)
         ends = {queue_id: store.queue_bounds(TOPIC, queue_id)[1] for queue_id in store.queues(TOPIC)}
-        self.ledger.crashed(ends, {info.name for info in store.subscriptions(TOPIC)})
+        self.ledger.crashed(ends, {info.name: info.settings for info in store.subscriptions(TOPIC)})
 
     def _reopen(self) -> None:
         self._note_figures()
-        self._callers.store.close()
+        store, struck = self._callers.store, self.disk.faults_struck
+        try:
+            store.close()
+        except StoreError:
+            if not struck and not self.disk.faults_struck:
+                raise
+        self._note_poison()
+        poisoned = self.ledger.is_poisoned
+        self._end()
+        if poisoned:
+            self._leave_disk()
         self._open()
+
+    def _end(self) -> None:
+        """The process ends, whatever it has done."""
+        self.disk.on_operation = None
+        if self._store is not None:
+            end(self._store)
+            self._store = None
+
+    def _cut_power(self) -> None:
+        self._end()
+        self.disk = (self._left or self.disk).crash(self._chance)
+
+    def _leave_disk(self) -> None:
+        """The next process finds what this one has written, or what a power cut leaves of it; the fault is over."""
+        self.disk.on_operation = None
+        self.disk = self.disk.kill() if self._chance.random() < 0.5 else self.disk.crash(self._chance)
+
+    def _drain(self) -> None:
+        """The fault is over; behind a failed write the store is opened anew. Then all comes that has to."""
+        self.doing = "drain"
+        self._note_figures()
+        if self.ledger.is_poisoned:
+            self._reopen()
+        self.disk.inject()
+        self._call("drain")
 
     def _note_figures(self) -> None:
         store = self._callers.store
-        self.reached["segments removed"] += store._upkeep.removed_segments
+        self.reached["segments removed"] += store._upkeep.removal.removed_segments
         for topic in delays_of(store).topics.values():
             stats = topic.tracker.stats()
             self.reached["buckets sealed"] += stats.get("seals", 0)

@@ -1,6 +1,6 @@
 """Histories of delayed messages on a simulated disk, of which many moments are a crash.
 
-`python -m tests.store.delayed [seconds]` runs histories until the time is over; a failure names its seed.
+`python -m tests.store.delayed` runs histories until the time is over; a failure names its seed.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class CrashHistory:
 
     def retire(self) -> None:
         """Retention gets on."""
-        removed = self.store._upkeep.removed_segments
+        removed = self.store._upkeep.removal.removed_segments
         self.store._upkeep.look()
         self.store.append(TOPIC, 9, bytes(9000))
         del removed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,10 @@ from stratalog.store.delayed import decisions as decisions_module
 from stratalog.store.delayed.changes import ChangedDelays, ChangesReader
 from stratalog.store.errors import StoreCorrupt
 from stratalog.store.format.delays import CANCELLED, CHANGES, MOST_ROWS, Changes, Mark, Place, whole
+from stratalog.store.log.request import Request
 
 from ..helpers import crash_copy, tiny, until
 from .consumer import START_MS, Consumer, Got, Hand, topic_of
-
-
-@pytest.fixture
-def hand() -> Hand:
-    return Hand()
 
 
 def column(*values: int) -> Any:
@@ -214,11 +211,47 @@ def test_cancel_that_cannot_be_written_leaves_the_message_pending(
         store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
         consumer.poll()
         topic = topic_of(store)
+        put = topic.decisions.stream.queue.put
+
+        def refuse(request: Request, *, wait: bool = True) -> bool:
+            if request.count:  # no mark
+                raise StoreFull("no space is left")
+            return put(request, wait=wait)
+
         with monkeypatch.context() as patch, pytest.raises(StoreFull):
-            patch.setattr(topic.parts.hidden, "submit", Mock(side_effect=StoreFull("no space is left")))
+            patch.setattr(topic.decisions.stream.queue, "put", refuse)
             store.cancel_delayed("t", 0, 0)
         hand.now_ms += 10
         assert consumer.poll() == [Got(0, 0)]
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_change_needs_no_room_in_the_index(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, is_moved: bool
+) -> None:
+    """The disk is full: a message is taken out of the index, and goes back there though no bucket can be sealed."""
+    with hand.open(tmp_path / "s") as store:
+        consumer = Consumer(store)
+        for _ in range(4):
+            store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        consumer.poll()
+        topic = topic_of(store)
+        monkeypatch.setattr(topic.tracker, "_seal_entries", 2)
+        monkeypatch.setattr(topic.tracker, "_most_entries", 3)
+        monkeypatch.setattr(topic.tracker, "_seal", Mock(side_effect=OSError(errno.ENOSPC, "no space is left")))
+        if is_moved:
+            assert store.reschedule_delayed("t", 0, 1, START_MS + 20)
+        else:
+            monkeypatch.setattr(topic.parts.hidden, "requests", Mock(side_effect=StoreFull("no space is left")))
+            with pytest.raises(StoreFull):
+                store.cancel_delayed("t", 0, 1)
+        assert topic.pending == 4
+        assert consumer.poll() == []
+        hand.now_ms += 10
+        late = [Got(0, 1)] if is_moved else []
+        assert consumer.poll() == [Got(0, offset) for offset in range(4) if Got(0, offset) not in late]
+        hand.now_ms += 10
+        assert consumer.poll() == late
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,13 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import Subscription
+from stratalog.store.delayed.delays import Delays
 from tests.seeds import draw_seed
 
 from ..helpers import tiny, until
 from .consumer import START_MS, Hand, topic_of
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def hand() -> Hand:
-    return Hand()
 
 
 def taken(sub: Subscription) -> list[int]:
@@ -84,3 +80,32 @@ def test_message_appended_after_a_step_back_comes_by_the_new_time(tmp_path: Path
         assert store.cancel_delayed("t", 0, 0), "it is pending again for an hour"
         hand.now_ms += 2 * HOUR_MS
         assert taken(sub) == []
+
+
+def test_message_that_an_index_behind_has_called_due_stays_due_when_the_clock_is_set_back(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hand.open(tmp_path / "s") as store:
+        for offset in range(3):
+            store.append("t", 0, b"x", deliver_at_ms=START_MS + 10 + offset)
+    monkeypatch.setattr(Delays, "_catch_up_topic", lambda delays, topic: False)  # it never gets on
+    with hand.open(tmp_path / "s") as store:
+        early, late = store.subscribe("t", "early"), store.subscribe("t", "late")
+        assert taken(early) == []
+        hand.now_ms += 10
+        (given,) = late.receive(visibility_timeout_ms=1)
+        hand.now_ms -= 10
+        assert topic_of(store).is_behind
+        assert not store.cancel_delayed("t", 0, 0), "one has it already"
+        assert not store.reschedule_delayed("t", 0, 0, START_MS + 100)
+        assert store.cancel_delayed("t", 0, 1), "nobody has this one"
+        monkeypatch.undo()
+        delays = store._running.delays
+        assert delays is not None
+        while topic_of(store).is_behind:
+            delays.work()
+        assert not store.cancel_delayed("t", 0, 0)
+        assert taken(early) == [0], "it was left out before"
+        until(lambda: taken(late) == [given.message.offset])
+        hand.now_ms += 12
+        assert taken(early) == taken(late) == [2]

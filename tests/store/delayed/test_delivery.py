@@ -19,11 +19,6 @@ from ..helpers import tiny, until
 from .consumer import START_MS, Consumer, Got, Hand, topic_of
 
 
-@pytest.fixture
-def hand() -> Hand:
-    return Hand()
-
-
 def test_message_is_delivered_at_its_time_and_not_before(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s") as store:
         consumer = Consumer(store)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,6 @@ from ..helpers import tiny, until
 from .consumer import START_MS, Hand, topic_of
 
 LAST_MS = (1 << 62) - 1
-
-
-@pytest.fixture
-def hand() -> Hand:
-    return Hand()
 
 
 def taken(sub: Subscription, most: int = 4096) -> list[tuple[int, int]]:
@@ -195,10 +192,10 @@ def test_error_of_the_thread_is_noted_and_what_is_due_comes_all_the_same(
     """A failed load left no timer elsewhere."""
     real, failures = DelayedTopic.look, [OSError("broken"), MemoryError(), ValueError("a bug")]
 
-    def look(topic: DelayedTopic) -> float:
+    def look(topic: DelayedTopic) -> None:
         if failures:
             raise failures.pop()
-        return real(topic)
+        real(topic)
 
     with MessageStore.open(tmp_path / "s", tiny()) as store:
         sub = store.subscribe("t", "a")
@@ -209,3 +206,60 @@ def test_error_of_the_thread_is_noted_and_what_is_due_comes_all_the_same(
         until(lambda: not failures)
         assert store._running.delays is not None
         assert store._running.delays.last_error is not None
+
+
+def test_stats_of_a_closed_store_tells_of_no_delayed_messages(tmp_path: Path, hand: Hand) -> None:
+    store = hand.open(tmp_path / "s")
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
+    store.subscribe("t", "a").receive()
+    assert store.stats()["delayed"]["t"]["pending"] == 1
+    store.close()
+    assert store.stats()["delayed"] == {}
+
+
+USES_OF_THE_INDEX: dict[str, Callable[[MessageStore, Subscription], object]] = {
+    "receive": lambda store, sub: sub.receive(),
+    "receive_batch": lambda store, sub: sub.receive_batch(wait_ms=60_000),
+    "cancel": lambda store, sub: store.cancel_delayed("t", 0, 0),
+    "reschedule": lambda store, sub: store.reschedule_delayed("t", 0, 0, START_MS),
+    "backlog": lambda store, sub: sub.backlog(),
+    "subscriptions": lambda store, sub: store.subscriptions(),
+}
+
+
+@pytest.mark.parametrize("use", USES_OF_THE_INDEX)
+def test_store_that_is_closed_while_a_call_waits_for_the_index_says_so(tmp_path: Path, hand: Hand, use: str) -> None:
+    store = hand.open(tmp_path / "s")
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
+    sub = store.subscribe("t", "a")
+    assert sub.receive() == []
+    hand.now_ms += 10
+    topic, told = topic_of(store), list[StoreClosed]()
+    delays = store._running.delays
+    assert delays is not None
+    delays.checkpoint(topic)
+
+    def call() -> None:
+        try:
+            USES_OF_THE_INDEX[use](store, sub)
+        except StoreClosed as error:
+            told.append(error)
+
+    worker = threading.Thread(target=call)
+    with topic.lock:
+        worker.start()
+        until(lambda: is_inside(worker, "delayed"))
+        topic.tracker.close()  # what `close` does while the call waits
+        store._shared.closed = True
+    worker.join(60)
+    store._shared.closed = False
+    store.close()
+    assert len(told) == 1
+
+
+def is_inside(thread: threading.Thread, folder: str) -> bool:
+    """Whether a thread runs code of a folder of the store."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and Path(frame.f_code.co_filename).parent.name != folder:
+        frame = frame.f_back
+    return frame is not None

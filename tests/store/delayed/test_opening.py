@@ -22,11 +22,6 @@ from .consumer import START_MS, Consumer, Got, Hand, topic_of
 COUNT = 300
 
 
-@pytest.fixture
-def hand() -> Hand:
-    return Hand()
-
-
 def fill(store: MessageStore, count: int = COUNT, size: int = 1000) -> None:
     """Some segments with delays of 1 .. count ms, and others between them."""
     for number in range(count):

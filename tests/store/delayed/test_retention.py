@@ -26,11 +26,6 @@ SIZE = 3_000
 SEGMENT_BYTES = 64 << 10
 
 
-@pytest.fixture
-def hand() -> Hand:
-    return Hand()
-
-
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delays_module, "DROP_S", 0.0)
@@ -66,14 +61,14 @@ def retire(store: MessageStore) -> None:
     """Let the store's upkeep do what there is to do, until it has looked a few times and found nothing."""
     looks = 0
     seen: list[object] = []
-    real = store._upkeep._clear_away
+    real = store._upkeep.removal.clear_away
 
     def count() -> None:
         nonlocal looks
         looks += 1
         real()
 
-    with patch.object(store._upkeep, "_clear_away", count):
+    with patch.object(store._upkeep.removal, "clear_away", count):
         while len(seen) < 4 or len(set(seen[-4:])) > 1:
             before = looks
             store._upkeep.look()
@@ -94,17 +89,23 @@ def taken(sub: Subscription) -> list[int]:
     return found
 
 
+def all_copied(store: MessageStore, hand: Hand) -> tuple[Subscription, list[int]]:
+    """A subscription that has all that is due, and the offsets of delayed messages whose segments are gone."""
+    sub = store.subscribe("t", "a")
+    delayed = fill(store, 100, every=20)
+    taken(sub)
+    hand.now_ms += 5_000
+    retire(store)
+    return sub, delayed
+
+
 def test_what_an_index_behind_has_not_read_stays_pending_when_it_is_copied(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its walk comes too late: the segment is gone."""
     monkeypatch.setattr(Delays, "_catch_up_topic", lambda delays, topic: False)  # it never gets on
     with hand.open(tmp_path / "s", aging()) as store:
-        sub = store.subscribe("t", "a")
-        delayed = fill(store, 100, every=20)
-        taken(sub)
-        hand.now_ms += 5_000
-        retire(store)
+        sub, delayed = all_copied(store, hand)
         topic = topic_of(store)
         assert topic.is_behind
         assert len(topic.copies) >= 3
@@ -124,11 +125,7 @@ def test_what_an_index_behind_has_not_read_stays_pending_when_it_is_copied(
 def test_copy_that_went_with_its_segment_is_passed_over(tmp_path: Path, hand: Hand) -> None:
     """All had it, and then a subscription goes back."""
     with hand.open(tmp_path / "s", aging()) as store:
-        sub = store.subscribe("t", "a")
-        delayed = fill(store, 100, every=20)
-        taken(sub)
-        hand.now_ms += 5_000
-        retire(store)
+        sub, delayed = all_copied(store, hand)
         topic = topic_of(store)
         copies = len(topic.copies)
         assert copies >= 3
@@ -137,6 +134,24 @@ def test_copy_that_went_with_its_segment_is_passed_over(tmp_path: Path, hand: Ha
         hand.now_ms += HOUR_MS
         assert not store.cancel_delayed("t", 0, delayed[0])
         assert taken(sub) == delayed[copies:]
+
+
+def test_copies_that_went_with_their_segment_take_no_memory(tmp_path: Path, hand: Hand) -> None:
+    """Nobody wanted them, and then a subscription that goes back does, for ever: it cannot get them."""
+    with hand.open(tmp_path / "s", aging()) as store:
+        sub, delayed = all_copied(store, hand)
+        topic, delays = topic_of(store), store._delaying.delays
+        copies = topic.copies
+        assert len(copies) >= 3
+        assert copies.stream is not None
+        delays.drop_copies(topic)
+        assert len(copies) >= 3, "they are pending"
+        hand.now_ms += HOUR_MS
+        assert taken(sub) == delayed
+        store._shared.hidden.trim(copies.stream, copies.next_at)  # as retention does, and no look since
+        sub.seek("earliest")
+        delays.drop_copies(topic)
+        assert (len(copies), copies.size_bytes, len(copies._left)) == (0, 0, 0)
 
 
 def test_pending_messages_outlive_their_segments_under_their_own_names(tmp_path: Path, hand: Hand) -> None:

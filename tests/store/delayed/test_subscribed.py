@@ -6,22 +6,20 @@ import asyncio
 import random
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, Subscription
+from stratalog.store import MessageStore, StoreClosed, Subscription
 from stratalog.store.delayed.figures import figures_of
 from tests.seeds import draw_seed
 
 from ..helpers import crash_copy, tiny, until
 from .consumer import START_MS, Hand, topic_of
 
-
-@pytest.fixture
-def hand() -> Hand:
-    return Hand()
+HOUR_MS = 3_600_000
 
 
 def received(sub: Subscription, most: int = 1000, *, ack: bool = True) -> list[tuple[int, int]]:
@@ -66,7 +64,6 @@ def test_receive_waits_for_what_becomes_due(tmp_path: Path) -> None:
         sub = store.subscribe("t", "a")
         at_ms = time.time_ns() // 1_000_000 + 60
         store.append("t", 0, b"x", deliver_at_ms=at_ms)
-        assert sub.receive() == []
         (delivery,) = sub.receive(wait_ms=60_000)
         assert time.time_ns() // 1_000_000 >= at_ms
         assert delivery.message.data == b"x"
@@ -273,3 +270,36 @@ def test_competing_consumers_share_what_becomes_due(tmp_path: Path) -> None:
             thread.join()
         assert early == []
         assert sorted(offset for mine in got for offset in mine) == list(range(count))
+
+
+class Waiting:
+    """A consumer in a thread of its own; nobody else looks at clocks."""
+
+    def __init__(self, store: MessageStore, sub: Subscription) -> None:
+        assert store._running.delays is not None
+        store._running.delays.stop()
+        self.got: list[int] = []
+        self._sub = sub
+        threading.Thread(target=self._run, daemon=True).start()
+        until(lambda: len(store._running.waiting) > 0)
+
+    def _run(self) -> None:
+        with suppress(StoreClosed):
+            self.got += [one.message.offset for one in self._sub.receive(1, HOUR_MS)]
+
+
+def test_waiting_consumer_wakes_by_itself_when_a_message_is_due(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", tiny()) as store, store.subscribe("t", "a") as sub:
+        topic_of(store)
+        waiting = Waiting(store, sub)
+        offset = store.append("t", 0, b"x", deliver_at_ms=store._shared.clock.wall_ms() + 200)
+        until(lambda: waiting.got == [offset])
+
+
+def test_waiting_consumer_is_told_of_a_message_that_comes_earlier(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", tiny()) as store, store.subscribe("t", "a") as sub:
+        topic_of(store)
+        offset = store.append("t", 0, b"x", deliver_at_ms=store._shared.clock.wall_ms() + 2 * HOUR_MS)
+        waiting = Waiting(store, sub)
+        assert store.reschedule_delayed("t", 0, offset, store._shared.clock.wall_ms() + 1)
+        until(lambda: waiting.got == [offset])

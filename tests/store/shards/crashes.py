@@ -185,7 +185,7 @@ class Round:
         return sum(row[2] in there for row in self.told.after)
 
 
-def run_round(seed: int, share: float) -> int:
+def run_round(seed: int, *, share: float) -> int:
     """A round; how many states were looked at. Raises AssertionError, with the step."""
     with memory_folder() as folder:
         one = Round(seed, folder, share)

@@ -33,6 +33,11 @@ def held(store: MessageStore) -> Iterator[None]:
         yield
 
 
+def left_in(path: Path) -> list[str]:
+    """What the folder `incoming` has beside the lock and the committers' note."""
+    return sorted(one.name for one in (path / "incoming").iterdir() if one.name not in ("LOCK", "APPLIED"))
+
+
 def rows_of(label: str, count: int, queues: int = 3, size: int = 40) -> list[Row]:
     """Rows that name themselves, over some queues of two topics."""
     return [

@@ -1,16 +1,17 @@
-"""The long form of the crash tests: `python -m tests.store.subscriptions [seconds]`."""
+"""`python -m tests.store.subscriptions --seconds 600`: crashes of subscriptions, from fresh seeds.
 
-import random
+A failure prints its seed; `--seed` runs that round again.
+"""
+
+from __future__ import annotations
+
 import sys
-import time
+
+from tests.rounds import run_histories
 
 from .crashes import CrashHistory
 
-until, states = time.monotonic() + float(sys.argv[1] if len(sys.argv) > 1 else 60), 0
-while time.monotonic() < until:
-    history = CrashHistory(random.SystemRandom().getrandbits(32))
-    history.run(steps=60)
-    states += len(history.moments)
-    if wrong := history.check():
-        sys.exit("\n".join(wrong))
-print(f"{states} crashes, nothing wrong")
+STEPS = 60
+
+if __name__ == "__main__":
+    sys.exit(run_histories("tests.store.subscriptions", __doc__, CrashHistory, STEPS))

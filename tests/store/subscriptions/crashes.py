@@ -1,6 +1,6 @@
 """Histories of subscriptions on a simulated disk, of which many moments are a crash.
 
-`python -m tests.store.subscriptions [seconds]` runs histories until the time is over, each with a printed seed.
+`python -m tests.store.subscriptions` runs histories until the time is over, each with a printed seed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stratalog.store import Delivery, MessageStore
+from stratalog.store import Delivery, MessageStore, Subscription
+from stratalog.store.log.queue import RequestQueue
 
 from ...clocks import SteppedClock
 
@@ -31,6 +32,20 @@ def fill(store: MessageStore, *counts: int, topic: str = TOPIC) -> None:
     for queue_id, count in enumerate(counts):
         begin = store.queue_bounds(topic, queue_id)[1]
         store.append_batch([(topic, queue_id, b"%d/%d" % (queue_id, at)) for at in range(begin, begin + count)])
+
+
+def fill_buffer(sub: Subscription) -> RequestQueue:
+    """As if so much as its cap was on its way in the queue of a subscription's records, which is returned.
+
+    `queue.release(queue.cap_bytes, 0)` ends it, and lets in what stands in line: a mark of its lane may, too.
+    """
+    stream = sub._state.journal.stream
+    assert stream is not None, "the subscription is durable"
+    queue = stream.queue
+    with queue._lock:  # its threads count, too
+        queue.used_bytes += queue.cap_bytes
+        queue._taken_bytes += queue.cap_bytes
+    return queue
 
 
 def places(deliveries: Iterable[Delivery]) -> list[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from stratalog.store.subscriptions.acked import Acked
 from stratalog.store.subscriptions.attempts import Attempts
 
 from ...clocks import SteppedClock
-from ..helpers import tiny
+from ..helpers import crash_copy, tiny
 from .helpers import TOPIC, fill, places
 
 DEAD = "orders/dead"
@@ -28,8 +27,7 @@ DEAD = "orders/dead"
 def crashed(store: MessageStore, clock: SteppedClock) -> MessageStore:
     """What an opening finds if the process dies now."""
     copy = store.path.with_name(f"{store.path.name}x")
-    shutil.copytree(store.path, copy, ignore=shutil.ignore_patterns("retired-*"))  # these may go meanwhile
-    return MessageStore.open(copy, tiny(), clock=clock)
+    return MessageStore.open(crash_copy(store.path, copy), tiny(), clock=clock)
 
 
 POISON = """
@@ -97,7 +95,7 @@ def test_attempts_are_in_the_snapshot_and_begin_anew_behind_a_seek(store: Messag
         clock.now += 2
     sub.ack_batch(sub.receive(1))
     with patch.object(journal, "LEAST_BYTES", 0):
-        sub._state._compact_in_time()
+        sub._state.compact_in_time()
     assert len(sub._state.cursor.tried(0).rows()[0]) == 3
     with crashed(store, clock) as again:
         got = again.subscribe(TOPIC, "a").receive(5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,6 @@ Place = tuple[int, int]
 @pytest.fixture
 def clock() -> BothClocks:
     return BothClocks()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: BothClocks) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
 
 
 def told(store: MessageStore, name: str = "a") -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from stratalog.store import MessageStore, StoreCorrupt
 from stratalog.store.format.cursors import pack_one
 from stratalog.store.format.delays import CANCELLED, CHANGES, Changes
 
-from ..helpers import tiny
+from ..delayed.test_retention import retire
+from ..helpers import PATIENCE_S, tiny
 from .helpers import TOPIC, BothClocks, fill, places
 
 SIZE = 3_000
@@ -36,15 +38,26 @@ def flip(path: Path, wanted: bytes) -> None:
     raise AssertionError("no segment has it")
 
 
-def churn(store: MessageStore, clock: BothClocks, is_enough: Callable[[], bool], rounds: int = 2_000) -> None:
+def churn(store: MessageStore, clock: BothClocks, is_enough: Callable[[], bool]) -> None:
     """Append to another topic, and have retention look, until it is enough."""
-    for _ in range(rounds):
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_enough():
         clock.go(100)
         store.append("other", 0, bytes(SIZE))
         store._upkeep.look()
-        if is_enough():
-            return
-    raise AssertionError(f"retention has removed {store._upkeep.removed_segments}: {store._upkeep.last_error}")
+        time.sleep(0.0005)  # so that the background has the interpreter
+        removed = store._upkeep.removal.removed_segments
+        assert time.monotonic() < deadline, f"retention has removed {removed}: {store._upkeep.last_error}"
+
+
+def retire_all(store: MessageStore, clock: BothClocks) -> None:
+    """Append to all lanes, and have retention look until it removes nothing more."""
+    for round_ in range(400):
+        clock.go(100)
+        store.append("other", round_ % 7, bytes(SIZE))
+    for _ in range(5):
+        clock.go(10_000)
+        retire(store)
 
 
 def test_a_damaged_copy_is_passed_over_and_all_others_come(tmp_path: Path, clock: BothClocks) -> None:
@@ -55,7 +68,7 @@ def test_a_damaged_copy_is_passed_over_and_all_others_come(tmp_path: Path, clock
             at_ms = clock.wall_ms() + HOUR_MS if number % 10 == 0 else None
             store.append(TOPIC, 0, b"MARKER%04d" % number + bytes(SIZE), deliver_at_ms=at_ms)
         clock.go(60_000)
-        churn(store, clock, lambda: store._upkeep.removed_segments >= 6)
+        churn(store, clock, lambda: store._upkeep.removal.removed_segments >= 6)
         for _ in range(50):
             store.append("other", 0, bytes(SIZE))
     flip(path, b"MARKER0000")
@@ -96,7 +109,7 @@ def test_retention_goes_on_beside_a_damaged_record_of_a_subscription(tmp_path: P
         store.subscribe(TOPIC, "a")
     with MessageStore.open(path, tiny(retention_ms=1_000), clock=clock) as store:
         clock.go(60_000)
-        churn(store, clock, lambda: store._upkeep.removed_segments > 0)
+        churn(store, clock, lambda: store._upkeep.removal.removed_segments > 0)
         sub = store.subscribe(TOPIC, "a", start="latest")
         fill(store, 1)
         assert places(sub.receive()) == [(0, 20)]
@@ -125,10 +138,7 @@ def test_damaged_changes_hold_what_they_are_about_and_retention_of_all_else_goes
         assert "damaged" in why or "no sense" in why
         clock.go(60_000)
         firsts = [lane.view.sealed[0].segment.sequence for lane in store._lanes]
-        for round_ in range(400):
-            clock.go(100)
-            store.append("other", round_ % 7, bytes(SIZE))
-            store._upkeep.look()
+        retire_all(store, clock)
         gone = [lane.view.sealed[0].segment.sequence > first for lane, first in zip(store._lanes, firsts, strict=True)]
         assert any(gone)
         held = [store._streams.topics[TOPIC][0].lane.index]
@@ -137,7 +147,7 @@ def test_damaged_changes_hold_what_they_are_about_and_retention_of_all_else_goes
         assert store.read(TOPIC, 0, 0, 10)[1].offset == 1, "what may be wanted is there"
     with MessageStore.open(path, tiny(lanes=3, retention_ms=1_000), clock=clock, repair=True) as store:
         clock.go(60_000)
-        churn(store, clock, lambda: store._upkeep.removed_segments > 10)
+        churn(store, clock, lambda: store._upkeep.removal.removed_segments > 10)
 
 
 def test_what_all_have_acknowledged_is_not_held_by_damaged_changes(tmp_path: Path, clock: BothClocks) -> None:
@@ -148,9 +158,6 @@ def test_what_all_have_acknowledged_is_not_held_by_damaged_changes(tmp_path: Pat
         clock.go(60_000)
         lane = store._streams.topics[TOPIC][0].lane
         first = lane.view.sealed[0].segment.sequence
-        for round_ in range(400):
-            clock.go(100)
-            store.append("other", round_ % 7, bytes(SIZE))
-            store._upkeep.look()
+        retire_all(store, clock)
         changes = store._shared.hidden.of_kind("delays")[0]
         assert (lane.view.sealed[0].segment.sequence > first) == (changes.lane is not lane)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stratalog.store import Delivery, MessageStore, StaleReceipt, StoreFull, Subscription
+from stratalog.store import Delivery, MessageStore, MessageTooLarge, StaleReceipt, StoreFull, Subscription
 from stratalog.store.subscriptions import dead_letters
 
 from ...clocks import SteppedClock
+from ..helpers import tiny, without_marks
 from .helpers import TOPIC, fill, places
 
 DEAD = "orders/dead"
@@ -83,6 +85,7 @@ def test_a_dead_letter_that_cannot_be_stored_is_tried_again(store: MessageStore,
 
 
 def test_many_dead_letters_of_many_queues_are_moved_by_few_appends(store: MessageStore, clock: SteppedClock) -> None:
+    without_marks(store)  # frames are counted
     for at in range(400):
         more = {"key": b"k%d" % at} if at % 3 == 0 else {"properties": {"n": str(at)}} if at % 3 == 1 else {}
         store.append(TOPIC, at % 4, b"%d" % at, **more)
@@ -120,3 +123,17 @@ def test_dead_letters_that_were_trimmed_meanwhile_are_over(store: MessageStore) 
     assert sub.receive(1000) == []
     assert [one.data for one in store.read(DEAD, 0, 0)] == [b"0/7", b"0/8", b"0/9"]
     assert sub.backlog().total == 0
+
+
+def test_dead_letter_larger_than_the_limit_of_now_is_moved_with_the_others(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for size_bytes in (10, 60_000, 20):
+            store.append(TOPIC, 0, bytes(size_bytes), key=b"k")
+    with MessageStore.open(tmp_path, tiny(max_message_bytes=4096, max_frame_bytes=4096)) as store:
+        sub = store.subscribe(TOPIC, "a", max_attempts=1, dead_letter_topic=DEAD)
+        sub.nack_batch(sub.receive_batch().receipts)
+        assert sub.receive() == []
+        assert [len(one.data) for one in store.read(DEAD, 0, 0)] == [10, 60_000, 20]
+        assert sub.backlog().total == 0
+        with pytest.raises(MessageTooLarge):
+            store.append(DEAD, 0, bytes(5000))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -23,12 +22,6 @@ from .helpers import TOPIC, BothClocks, fill, places
 @pytest.fixture
 def clock() -> BothClocks:
     return BothClocks()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: BothClocks) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
 
 
 def append(store: MessageStore, queue_id: int, delay_ms: int, **more: object) -> int:

@@ -44,7 +44,7 @@ def test_open_objects_of_a_deleted_subscription_say_so(store: MessageStore) -> N
 def test_an_acknowledgement_on_its_way_counts_for_no_later_subscription_of_the_name(store: MessageStore) -> None:
     fill(store, 3)
     sub = store.subscribe(TOPIC, "a")
-    late = sub._state._take_one(sub.receive(1)[0].receipt)  # its record is not written yet
+    late = sub._state._take_one(sub.receive(1)[0].receipt, [])  # its record is not written yet
     store.delete_subscription(TOPIC, "a")
     store.subscribe(TOPIC, "a").ack(store.subscribe(TOPIC, "a").receive(2)[1])
     sub._state.journal.append([pack_one(late.life, late.queue_id, late.era, late.offset)])

@@ -32,7 +32,7 @@ def copied(store: MessageStore, clock: BothClocks) -> int:
         clock.go(100)
         store.append("other", 0, bytes(3000))
         store._upkeep.look()
-        return store._upkeep.removed_segments >= 6
+        return store._upkeep.removal.removed_segments >= 6
 
     until(are_removed)
     topic = store._delaying.delays.find(TOPIC)

@@ -93,7 +93,7 @@ def test_a_child_is_refused_though_the_parent_was_receiving_when_it_forked(store
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(5)  # where it hangs
+            signal.alarm(int(PATIENCE_S))  # where it hangs
             try:
                 getattr(sub, call)(*(["earliest"] if call == "seek" else []))
             except BaseException:  # the child must not go on with the tests

@@ -18,7 +18,10 @@ from ..interrupts import Interrupted, interrupt_at, places
 from .helpers import TOPIC, fill
 from .helpers import places as places_of
 
-FILES = ("dispatcher.py", "scanner.py", "in_flight.py", "state.py", "journal.py", "subscriptions/subscription.py")
+FILES = (
+    "dispatcher.py", "scanner.py", "in_flight.py", "state.py", "journal.py", "group_commit.py", "gathering.py",
+    "subscriptions/subscription.py",
+)  # fmt: skip
 MESSAGES = 6
 STEP = 3  # each run tries every third place, and the next run others
 

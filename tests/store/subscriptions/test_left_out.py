@@ -8,7 +8,7 @@ from stratalog.store import MessageStore
 from stratalog.store.subscriptions import dispatcher
 
 from ...clocks import SteppedClock
-from ..helpers import tiny
+from ..helpers import tiny, without_marks
 from .helpers import TOPIC, places
 from .test_attempts import crashed
 
@@ -39,6 +39,7 @@ def test_what_a_filter_leaves_out_is_durable_now_and_then(
 ) -> None:
     monkeypatch.setattr(dispatcher, "NOTED_MESSAGES", 20)
     sub = store.subscribe(TOPIC, "a", filter=WANTED)
+    without_marks(store)  # frames are counted
     frames = store.stats()["log"]["frames"]
     for _ in range(50):
         fill_with(store, "bb")
@@ -66,7 +67,7 @@ def test_an_acknowledgement_that_fails_is_in_no_record_of_what_was_left_out(
     fill_with(store, "aabb")
     sub = store.subscribe(TOPIC, "a", filter=WANTED)
     got = sub.receive()
-    on_way = sub._state._take_one(got[0].receipt)  # its record is not written, and may fail
+    on_way = sub._state._take_one(got[0].receipt, [])  # its record is not written, and may fail
     sub._state.note_left_out()
     store.flush()
     with crashed(store, clock) as again:

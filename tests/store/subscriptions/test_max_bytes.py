@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from stratalog.store import MessageStore
 
-from ..helpers import tiny
 from .helpers import TOPIC, BothClocks
 
 SIZE = 100
@@ -19,12 +15,6 @@ SIZE = 100
 @pytest.fixture
 def clock() -> BothClocks:
     return BothClocks()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: BothClocks) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as opened:
-        yield opened
 
 
 def test_messages_that_come_again_end_at_max_bytes_and_all_come(store: MessageStore) -> None:

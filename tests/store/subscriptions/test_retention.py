@@ -8,6 +8,9 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.log import upkeep
+from stratalog.store.log.streams import Stream
+from stratalog.store.subscriptions.cursor import Cursor
+from stratalog.store.subscriptions.journal import Journal
 
 from ..helpers import segment_paths, tiny, until
 from .helpers import TOPIC, fill, places
@@ -39,7 +42,7 @@ def test_a_cursor_outlives_the_segments_of_its_records(tmp_path: Path, config: S
         if config.retention_bytes is None:
             store.trim(TOPIC, 0, 20)
         until(lambda: not segment_paths(path)[0].name.startswith("000000000001"))
-        until(lambda: store._upkeep.removed_segments > 3)
+        until(lambda: store._upkeep.removal.removed_segments > 3)
         churn(store, 4)
     with MessageStore.open(path) as again:
         first = again.queue_bounds(TOPIC, 0)[0]
@@ -71,3 +74,26 @@ def test_a_deleted_topic_leaves_its_subscription(tmp_path: Path) -> None:
         assert sub.receive() == []
         fill(store, 1)
         assert places(sub.receive()) == [(0, 5)]
+
+
+def test_a_cursor_that_is_compacted_while_it_is_read_is_read_whole(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 3)
+    sub = store.subscribe(TOPIC, "a")
+    sub.ack(sub.receive()[0])
+    parts = sub._state.parts
+    bounds = parts.reads.reader.bounds
+
+    def late(stream: Stream) -> tuple[int, int]:
+        found = bounds(stream)
+        monkeypatch.undo()
+        sub._shared.move_records()  # as retention does it
+        return found
+
+    monkeypatch.setattr(parts.reads.reader, "bounds", late)
+    cursor = Cursor()
+    Journal(parts, TOPIC, "a").load(cursor)
+    assert cursor.settings is not None
+    assert cursor.has(0, 0)
+    assert not cursor.has(0, 1)

@@ -1,0 +1,77 @@
+"""The lanes of a store that opens: each with its ring, its queue and its flushers, made of what recovery has found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..config import StoreConfig
+from ..device.disk import Disk
+from ..device.ring import Ring
+from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up
+from ..log.flusher import Flusher
+from ..log.lane import Lane
+from ..log.offsets import NextOffsets
+from ..log.queue import RequestQueue
+from ..log.sizer import Sizer
+from ..log.trims import adopt_streams
+from ..log.upkeep import Upkeep
+from ..read.caches import Caches
+from ..recovery.lane_recovery import Found
+from .running import Running
+from .shared import Shared
+
+OVERLAP_BYTES = 1 << 20
+RING_FRAMES = 4
+COLUMN_BYTES_A_MESSAGE = 300  # at the most: all columns, and the definition of a new stream
+LEAST_BUFFER_BYTES = 4096
+
+
+class LaneMaker:
+    """Makes the lanes of one store, one after the other."""
+
+    def __init__(
+        self, shared: Shared, config: StoreConfig, lanes: int, disk: Disk, caches: Caches, upkeep: Upkeep,
+        running: Running,
+    ) -> None:  # fmt: skip
+        """`lanes` is how many there will be: each has its share of the memory."""
+        self._shared = shared
+        self._config = config
+        self._lanes = lanes
+        self._disk = disk
+        self._caches = caches
+        self._upkeep = upkeep
+        self._running = running
+
+    def add(self, index: int, folder: Path, found: Found) -> None:
+        """Add a lane, its queue and its flushers to those of the store."""
+        shared, config, upkeep, running = self._shared, self._config, self._upkeep, self._running
+        recent = align_up(self._caches.recent_limit_bytes // self._lanes)
+        ring = Ring(ring_bytes(config, self._caches.recent_bytes // self._lanes), recent)
+        lane = Lane(
+            index, folder, self._disk, config, shared.clock.wall_ms, ring,
+            upkeep.next_segment, upkeep.look, upkeep.segment_full,
+        )  # fmt: skip
+        cap = max(self._caches.publish_buffer_bytes // self._lanes, LEAST_BUFFER_BYTES)
+        threads = 2 if config.durability == "force" else 1
+        sizer = Sizer(OVERLAP_BYTES)
+        queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
+        queue.listeners = running.listeners
+        adopt_streams(lane, queue, found.streams, found.trimmed, shared.streams)
+        lane.offsets = NextOffsets(found.next_offsets)
+        for sequence, capacity in found.segments:
+            upkeep.found_segment(index, sequence, capacity)
+        for sequence, size in found.spares:
+            upkeep.found_spare(index, sequence, size)
+        lane.messages_before, lane.applied = found.messages, found.applied
+        lane.held = self._caches.held
+        lane.adopt(found.sealed, found.resumable, found.last_chain)
+        shared.lanes.append(lane)
+        shared.queues.append(queue)
+        running.flushers.append(Flusher(lane, queue, threads, running.poisoned, running.arrived))
+
+
+def ring_bytes(config: StoreConfig, recent_bytes: int) -> int:
+    """How large a lane's ring begins: for `recent_bytes` of readers, and the frames in flight in any case."""
+    overhead = COLUMN_BYTES_A_MESSAGE * MAX_FRAME_MESSAGES + 64 * BLOCK_BYTES
+    largest = config.max_frame_bytes + config.max_message_bytes + overhead
+    return align_up(max(recent_bytes, RING_FRAMES * largest))

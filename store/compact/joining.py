@@ -1,0 +1,96 @@
+"""A new lane made of shards: a log that begins where the old one's live messages begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..device.disk import Disk
+from ..device.lane_start import write_compacted, write_start
+from ..errors import StoreCorrupt
+from ..format.frame import Definition
+from ..format.layout import segment_name
+from ..format.records import TRIM, Record
+from ..format.shard import Shard
+from ..format.store_files import LaneStart
+from ..segment.sealing import StreamNames
+from ..shards.lane_attach import names_in
+from ..shards.log_end import LogEnd
+from ..shards.record_segment import write_record_segment
+from ..shards.rewriting import Place, write_segment
+from ..shards.staging import staged_in
+from .plan import LanePlan
+from .writing import WrittenPart
+
+
+def join_lane(disk: Disk, plan: LanePlan, written: Sequence[WrittenPart], fresh: Path, now_ms: int) -> int:
+    """Make the lane's new folder, forced but for its own name; the number of its segments.
+
+    Raises StoreCorrupt if the shards are not what was asked for, OSError.
+    """
+    disk.make_folder(fresh)
+    joining = _Joining(disk, plan, fresh, now_ms)
+    for part in written:
+        for shard in part.shards:
+            joining.add_shard(Path(part.folder), shard)
+    joining.add_record()
+    joining.check_end()
+    start = LaneStart(plan.lane, plan.store_id, plan.sequence, plan.messages_before)
+    write_compacted(disk, fresh, start)
+    write_start(disk, fresh, start)  # it forces the folder
+    return joining.end.sequence - plan.sequence
+
+
+class _Joining:
+    """`end` is where the new log ends by now."""
+
+    def __init__(self, disk: Disk, plan: LanePlan, fresh: Path, now_ms: int) -> None:
+        self._disk, self._plan, self._fresh, self._now_ms = disk, plan, fresh, now_ms
+        self.end = LogEnd(plan.lane, plan.store_id, plan.sequence, plan.chain, plan.messages_before, (0, 0))
+        self._names = StreamNames()
+        self._names.add(plan.streams, lambda: None)
+        self._numbers = {(one.topic, one.queue_id): number for number, one in enumerate(plan.streams)}
+        self._firsts = plan.firsts.copy()
+        self._trimmed = plan.trimmed
+
+    def add_record(self) -> None:
+        """The last segment: a record that the records before it are gone.
+
+        Its footer is a second one that has all streams: of a log with one footer, its loss would be that of all names.
+        """
+        plan, number = self._plan, self._plan.records
+        record = Record(TRIM, number, int(self._firsts[number]))
+        self._trimmed = {**self._trimmed, number: record.effect}
+        streams = plan.streams[plan.known :]
+        defined = [Definition(plan.known + at, one.topic, one.queue_id) for at, one in enumerate(streams)]
+        path = self._fresh / segment_name(self.end.sequence)
+        _, seal = write_record_segment(
+            self._disk, path, record.pack(), number, int(self._firsts[number]), defined,
+            self._place, plan.last_time_ms,
+        )  # fmt: skip
+        self._firsts[number] += seal.entries
+        self.end.passed(seal)
+
+    def add_shard(self, folder: Path, shard: Shard) -> None:
+        """The next segment. Raises StoreCorrupt, OSError."""
+        staged = staged_in(self._disk, folder, shard)
+        index = staged.index
+        numbers = np.array([self._numbers[name] for name in names_in(index.footer)], np.uint32)
+        place = self._place(index.data_end)
+        seal = write_segment(self._disk, staged.path, index, place, numbers)
+        self._firsts[numbers] += index.counts
+        self._disk.link(staged.path, self._fresh / segment_name(self.end.sequence))
+        self.end.passed(seal)
+
+    def _place(self, data_end: int) -> Place:
+        header = self.end.header(data_end, self._now_ms, self._plan.known)
+        return Place(header, self._names, self._firsts.copy(), self._trimmed, self._plan.applied, self.end.mark)
+
+    def check_end(self) -> None:
+        """Raises StoreCorrupt unless each stream goes on where it did, the records behind one more."""
+        ends = self._plan.nexts.copy()
+        ends[self._plan.records] += 1
+        if (self._firsts != ends).any():
+            raise StoreCorrupt("a part of the compacted log has another number of messages", self._fresh, 0)

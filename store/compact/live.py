@@ -1,0 +1,148 @@
+"""The live messages of sealed segments, in log order, with their checksums compared. Those that go may be damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk
+from ..errors import StoreCorrupt
+from ..format.blobs import ExtraColumns, gathered
+from ..format.footer import Footer
+from ..format.layout import (
+    BLOCK_BYTES,
+    HAS_EXTRAS,
+    MAX_FRAME_MESSAGES,
+    SEALED,
+    UNDECODABLE,
+    kept_messages,
+)
+from ..live.files import FollowedSegment, look
+from ..read.scan import NO_OFFSET, sealed_offsets
+from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages
+from ..segment.sealed import SealedSegment
+from ..shards.lane_attach import names_in
+from ..shards.writer import Rows
+from .plan import LivePart
+
+Int64s = npt.NDArray[np.int64]
+JOINED_BYTES = 1 << 20  # small frames of one time become one of up to this size
+
+
+def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, Rows]]:
+    """The frames to be written: for each its time in ms, and its messages.
+
+    Raises StoreCorrupt, OSError.
+    """
+    for sequence in part.sequences:
+        yield from _of_segment(disk, part, sequence)
+
+
+def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int, Rows]]:
+    folder = Path(part.folder)
+    looked = look(disk, folder, part.lane, part.store_id, sequence)
+    if looked.header is None or looked.record is None or looked.record.state != SEALED:
+        raise StoreCorrupt("a segment's first blocks are damaged", looked.path, BLOCK_BYTES)
+    segment = FollowedSegment(disk, folder, looked.header, grows=False)
+    try:
+        sealed = SealedSegment(segment, looked.record)
+        footer = Footer(segment.data, str(segment.path), looked.record)
+        footer.check_entries()
+        lows = _lows(part, footer)
+        offsets = sealed_offsets(sealed, footer)
+        joiner = _Joiner(names_in(footer))
+        for found, kept in _frames(sealed):
+            numbers = found.frame.numbers[:kept].astype(np.int64)
+            first = found.frame.header.first_entry
+            mine = offsets[first : first + kept]
+            rows = np.flatnonzero((mine >= lows[numbers]) & (mine != NO_OFFSET))
+            if found.whole < kept and not good_messages(found.frame, found.payload)[rows].all():
+                raise StoreCorrupt("a message is damaged", segment.path, found.frame.header.position)
+            if len(rows):
+                yield from joiner.take(found, numbers, rows)
+        yield from joiner.flush()
+    finally:
+        segment.close()
+
+
+def _lows(part: LivePart, footer: Footer) -> Int64s:
+    """(streams,) the first offset of each that stays."""
+    lows = np.zeros(len(footer.first), np.int64)
+    count = int(part.numbers.searchsorted(len(lows)))
+    lows[part.numbers[:count]] = part.lows[:count]
+    return lows
+
+
+def _frames(sealed: SealedSegment) -> Iterator[tuple[Scanned, int]]:
+    """All frames of a segment, each with the number of its messages that count; some may be damaged.
+
+    Raises StoreCorrupt.
+    """
+    segment, record = sealed.segment, sealed.record
+    file = segment.open_sequential()
+    reader = ChunkReader(file, min(file.size(), record.data_end))
+    scanner = FrameScanner.behind(reader, segment.header)
+    count = 0
+    try:
+        while (found := scanner.next()) is not None:
+            kept = kept_messages(record, found.frame.header)
+            if found.frame.header.first_entry != count:
+                raise StoreCorrupt("a frame is missing", segment.path, found.frame.header.position)
+            yield found, kept
+            count += kept
+    except UNDECODABLE as error:
+        raise StoreCorrupt(f"a frame cannot be decoded ({error})", segment.path, scanner.position) from error
+    finally:
+        reader.close()
+        file.close()
+    if (scanner.chain, count) != (record.chain, record.entries):
+        raise StoreCorrupt("a frame is damaged or missing", segment.path, scanner.position)
+
+
+class _Joiner:
+    """Puts the small frames of one time together. `names`: of the segment's streams, by number."""
+
+    def __init__(self, names: list[tuple[str, int]]) -> None:
+        self._names = names
+        self._time_ms = 0
+        self._bytes = self._count = 0
+        self._numbers: list[Int64s] = []
+        self._lengths: list[Int64s] = []
+        self._payloads: list[bytes | memoryview] = []
+        self._extras: list[tuple[ExtraColumns | None, int]] = []
+
+    def take(self, found: Scanned, numbers: Int64s, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, Rows]]:
+        """Add these messages of a frame; what cannot be joined with them comes out first."""
+        frame = found.frame
+        time_ms = frame.header.time_ms
+        lengths = frame.lengths.astype(np.int64)
+        payload = gathered(found.payload, lengths.cumsum() - lengths, lengths, rows)
+        is_small = self._bytes + len(payload) <= JOINED_BYTES and self._count + len(rows) <= MAX_FRAME_MESSAGES
+        if self._count and (time_ms != self._time_ms or not is_small):
+            yield from self.flush()
+        extras = frame.extras().take(rows) if frame.header.flags & HAS_EXTRAS else None
+        self._time_ms = time_ms
+        self._numbers.append(numbers[rows])
+        self._lengths.append(lengths[rows])
+        self._payloads.append(payload if len(payload) >= JOINED_BYTES else bytes(payload))
+        self._extras.append((extras, len(rows)))
+        self._bytes += len(payload)
+        self._count += len(rows)
+
+    def flush(self) -> Iterator[tuple[int, Rows]]:
+        """What is left."""
+        if not self._count:
+            return
+        used, index = np.unique(np.concatenate(self._numbers), return_inverse=True)
+        extras = ExtraColumns.joined(self._extras)
+        payload = self._payloads[0] if len(self._payloads) == 1 else b"".join(self._payloads)
+        rows = Rows(
+            [self._names[number] for number in used.tolist()], index, np.concatenate(self._lengths),
+            memoryview(payload), extras.keys, extras.properties, extras.times_ms,
+        )  # fmt: skip
+        self._numbers, self._lengths, self._payloads, self._extras = [], [], [], []
+        self._bytes = self._count = 0
+        yield self._time_ms, rows

@@ -1,0 +1,197 @@
+"""What compaction keeps of a lane: of each stream its last messages, from the first one on that readers can get.
+
+What `trim`, `delete_topic` and the records of subscriptions let go of lies before the stream's low. So the messages
+that stay have offsets without a gap, and the new log is what retention leaves: a log that begins later, in which each
+stream begins with its own offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreUnusable
+from ..format.footer import Footer
+from ..format.layout import DATA_START, LOST_ENTRY, UNKNOWN
+from ..format.records import Low, Trimmed
+from ..log.lane import Lane
+from ..log.streams import NOT_DEFINED, Stream
+from ..segment.sealed import SealedSegment
+
+Int64s = npt.NDArray[np.int64]
+# The number behind the old log's last segment is where a reader stands that has read all of it: the new log begins
+# behind that one, too, so no number has two meanings.
+SKIPPED_NUMBERS = 2
+LEAST_GAIN = 0.05  # of a lane's bytes; for less, segments have to become fewer
+
+
+class LivePart(NamedTuple):
+    """Some segments of a lane that become one: what a task reads.
+
+    Attributes:
+        sequences: their numbers, ascending.
+        numbers, lows: int64 (n) the trimmed streams, ascending, and the first offset of each that stays.
+    """
+
+    folder: str
+    lane: int
+    store_id: bytes
+    sequences: tuple[int, ...]
+    numbers: Int64s
+    lows: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class LanePlan:
+    """A lane before and after.
+
+    Attributes:
+        streams: by number; the lane's stream of records is among them.
+        known: how many of them the old log names.
+        records: the number of the stream of records.
+        firsts, nexts: int64 (streams) where each begins in the new log, and goes on behind it.
+        trimmed, applied: of the old log; they hold in the new one.
+        chain, messages: of the old log's end; the messages are counted, or UNKNOWN.
+        last_time_ms: the time of its newest frame.
+        sequence: of the new log's first segment.
+        parts: what the new log is made of, in order.
+        segments: how many the old log has.
+        removed: messages that are left out.
+        is_worth_it: there will be fewer segments, or clearly fewer bytes.
+    """
+
+    lane: int
+    store_id: bytes
+    folder: Path
+    streams: tuple[Stream, ...]
+    known: int
+    records: int
+    firsts: Int64s
+    nexts: Int64s
+    trimmed: Trimmed
+    applied: bytes
+    chain: int
+    messages: int
+    last_time_ms: int
+    sequence: int
+    parts: tuple[LivePart, ...]
+    segments: int
+    removed: int
+    is_worth_it: bool
+
+    @property
+    def messages_before(self) -> int:
+        """How many messages the new log counts before its first segment: all that are in none of its segments."""
+        return UNKNOWN if self.messages == UNKNOWN else self.messages - int((self.nexts - self.firsts).sum())
+
+
+def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | None:
+    """The plan of a lane that was opened to be looked at, all of whose segments are sealed; None if it has none.
+
+    Raises StoreCorrupt: a footer is damaged. StoreUnusable: a repair has left gaps between offsets.
+    """
+    sealed = lane.view.sealed
+    if not sealed:
+        return None
+    streams = list(lane.streams)
+    records = lane.trims.records
+    number = records.number
+    known = len(streams)
+    if number == NOT_DEFINED:
+        number = known
+        streams.append(records)
+    nexts = np.zeros(len(streams), np.int64)
+    ends = lane.offsets.column()[:known]
+    nexts[: len(ends)] = ends
+    trimmed = dict(lane.trims.lend())
+    footers = [_footer(one) for one in sealed]
+    records_go = {number: Low(int(nexts[number]))}  # the footers say what the records say
+    firsts = _firsts(lane.folder, footers, {**trimmed, **records_go}, nexts)
+    sizes, live = _live(sealed, footers, firsts)
+    parts = tuple(
+        _part(lane, store_id, group, firsts)
+        for group in _groups(
+            sealed, [round(size * share) for size, share in zip(sizes, live, strict=True)], segment_bytes
+        )
+    )
+    gain = sum(size * (1 - share) for size, share in zip(sizes, live, strict=True))
+    dropped = sum(int((one.next_offsets - one.first).sum()) for one in footers) - int((nexts - firsts).sum())
+    return LanePlan(
+        lane.index, store_id, lane.folder, tuple(streams), known, number, firsts, nexts, trimmed, lane.applied,
+        lane.chain, lane.messages_before, max((one.time_max_ms for one in footers if len(one.frame_time)), default=0),
+        sealed[-1].segment.sequence + SKIPPED_NUMBERS, parts, len(sealed), dropped,
+        1 + len(parts) < len(sealed) or gain > LEAST_GAIN * sum(sizes),
+    )  # fmt: skip
+
+
+def _footer(sealed: SealedSegment) -> Footer:
+    index = sealed.index
+    if index.is_remade:
+        raise sealed.damaged()
+    return index.footer
+
+
+def _firsts(folder: Path, footers: Sequence[Footer], trimmed: Trimmed, nexts: Int64s) -> Int64s:
+    """(streams,) the first offset of each that stays. Raises StoreUnusable for gaps behind it."""
+    for one, other in pairwise(footers):
+        ends = one.next_offsets
+        if (other.first[: len(ends)] != ends).any() or other.first[len(ends) :].any():
+            raise _holes(folder)
+    firsts = np.zeros(len(nexts), np.int64)
+    begins = footers[0].first
+    firsts[: len(begins)] = begins
+    for number, low in trimmed.items():
+        firsts[number] = max(int(firsts[number]), low.low)
+    firsts = np.minimum(firsts, nexts)
+    for one in footers:
+        lost = np.flatnonzero(one.entries == LOST_ENTRY)
+        starts = one.start.astype(np.int64)
+        numbers = starts.searchsorted(lost, side="right") - 1
+        if (one.first[numbers] + lost - starts[numbers] >= firsts[numbers]).any():
+            raise _holes(folder)
+    return firsts
+
+
+def _holes(folder: Path) -> StoreUnusable:
+    """The error for offsets of which a repair has given up the messages."""
+    return StoreUnusable(
+        f"{folder} has offsets without a message: a repair gave them up. Compaction keeps offsets, and cannot keep "
+        f"such gaps. `trim` the queue behind them, or write a new store with `stratalog spark reshard`"
+    )
+
+
+def _live(sealed: Sequence[SealedSegment], footers: Sequence[Footer], firsts: Int64s) -> tuple[list[int], list[float]]:
+    """For each segment the bytes of its frames, and the part of its messages that stays."""
+    sizes, shares = [], []
+    for one, footer in zip(sealed, footers, strict=True):
+        ends = footer.next_offsets
+        stays = np.maximum(ends - np.maximum(footer.first, firsts[: len(ends)]), 0).sum()
+        sizes.append(one.record.data_end - DATA_START)
+        shares.append(float(stays) / max(1, int((ends - footer.first).sum())))
+    return sizes, shares
+
+
+def _groups(sealed: Sequence[SealedSegment], sizes: Sequence[int], segment_bytes: int) -> list[list[int]]:
+    """The numbers of segments that become one, of about this size; those of which nothing stays are left out."""
+    groups: list[list[int]] = []
+    filled = segment_bytes
+    for one, size in zip(sealed, sizes, strict=True):
+        if not size:
+            continue
+        if filled + size > segment_bytes:
+            groups.append([])
+            filled = 0
+        groups[-1].append(one.segment.sequence)
+        filled += size
+    return groups
+
+
+def _part(lane: Lane, store_id: bytes, group: list[int], firsts: Int64s) -> LivePart:
+    numbers = np.flatnonzero(firsts).astype(np.int64)
+    return LivePart(str(lane.folder), lane.index, store_id, tuple(group), numbers, firsts[numbers])

@@ -1,0 +1,78 @@
+"""Where messages are, out of footers alone: a read that wants no byte of a message reads no frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.disk import Disk
+from ..errors import StoreCorrupt
+from ..format.footer import Footer
+from ..read.scan import NO_OFFSET, checked_footer, sealed_numbers, sealed_offsets
+from ..segment.sealed import SealedSegment
+from .batch import NO_LENGTH, ScanBatch
+from .opened import FooterDamaged, opened
+from .plan import FrameRange
+from .wanted import ScanFilter, StreamTable, bounds_of
+
+BATCH_ROWS = 1 << 16
+
+
+class PlaceReader:
+    """The messages of one range of a sealed segment: their streams, offsets and times. Making it opens the file."""
+
+    def __init__(self, disk: Disk, one: FrameRange, wanted: ScanFilter) -> None:
+        """Raises StoreCorrupt, FooterDamaged, OSError."""
+        if one.damaged is not None:
+            raise one.damaged.error()
+        self._range, self._wanted = one, wanted
+        self._segment, sealed = opened(disk, one)
+        assert sealed is not None, "the frames of what is not sealed have to be read"
+        try:
+            self._footer = checked_footer(sealed)
+        except StoreCorrupt as error:
+            self._segment.close()
+            raise FooterDamaged(error) from error
+        self._sealed: SealedSegment = sealed
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._segment.close()
+
+    def batches(self) -> Iterator[ScanBatch]:
+        """The wanted ones in log order, up to `BATCH_ROWS` a batch."""
+        footer = self._footer
+        streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
+        bounds = bounds_of(self._wanted, streams, self._range.trimmed)
+        offsets, numbers = sealed_offsets(self._sealed, footer), sealed_numbers(self._sealed, footer)
+        times = np.repeat(footer.frame_time, np.diff(footer.frame_entry, append=self._sealed.record.entries))
+        low, high = self._entries(footer)
+        offsets, numbers, times = offsets[low:high], numbers[low:high], times[low:high]
+        kept = (offsets != NO_OFFSET) & (offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers])
+        kept &= self._at_wanted_times(times)
+        if not kept.all():
+            offsets, numbers, times = offsets[kept], numbers[kept], times[kept]
+        index = numbers.astype(np.uint32)
+        for begin in range(0, len(offsets), BATCH_ROWS):
+            rows = slice(begin, begin + BATCH_ROWS)
+            unknown = np.full(len(offsets[rows]), NO_LENGTH, np.int64)
+            yield ScanBatch(streams, index[rows], offsets[rows], times[rows], unknown, None)
+
+    def _entries(self, footer: Footer) -> tuple[int, int]:
+        """(first, behind the last) entry of the range."""
+        one, begins = self._range, footer.frame_entry
+        (first, end), (low, high) = one.frames, one.entries
+        if end < len(begins):
+            high = min(high, int(begins[end]))
+        return max(low, int(begins[first])) if first < len(begins) else high, high
+
+    def _at_wanted_times(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        wanted = self._wanted
+        right = np.ones(len(times), np.bool_)
+        if wanted.start_ms is not None:
+            right &= times >= wanted.start_ms
+        if wanted.end_ms is not None:
+            right &= times < wanted.end_ms
+        return right

@@ -1,0 +1,387 @@
+"""The places of a lane's messages in one table, by stream: a read of a few messages is one look-up and one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from time import monotonic
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..device.leased import MAPS, TRUST_S, WINDOW_SHIFT, LeasedMap
+from ..device.ring import NOWHERE, Ring
+from ..errors import StoreError
+from ..format.layout import checksum64
+from ..log.lane import Lane
+from ..log.streams import Stream
+from ..log.write import OpenSegment, View
+from ..segment.copies import KEPT_BYTES
+from ..segment.copies import WINDOW_BYTES as COPY_BYTES
+from ..segment.copies import WINDOW_SHIFT as COPY_SHIFT
+from ..segment.held import HeldMemory, Item
+from ..segment.open_table import Uint32s
+from ..segment.segment import Segment
+from .named_rows import QUEUE, QUEUE_BYTES, Layout, NamedRows
+from .sources import LOW_32, ReadCounters
+
+# Number of the segment (and so many more as there are segments, if the message is longer than a window of a mapping),
+# position in it, length, checksum.
+ROW = Struct("=4I")
+ROW_BYTES = ROW.size
+STREAM_BYTES = 16
+MOST_MESSAGES = 1024  # of a call; the lock is not held for longer ones
+NEVER = -(1 << 33)  # of a segment that the ring has nothing of: no position in it makes a lane position of this
+
+COPY_MASK = COPY_BYTES - 1
+RENAME_CALLS = 1024  # after a trim: to make the names of 20,000 queues again costs as much as a few hundred calls
+PLACES_A_CALL = 8  # and of more queues more
+
+_ROW, _ROWS, _STREAM, _QUEUE = ROW.unpack_from, ROW.iter_unpack, Struct("=3q").unpack_from, QUEUE.unpack_from
+_NO_PLACES = (0, 0)
+
+Int64s = npt.NDArray[np.int64]
+
+
+class _Long:
+    """In place of the segment of messages that are too long to be copied from its mapping here."""
+
+    leased: LeasedMap | None = None
+
+    def __init__(self, segment: Segment) -> None:
+        self.windows = segment.windows
+        self.read_one = segment.read_one
+        self.copies = segment.copies
+
+
+class _Fit(NamedTuple):
+    """A view of the lane that has the segments of a table as neighbours.
+
+    Attributes:
+        is_known: all segments that may have newer messages are open.
+        newer: these segments.
+    """
+
+    view: View
+    is_known: bool
+    newer: tuple[OpenSegment, ...]
+
+
+class LanePlaces(Item):
+    """Where the messages of a lane's newest segments lie: 16 bytes a message and 16 a stream.
+
+    It is made of tables that were compared with the log or made with it (`KeptPlaces`, `OpenTable`), and no message
+    moves. A segment that is taken away makes the table useless, since its messages are not to be read any more.
+
+    Invariants:
+        * the segments are neighbours in the lane's log, and all of their messages up to the making are here. Those
+          that were open then may have got more since;
+        * the messages of a stream follow each other without a gap in the offsets; a stream of which that is not so has
+          none here.
+    """
+
+    __slots__ = (
+        "_bases", "_behind", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_names",
+        "_renames", "_rows", "_segments", "_streams", "entries",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        held: HeldMemory,
+        counters: ReadCounters,
+        *,
+        growing: int,
+        index: Int64s,
+        rows: Uint32s,
+        names: NamedRows | None = None,
+    ) -> None:
+        """`growing`: so many of the last segments may get more messages. `index`: as `_index_of` makes it.
+
+        `rows` (n, 4). `names`: None in a store of more lanes than this one.
+
+        The arrays are for this object alone.
+        """
+        self._held = held
+        self._counters = counters
+        self._count = len(segments)
+        self._segments: list[Segment | _Long] = [*segments, *map(_Long, segments)]
+        self._bases = 2 * [NEVER if segment.base is None else segment.base for segment in segments]
+        # No message lies before the one lane position, or behind the other.
+        self._first, self._behind = self._bases[0], self._bases[-1] + segments[-1].header.capacity_bytes
+        self._growing = growing
+        self._streams = len(index) // 2 - 1
+        self._index = memoryview(index.data)
+        self._rows = memoryview(rows.reshape(-1).data).cast("B")
+        self.entries = len(rows)
+        self._fit: _Fit | None = None
+        self._names = names
+        self._renames = 0
+        super().__init__(rows.nbytes + index.nbytes + (0 if names is None else names.size_bytes))
+
+    def copied(self, stream: Stream, offset: int, limit: int, found: dict[int, bytes]) -> bool:
+        """Add copies of a stream's messages with right checksums to `found`, which is empty, from `offset` on.
+
+        It ends before what it cannot have: what is neither in the ring nor in memory otherwise, and what is not here.
+        True if `found` has all messages that there are, up to `limit`.
+        """
+        lane, number = stream.lane, stream.number
+        if not 0 <= number < self._streams or offset < stream.low or not 0 < limit <= MOST_MESSAGES:
+            return False
+        view, fit = lane.view, self._fit
+        if fit is None or fit[0] is not view:  # by number: thrice as quick as by name
+            fit = self._fitted(view)
+            if fit is None:
+                return False
+        begin, shift, end = _STREAM(self._index, STREAM_BYTES * number)
+        row = shift + offset
+        if not begin <= row < end:
+            return False
+        if row + limit < end:  # noqa: PLR1730  # the call of `min` costs three times as much
+            end = row + limit
+        self.used = True
+        row = self._copied(lane.ring, row, end, found)
+        return row == end and (len(found) == limit or self._ends_at(fit, number, offset + len(found)))
+
+    def copied_by_name(
+        self, lane: Lane, topic: str, queue_id: int, offset: int, limit: int, found: dict[int, bytes]
+    ) -> bool | None:
+        """The same by topic and queue id, without a look at the stream: None if only the stream says what there is.
+
+        Of many queues none is in the processor's caches: to find a stream and to ask it costs as much as two messages.
+        `lane` is this table's, the only one of its store.
+        """
+        names, view, fit = self._names, lane.view, self._fit
+        if fit is None or fit[0] is not view:
+            fit = self._fitted(view)
+        if fit is None or names is None or queue_id < 0 or not 0 < limit <= MOST_MESSAGES:
+            return None
+        if names.shown != lane.trims.shown:  # a stream was trimmed since
+            self._rename(lane, names)
+            return None
+        place, behind = names.topics.get(topic, _NO_PLACES)
+        place += queue_id
+        if place >= behind:
+            return None
+        first, row, count = _QUEUE(names.queues, QUEUE_BYTES * place)
+        index = offset - first
+        if not 0 <= index < count:
+            return None
+        count -= index
+        row += index
+        end = row + limit if limit < count else row + count
+        self.used = True
+        if self._copied(lane.ring, row, end, found) != end:
+            return False
+        return limit <= count or self._ends_at(fit, names.number(place), offset + count)
+
+    @property
+    def layout(self) -> Layout | None:
+        """The places of the queues that are found by name."""
+        return None if self._names is None else self._names.layout
+
+    def _rename(self, lane: Lane, names: NamedRows) -> None:
+        """After a trim: calls go by their streams, until they are worth other names."""
+        self._renames += 1
+        if self._renames >= max(RENAME_CALLS, names.layout.size // PLACES_A_CALL):
+            self._renames = 0
+            self._names = names.renewed(lane)
+
+    def _copied(self, ring: Ring, row: int, end: int, found: dict[int, bytes]) -> int:
+        """Add copies of messages with right checksums, from `row` on: the row behind them."""
+        low = ring.low
+        if low <= self._first:
+            return self._recent(ring, low, row, end, found)
+        if low >= self._behind:
+            row = self._mapped(row, end, found)
+            while row < end and self._asked(row, low, found):
+                row = self._mapped(row + 1, end, found)
+            return row
+        which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
+        if self._bases[which] + at >= low:  # and so are all behind it
+            return self._recent(ring, low, row, end, found)
+        row = self._mixed(ring, low, row, end, found)
+        while row < end and self._asked(row, low, found):
+            row = self._mixed(ring, low, row + 1, end, found)
+        return row
+
+    def _mixed(  # noqa: PLR0912, PLR0915  # in one loop: most calls of many queues have messages of each kind
+        self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]
+    ) -> int:
+        """The same without system calls. The ring has what lies at `low` and behind it."""
+        bases, segments, memory = self._bases, self._segments, ring.recent
+        origin, size = ring.shape
+        lap = low - (low - origin) % size  # where the ring's memory begins; again a size behind it
+        begun = index = len(found)
+        mapped = mapped_bytes = recent_bytes = 0
+        least = NOWHERE
+        with MAPS.lock:
+            now = monotonic()
+            old = now - TRUST_S
+            try:
+                for which, at, length, checksum in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * end]):
+                    begin = bases[which] + at
+                    if begin >= low:
+                        begin -= lap
+                        if begin >= size:
+                            begin -= size
+                        if begin + length > size:  # the end of the ring lies in it
+                            break
+                        found[index] = data = memory[begin : begin + length]
+                        if checksum64(data) & LOW_32 != checksum:
+                            del found[index]
+                            break
+                        recent_bytes += length
+                    else:
+                        segment = segments[which]
+                        leased = segment.leased
+                        if leased is not None:
+                            window = at >> WINDOW_SHIFT
+                            if leased.near[window] < old and not leased.trust(window, now):
+                                break
+                            found[index] = data = leased.memory[at : at + length]
+                        else:  # it is still written to
+                            copy = segment.copies.windows.get(at >> COPY_SHIFT)
+                            if copy is None:
+                                break
+                            copy.used = True
+                            begin = at & COPY_MASK
+                            found[index] = data = copy.data[begin : begin + length]
+                        if checksum64(data) & LOW_32 != checksum:
+                            del found[index]
+                            break
+                        mapped += 1
+                        mapped_bytes += length
+                        if length < least:  # noqa: PLR1730  # as above
+                            least = length
+                    index += 1
+            except IndexError:  # behind the end of a file
+                pass
+        recent = index - begun - mapped
+        if recent and ring.low > low and self._position(row + mapped) < ring.low:  # overtaken while it was copied
+            for lost in range(begun + mapped, index):
+                del found[lost]
+            recent = recent_bytes = 0
+        self._counters.count_both(mapped, mapped_bytes, least, recent, recent_bytes)
+        return row + mapped + recent
+
+    def _recent(self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]) -> int:
+        """The same of messages that are all in the ring, from `low` on."""
+        bases, memory = self._bases, ring.recent
+        origin, size = ring.shape
+        lap = low - (low - origin) % size
+        index = total = 0
+        for which, at, length, checksum in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * end]):
+            begin = bases[which] + at - lap
+            if begin >= size:
+                begin -= size
+            if begin + length > size:
+                break
+            found[index] = data = memory[begin : begin + length]
+            if checksum64(data) & LOW_32 != checksum:
+                del found[index]
+                break
+            index += 1
+            total += length
+        if ring.low > low and self._position(row) < ring.low:  # overtaken while it was copied
+            found.clear()
+            return row
+        self._counters.count_recent(index, total)
+        return row + index
+
+    def _mapped(self, row: int, end: int, found: dict[int, bytes]) -> int:
+        """The same of messages of which the ring has none: to ask for each where it lies would show."""
+        segments, begun = self._segments, len(found)
+        index, size, least = begun, 0, NOWHERE
+        with MAPS.lock:
+            now = monotonic()
+            old = now - TRUST_S
+            try:
+                for which, at, length, checksum in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * end]):
+                    segment = segments[which]
+                    leased = segment.leased
+                    if leased is not None:
+                        window = at >> WINDOW_SHIFT
+                        if leased.near[window] < old and not leased.trust(window, now):
+                            break
+                        found[index] = data = leased.memory[at : at + length]
+                    else:
+                        copy = segment.copies.windows.get(at >> COPY_SHIFT)
+                        if copy is None:
+                            break
+                        copy.used = True
+                        begin = at & COPY_MASK
+                        found[index] = data = copy.data[begin : begin + length]
+                    if checksum64(data) & LOW_32 != checksum:
+                        del found[index]
+                        break
+                    index += 1
+                    size += length
+                    if length < least:  # noqa: PLR1730  # as above
+                        least = length
+            except IndexError:
+                pass
+        if index > begun:
+            self._counters.count_mapped(index - begun, size, least)
+        return row + index - begun
+
+    def _position(self, row: int) -> int:
+        """The lane position of a message."""
+        which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
+        position: int = self._bases[which] + at
+        return position
+
+    def _asked(self, row: int, low: int, found: dict[int, bytes]) -> bool:
+        """Add a message by a system call, if the kernel was asked for its windows, and had them a moment ago.
+
+        Not of what the ring has: `low` and all behind it.
+        """
+        which, at, length, checksum = _ROW(self._rows, ROW_BYTES * row)
+        segment = self._segments[which]
+        try:
+            if self._bases[which] + at >= low or not segment.windows.were_asked(at, length):
+                return False
+            data = segment.read_one(at, length)
+            if checksum64(data) & LOW_32 != checksum:
+                return False
+            if segment.leased is None and segment.copies.is_worth_it(at, length):
+                begin = at & -COPY_BYTES
+                segment.copies.keep(self._held.frames, at, segment.read_one(begin, KEPT_BYTES))
+        except (OSError, StoreError):  # the long way says what is wrong
+            return False
+        self._counters.device_reads += 1
+        found[len(found)] = data
+        self._counters.count_mapped(1, length, length)
+        return True
+
+    def has(self, number: int, offset: int) -> bool:
+        """Whether a message is here."""
+        if not 0 <= number < self._streams:
+            return False
+        index, at = self._index, 2 * number
+        return index[at] <= index[at + 1] + offset < index[at + 2]
+
+    def _ends_at(self, fit: _Fit, number: int, offset: int) -> bool:
+        """Whether a stream has no messages from `offset` on, which is behind its messages here; False: not known."""
+        for opened in fit.newer:
+            row = opened.table.row(number)
+            if row is not None and row[0] + len(row[1]) > offset:
+                return False
+        return fit.is_known
+
+    def _fitted(self, view: View) -> _Fit | None:
+        """Compare the segments with a view: None if they are no neighbours in it, and the table is not asked any more.
+
+        A slower thread may put an older view back. That is no harm: each call goes by the view that it began with.
+        """
+        segments: list[Segment | _Long] = [*[one.segment for one in view.sealed], *[one.segment for one in view.open]]
+        mine = self._segments[: self._count]
+        begin = segments.index(mine[0]) if mine[0] in segments else -1
+        behind = begin + len(mine)
+        if begin < 0 or segments[begin:behind] != mine:
+            self._streams, self._fit, self._names = 0, None, None
+            return None
+        newer = behind - self._growing - len(view.sealed)
+        fit = self._fit = _Fit(view, newer >= 0, view.open[newer:] if newer >= 0 else ())
+        return fit

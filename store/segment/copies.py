@@ -1,0 +1,60 @@
+"""Copies of a segment's windows in memory of ours, for reads of what is still written to.
+
+Such a file has no lease and so no mapping (`device/leased.py`), and a system call a message costs twice as much as its
+copy. So a window of which message after message is read is kept, as part of the memory for segments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .held import Held, Item
+
+WINDOW_SHIFT = 18  # 256 KiB
+WINDOW_BYTES = 1 << WINDOW_SHIFT
+KEPT_BYTES = WINDOW_BYTES + (24 << 10)  # with the rest of a message that begins near the end; longer ones are read
+TOUCHES = 8  # messages that were read from a window before it is kept: a copy of it costs as much
+PART = 4  # of the memory for segments: more would drive out too much else
+
+
+class Window(Item):
+    """The bytes of a window and KEPT_BYTES of the file in all, as far as the file had them."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(len(data))
+        self.data = data
+
+
+class Copies:
+    """The kept windows of one segment. Any number of threads may use it.
+
+    What is durable does not change. What a window had behind that, may be of no use: then it is copied again. So who
+    takes a message from a window compares its checksum.
+
+    Attributes:
+        windows: those that are kept, by number.
+    """
+
+    __slots__ = ("_touches", "windows")
+
+    def __init__(self) -> None:
+        self.windows: dict[int, Window] = {}
+        self._touches: dict[int, int] = {}
+
+    def is_worth_it(self, at: int, length: int) -> bool:
+        """A message was read from the file: whether its window should be kept by now. A touch may be lost in a race."""
+        if (at & (WINDOW_BYTES - 1)) + length > KEPT_BYTES:
+            return False
+        window = at >> WINDOW_SHIFT
+        touches = self._touches.get(window, 0) + 1
+        self._touches[window] = 0 if touches == TOUCHES else touches
+        return touches == TOUCHES
+
+    def keep(self, held: Held[Any], at: int, data: bytes) -> None:
+        """Keep the window of a position, in place of what is kept of it; not if it would be too much of the memory."""
+        if (len(self.windows) + 1) * KEPT_BYTES <= held.limit_bytes // PART:
+            window = at >> WINDOW_SHIFT
+            held.drop(self.windows, window)
+            held.keep(self.windows, window, Window(data))

@@ -1,0 +1,175 @@
+"""What the consumers of a run do with messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stratalog.store import Delivery, MessageStore, PublishBufferFull, StaleReceipt, StoreFull, Subscription
+
+from ..check import BrokenPromise
+from .check import check_given, dead_letters
+from .inline import cut_snapshots
+from .ledger import Kind, Place
+from .producing import Producing
+from .shape import TOPIC
+
+SHORT_MS = 60  # a visibility time-out that passes in a run
+
+
+@dataclass
+class Held:
+    """What a consumer was given: until when it is nobody else's."""
+
+    delivery: Delivery
+    until_ms: int
+
+
+class Consuming(Producing):
+    """Receives, acknowledges, gives back and keeps longer."""
+
+    def begin(self, store: MessageStore) -> None:
+        """A life begins: nobody has anything."""
+        self.store = store
+        self._subscriptions: dict[str, Subscription] = {}
+        self._held: dict[str, dict[Place, Held]] = {}
+        self._later: dict[str, dict[Place, int]] = {}  # given back: when they may come again
+
+    def _firsts(self) -> dict[int, int]:
+        return {queue_id: self.store.queue_bounds(TOPIC, queue_id)[0] for queue_id in self.store.queues(TOPIC)}
+
+    def _ends(self) -> dict[int, int]:
+        return {queue_id: self.store.queue_bounds(TOPIC, queue_id)[1] for queue_id in self.store.queues(TOPIC)}
+
+    def subscribe(self) -> None:
+        """Open a subscription, and make it if there is none."""
+        kind = self._chance.choice(self._shape.kinds)
+        if kind.name not in self._subscriptions:
+            self._subscribe(kind.name)
+
+    def _subscribe(self, name: str) -> None:
+        start = self._chance.choice(("earliest", "earliest", "latest"))
+        offsets = dict.fromkeys(self._ends(), 0) if start == "earliest" else self._ends()
+        kind = self._ledger.kinds[name]  # with the settings that it has by now
+        with self._ledger.making(kind.name, offsets, self._firsts()):
+            found = self.store.subscribe(TOPIC, kind.name, start=start, **kind.settings)  # type: ignore[arg-type]  # one of the literals
+        cut_snapshots(found)
+        self._subscriptions[kind.name] = found
+        self._held[kind.name], self._later[kind.name] = {}, {}
+
+    def _one(self) -> tuple[Kind, Subscription]:
+        """An open subscription."""
+        if not self._subscriptions:
+            self.subscribe()
+        name = self._chance.choice(sorted(self._subscriptions))
+        return self._ledger.kinds[name], self._subscriptions[name]
+
+    def receive(self) -> None:
+        """Take some messages."""
+        chance, clock = self._chance, self._clock
+        kind, subscription = self._one()
+        wait_ms = chance.choice((SHORT_MS, 30_000, 30_000))
+        now_ms, most = clock.passed_ms, chance.randrange(1, 12)
+        if chance.random() < 0.5:
+            given = subscription.receive(most, 0, wait_ms)
+        else:
+            given = subscription.receive_batch(most, 0, wait_ms).deliveries()
+        self._ledger.settle()
+        held, later = self._held[kind.name], self._later[kind.name]
+        for delivery in given:
+            message = delivery.message
+            place = message.queue_id, message.offset
+            check_given(self._ledger, kind, place, message.data, clock.now_ms)
+            if place in held and held[place].until_ms > now_ms:
+                raise BrokenPromise(f"{kind.name} gets {place}, which another consumer has")
+            if later.pop(place, 0) > now_ms:
+                raise BrokenPromise(f"{kind.name} gets {place}, which was given back to come later")
+            held[place] = Held(delivery, now_ms + wait_ms)
+            self._reached["given out"] += 1
+            self._reached["given out again"] += delivery.attempt > 1
+            self._reached["given out late"] += bool(self._ledger.sent[place].times)
+        if kind.dead_letters is not None:
+            self._note_dead_letters(kind)
+
+    def _note_dead_letters(self, kind: Kind) -> None:
+        """What is there was acknowledged when `receive` returned."""
+        dead = dead_letters(self.store)
+        known = self._ledger.subscriptions[kind.name]
+        buried = [place for place in known.open if self._ledger.sent[place].data in dead]
+        self._reached["dead letters"] += len(buried)
+        self._ledger.try_to_ack(kind.name, buried)
+
+    def _some_held(self) -> tuple[str, Subscription, list[Place]]:
+        """Some of what an open subscription has given out."""
+        kind, subscription = self._one()
+        held = sorted(self._held[kind.name])
+        return kind.name, subscription, self._chance.sample(held, min(len(held), self._chance.randrange(1, 7)))
+
+    def ack(self) -> None:
+        """One message after the other."""
+        name, subscription, places = self._some_held()
+        for place in places[:2]:
+            self._ack(name, [place], lambda one: subscription.ack(one[0]))
+
+    def ack_some(self) -> None:
+        """Many at once, in any order."""
+        name, subscription, places = self._some_held()
+        if places:
+            self._ack(name, places, subscription.ack_batch)
+
+    def _ack(self, name: str, places: list[Place], call: Any) -> None:
+        ledger, held = self._ledger, self._held[name]
+        given = [held.pop(place).delivery for place in places]
+        tried = ledger.try_to_ack(name, places)
+        try:
+            call(given)
+        except StaleReceipt:
+            ledger.refused(name, tried)
+            self._reached["stale receipts"] += 1
+            return
+        except (StoreFull, PublishBufferFull):
+            ledger.refused(name, tried)
+            raise
+        ledger.acked(name, places)
+        self._reached["acknowledged"] += len(places)
+
+    def submit_acks(self) -> None:
+        """Acknowledgements that are under way when other calls are made."""
+        name, subscription, places = self._some_held()
+        for place in places:
+            held = self._held[name].pop(place)
+            tried = self._ledger.try_to_ack(name, [place])
+            with self._driver.lagging():
+                try:
+                    ticket = subscription.submit_ack(held.delivery)
+                except StaleReceipt:
+                    self._ledger.refused(name, tried)
+                    continue
+            self._ledger.await_acked(name, place, ticket)
+
+    def nack(self) -> None:
+        """Give some back."""
+        name, subscription, places = self._some_held()
+        if places:
+            given = [self._held[name].pop(place).delivery for place in places]
+            delay_ms = self._chance.choice((0, 0, 50, 400))
+            try:
+                subscription.nack_batch(given, delay_ms)
+            except StaleReceipt:
+                self._reached["stale receipts"] += 1
+                return
+            self._later[name].update(dict.fromkeys(places, self._clock.passed_ms + delay_ms))
+            self._reached["given back for later"] += len(places) if delay_ms else 0
+
+    def extend(self) -> None:
+        """Keep some longer, or shorter."""
+        name, subscription, places = self._some_held()
+        for place in places[:2]:
+            held, ms = self._held[name][place], self._chance.choice((20, 500, 30_000))
+            try:
+                subscription.extend(held.delivery, ms)
+            except StaleReceipt:
+                self._reached["stale receipts"] += 1
+                continue
+            held.until_ms = self._clock.passed_ms + ms
+            self._reached["extended"] += 1

@@ -1,0 +1,345 @@
+"""A compacted store has fewer segments and less in them, and all that its users can ask for is as it was."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stratalog.store import (
+    LogOvertaken,
+    MessageStore,
+    ScanPlanner,
+    ShardWriter,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreUnusable,
+    commit_shards,
+    compact_store,
+    verify_folder,
+)
+from stratalog.store.api import compacting as compacting_module
+from stratalog.store.log.quiet import quiet
+from stratalog.store.shards.writer import ShardFile
+from tests.clocks import WallClock
+from tests.seeds import draw_seed
+
+from ..helpers import (
+    KIB,
+    flip_bit,
+    has_settled,
+    log_snapshot,
+    overwrite,
+    seal_of,
+    segment_paths,
+    tiny,
+    until,
+)
+from ..killing import killed_at
+from ..rebuild.test_footers import STREAMS, make
+from .looks import NOW_MS, State, state, state_of
+
+
+def rows_in(found: State) -> int:
+    return sum(len(rows) for _, _, rows in found.values())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    make(tmp_path / "s", draw_seed())
+    return tmp_path / "s"
+
+
+def test_reads_give_the_same_from_fewer_segments(path: Path) -> None:
+    before = state_of(path)
+    done = compact_store(path)
+    assert state_of(path) == before
+    assert done.segments < done.segments_before and done.size_bytes < done.size_before_bytes and done.removed > 0
+    assert verify_folder(path).damages == []
+    kept = lanes(path)
+    again = compact_store(path)
+    assert (again.store, again.segments, again.removed) == (str(path), done.segments, 0)
+    assert lanes(path) == kept
+    with MessageStore.open(path, tiny()) as store:
+        assert store.losses == [] and state(store) == before
+        for topic, queue_id in STREAMS:
+            assert store.append(topic, queue_id, b"next") == before[topic, queue_id][1]
+
+
+def test_what_was_trimmed_and_deleted_is_gone_and_offsets_go_on(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for number in range(60):
+            store.append(f"t{number % 3}", 0, bytes(5_000))
+        store.trim("t0", 0, before_offset=15)
+        store.delete_topic("t1")
+    done = compact_store(tmp_path)
+    assert (done.segments, done.removed) == (2, 15 + 20 + 2)  # with the two records
+    assert done.size_bytes < 31 * 5_000 < 60 * 5_000 < done.size_before_bytes
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert store.topics() == ["t0", "t2"]
+        assert store.queue_bounds("t0", 0) == (15, 20)
+        assert store.append("t1", 0, b"anew") == 20
+        assert store.topics() == ["t0", "t1", "t2"]
+
+
+def test_a_store_of_which_nothing_is_left_goes_on_with_its_offsets(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(30):
+            store.append("t", 0, bytes(5_000))
+        store.delete_topic("t")
+    assert compact_store(tmp_path).segments == 1
+    MessageStore.open(tmp_path / "empty").close()
+    assert compact_store(tmp_path / "empty").segments == 0
+    with MessageStore.open(tmp_path) as store:
+        assert store.append("t", 0, b"x") == 30
+
+
+def consumed(path: Path) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
+    """What a subscription gets in a year, and what it has behind the delayed ones."""
+    with MessageStore.open(path, tiny(), clock=WallClock(lambda: NOW_MS + 1)) as store:
+        early = _taken(store)
+    with MessageStore.open(path, tiny(), clock=WallClock(lambda: NOW_MS + 365 * 86_400_000)) as store:
+        return early, _taken(store)
+
+
+def _taken(store: MessageStore) -> list[tuple[int, bytes]]:
+    subscription, found = store.subscribe("t", "billing"), []
+    while deliveries := subscription.receive(100, wait_ms=0):
+        for delivery in deliveries:
+            found.append((delivery.message.offset, delivery.message.data))
+            subscription.ack(delivery)
+    return sorted(found)
+
+
+def test_subscriptions_and_pending_delays_go_on_where_they_were(tmp_path: Path) -> None:
+    path, chance = tmp_path / "s", random.Random(draw_seed())
+    with MessageStore.open(path, tiny(), clock=WallClock(lambda: NOW_MS)) as store:
+        subscription = store.subscribe("t", "billing", start="earliest")
+        for number in range(400):
+            due = NOW_MS + chance.randrange(1, 30) * 86_400_000 if number % 3 == 0 else None
+            store.submit("t", 0, b"%d" % number + bytes(800), deliver_at_ms=due)
+            store.submit("other", 0, bytes(800))
+        store.flush()
+        for delivery in subscription.receive(200, wait_ms=0):
+            if chance.random() < 0.5:
+                subscription.ack(delivery)
+        for offset in range(0, 60, 3):
+            store.cancel_delayed("t", 0, offset)
+        for offset in range(60, 120, 3):
+            store.reschedule_delayed("t", 0, offset, NOW_MS + 40 * 86_400_000)
+        store.delete_topic("other")
+    shutil.copytree(path, tmp_path / "as it was")
+    assert compact_store(path).removed > 400
+    assert consumed(path) == consumed(tmp_path / "as it was")
+
+
+def commit(path: Path, name: str, rows: int) -> bool:
+    with ShardWriter(path) as writer:
+        writer.append_columns(STREAMS, np.arange(rows) % 4, np.full(rows, 1_000), bytes(rows * 1_000))
+        return commit_shards(path, writer.finish(), name=name, batch=None).is_new
+
+
+def test_bulk_commits_are_not_done_twice_behind_it(tmp_path: Path) -> None:
+    MessageStore.open(tmp_path, tiny()).close()
+    assert commit(tmp_path, "small", 40) and commit(tmp_path, "large", 6_000)
+    with MessageStore.open(tmp_path) as store:
+        store.delete_topic("bills")
+    before = state_of(tmp_path)
+    assert compact_store(tmp_path).removed > 0
+    assert not commit(tmp_path, "small", 40) and not commit(tmp_path, "large", 6_000)
+    assert state_of(tmp_path) == before
+    assert commit(tmp_path, "third", 40)
+    assert verify_folder(tmp_path).damages == []
+
+
+@pytest.mark.parametrize("how", ["zeros", "bit"])
+def test_each_footer_of_a_compacted_log_can_be_lost(path: Path, how: str) -> None:
+    before = state_of(path)
+    compact_store(path, segment_bytes=64 * KIB)
+    for lane in range(2):
+        for file in segment_paths(path, lane):
+            record = seal_of(file)
+            assert record is not None
+            content = file.read_bytes()
+            if how == "bit":
+                flip_bit(file, record.footer_position + 40)
+            else:
+                overwrite(file, record.footer_position, bytes(record.footer_bytes))
+            try:
+                assert state_of(path) == before
+            except StoreCorrupt:
+                with MessageStore.open(path, repair=True) as store:
+                    assert state(store) == before
+                return  # a repair has made it again
+            file.write_bytes(content)
+
+
+def test_positions_of_the_old_log_are_refused_also_where_gaps_are_passed_over(path: Path) -> None:
+    with ScanPlanner(path) as planner:
+        begin, end = planner.begin(), planner.end()
+    compact_store(path)
+    with ScanPlanner(path) as planner:
+        for position in (begin, end):
+            for skip_lost in (False, True):
+                with pytest.raises(LogOvertaken, match="was compacted since"):
+                    planner.plan(start=position, skip_lost=skip_lost)
+        fresh = planner.plan()
+    with MessageStore.open(path, tiny()) as store:
+        store.append("orders", 0, b"x")
+    with ScanPlanner(path) as planner:
+        assert sum(part.size_bytes for part in planner.plan(start=fresh.end)) < 100
+
+
+def test_retention_goes_on_behind_it(path: Path) -> None:
+    compact_store(path, segment_bytes=64 * KIB)
+    with MessageStore.open(path, tiny(retention_bytes=100 * KIB)) as store:
+        for _ in range(40):
+            store.append("orders", 0, bytes(10_000))
+        until(lambda: has_settled(store))
+        assert sum(file.stat().st_size for file in path.glob("lane-*/*.seg")) < 300 * KIB
+    assert verify_folder(path).damages == []
+
+
+def test_a_reader_that_is_open_meanwhile_goes_on(path: Path) -> None:
+    with MessageStore.open(path, read_only=True) as reader:
+        before = state(reader)
+        compact_store(path)
+        with MessageStore.open(path, tiny()) as store:
+            offset = store.append("orders", 0, b"behind it")
+            until(lambda: reader.queue_bounds("orders", 0)[1] == offset + 1)
+            assert reader.read("orders", 0, offset)[0].data == b"behind it"
+            assert state(reader) == state(store) != before
+
+
+# -- what hinders it ----------------------------------------------------------------------------------
+
+
+def test_what_its_own_opening_tidies_up_does_not_hinder_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An opening appends in the background, such as which copies of delayed messages nobody wants any more."""
+    opened: list[MessageStore] = []
+    real_open = MessageStore.open
+
+    class Noted(MessageStore):
+        @classmethod
+        def open(cls, *given: Any, **named: Any) -> MessageStore:
+            opened.append(real_open(*given, **named))
+            return opened[-1]
+
+    @contextmanager
+    def tidied(*given: Any) -> Iterator[None]:
+        with quiet(*given):
+            yield
+        with suppress(StoreClosed):
+            opened[-1].append("orders", 0, b"behind the seals")
+
+    monkeypatch.setattr(compacting_module, "MessageStore", Noted)
+    monkeypatch.setattr(compacting_module, "quiet", tidied)
+    monkeypatch.setattr(compacting_module, "TRIES", 1)
+    before = state_of(path)
+    compact_store(path)
+    assert len(opened) == 1
+    assert state_of(path) == before
+
+
+def test_an_open_store_is_refused(path: Path) -> None:
+    with MessageStore.open(path), pytest.raises(StoreLocked):
+        compact_store(path)
+    with pytest.raises(StoreUnusable):
+        compact_store(path / "lane-00")
+    for wrong in (0, True, "1g", 4 << 30):
+        with pytest.raises(StoreError, match="segment_bytes is an int"):
+            compact_store(path, segment_bytes=wrong)  # type: ignore[arg-type]  # what a user may try
+
+
+def lanes(path: Path) -> dict[str, bytes]:
+    return {name: content for name, content in log_snapshot(path).items() if name.startswith("lane")}
+
+
+def sealed(path: Path) -> Path:
+    compacting_module._seal_all(path)
+    return path
+
+
+def test_damage_is_an_error_and_nothing_has_changed(path: Path) -> None:
+    damage(path, data_that_stays(path))
+    before = lanes(path)
+    with pytest.raises(StoreCorrupt, match="damaged"):
+        compact_store(path)
+    assert lanes(path) == before and not (path / "compact").exists()
+
+
+def test_offsets_that_a_repair_gave_up_are_refused(path: Path) -> None:
+    damage(path, data_that_stays(path))
+    give_up(path)
+    before = lanes(sealed(path))
+    with pytest.raises(StoreUnusable, match="a repair gave them up"):
+        compact_store(path)
+    assert lanes(path) == before
+
+
+def test_damage_in_what_was_trimmed_is_no_hindrance(path: Path) -> None:
+    data = random.Random(7).randbytes(1_000)
+    with MessageStore.open(path) as store:
+        store.append("trimmed", 0, data)
+        store.append("trimmed", 0, b"stays")
+        store.trim("trimmed", 0, 1)
+    damage(sealed(path), data)
+    give_up(path)
+    before = state_of(path)
+    compact_store(path)
+    assert state_of(path) == before
+
+
+def data_that_stays(path: Path) -> bytes:
+    """The bytes of a message in a sealed segment that is not trimmed."""
+    with MessageStore.open(sealed(path)) as store:
+        return max((one.data for one in store.read("orders", 1, 0, 100)), key=len)
+
+
+def damage(path: Path, data: bytes) -> None:
+    """Damage the message with these bytes."""
+    (file, at), *_ = [(file, at) for file in path.glob("lane-*/*.seg") if (at := file.read_bytes().find(data)) >= 0]
+    flip_bit(file, at)
+
+
+def give_up(path: Path) -> None:
+    """Have a repair give up what is damaged."""
+    with MessageStore.open(path, repair=True) as store:
+        assert store.losses
+
+
+def test_a_full_disk_is_an_error_and_nothing_has_changed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = lanes(sealed(path))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ShardFile, "add", full)
+    with pytest.raises(StoreFull, match="free some space"):
+        compact_store(path)
+    assert lanes(path) == before and not (path / "compact").exists()
+
+
+def test_a_kill_at_any_step_leaves_each_lane_as_it_was_or_compacted(path: Path, tmp_path: Path) -> None:
+    before, copy, counted = state_of(path), tmp_path / "copy", tmp_path / "steps"
+    shutil.copytree(path, copy)
+    steps = killed_at(-1, lambda: compact_store(copy, segment_bytes=64 * KIB), counted)
+    assert steps > 100
+    for step in random.Random(draw_seed()).sample(range(steps), 5):
+        shutil.rmtree(copy)
+        shutil.copytree(path, copy)
+        killed_at(step, lambda: compact_store(copy, segment_bytes=64 * KIB), counted)
+        with MessageStore.open(copy, tiny()) as store:
+            assert store.losses == [] and state(store) == before
+        compact_store(copy, segment_bytes=64 * KIB)
+        assert state_of(copy) == before
+        assert not (copy / "compact").exists() and verify_folder(copy).damages == []

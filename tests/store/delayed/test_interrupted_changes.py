@@ -1,0 +1,110 @@
+"""A signal's handler may raise at any place of a change: the log and the process say the same of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from stratalog.store import MessageStore, PublishBufferFull
+from stratalog.store.delayed.topic import DelayedTopic
+from stratalog.store.log.request import Request
+
+from ..helpers import PATIENCE_S, crash_copy, until
+from ..interrupts import Interrupted, interrupt_at, places
+from .consumer import START_MS, Hand, topic_of
+
+
+def due_now(store: MessageStore) -> list[int]:
+    """The offsets that a subscription gets by now."""
+    with store.subscribe("t", "a") as sub:
+        return sorted(one.message.offset for one in sub.receive_batch().deliveries())
+
+
+def are_settled(topic: DelayedTopic) -> bool:
+    """Whether all changes have their answer."""
+    with topic.lock:
+        topic.decisions.settle()
+        return not topic.decisions.open
+
+
+@pytest.mark.parametrize("how", ["cancel", "move"])
+def test_an_interrupted_change_is_the_same_for_the_process_and_the_log(tmp_path: Path, how: str) -> None:
+    hand, count = Hand(), 0
+
+    def change(store: MessageStore, offset: int) -> bool:
+        if how == "cancel":
+            return store.cancel_delayed("t", 0, offset)
+        return store.reschedule_delayed("t", 0, offset, START_MS + 1000)
+
+    with hand.open(tmp_path / "s") as store:
+        topic = topic_of(store)
+        for place in places():
+            offset = store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+            files = ("decisions.py", "hidden_streams.py", "log/queue.py")
+            interrupted, result = interrupt_at(place, files, lambda: change(store, offset))  # noqa: B023  # called at once
+            assert isinstance(result, Interrupted) if interrupted else result is True
+            count += 1
+            if not interrupted:
+                break
+
+        until(lambda: are_settled(topic))
+        crash_copy(tmp_path / "s", tmp_path / "crashed")
+        hand.now_ms = START_MS + 10
+        here = due_now(store)
+    with hand.open(tmp_path / "crashed") as store:
+        assert due_now(store) == here
+    assert set(here) < set(range(count))
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_an_interrupted_change_is_the_same_for_both_also_where_the_log_takes_no_other_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_accepted: bool
+) -> None:
+    hand = Hand()
+    with hand.open(tmp_path / "s") as store:
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        topic, records = topic_of(store), list[Request]()
+        queue = topic.decisions.stream.queue
+        put = queue.put
+
+        def put_one(request: Request, *, wait: bool = True) -> bool:
+            if not request.count:
+                return put(request, wait=wait)
+            records.append(request)
+            if len(records) > 1:
+                raise PublishBufferFull("as if others had come first")
+            if is_accepted:
+                put(request, wait=wait)
+            raise Interrupted
+
+        with monkeypatch.context() as patch:
+            patch.setattr(queue, "put", put_one)
+            with pytest.raises(Interrupted):
+                store.cancel_delayed("t", 0, 0)
+        until(lambda: are_settled(topic))
+        crash_copy(tmp_path / "s", tmp_path / "crashed")
+        hand.now_ms = START_MS + 10
+        assert due_now(store) == ([] if is_accepted else [0])
+    with hand.open(tmp_path / "crashed") as store:
+        assert due_now(store) == ([] if is_accepted else [0])
+
+
+def test_an_interrupted_compaction_of_changes_holds_up_no_later_change(tmp_path: Path) -> None:
+    hand = Hand()
+    with hand.open(tmp_path / "s") as store:
+        topic = topic_of(store)
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        topic.parts.hidden.find_or_make(topic.decisions.stream.topic)
+        for place in places():
+            assert store.reschedule_delayed("t", 0, 0, START_MS + 20)
+            interrupted, result = interrupt_at(place, ("decisions.py",), topic.decisions.compact)
+            assert isinstance(result, Interrupted if interrupted else type(None))
+            del result  # its traceback keeps what it has met
+            thread = threading.Thread(target=store.reschedule_delayed, args=("t", 0, 0, START_MS + 30), daemon=True)
+            thread.start()
+            thread.join(PATIENCE_S / 4)
+            assert not thread.is_alive()
+            if not interrupted:
+                break

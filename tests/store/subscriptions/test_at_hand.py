@@ -1,0 +1,77 @@
+"""Messages that are at hand: a loop takes them itself, and waits for no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+
+import pytest
+
+from stratalog.store import MessageStore
+
+from ..interrupts import Interrupted, interrupt_at, places
+from .helpers import TOPIC, fill
+
+
+def test_what_is_at_hand_is_received_without_a_thread(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, 20)
+    sub, reads = store.subscribe(TOPIC, "a"), list[object]()
+    run = sub._state.parts.async_reads.run
+
+    async def counted(work: partial[None]) -> None:
+        reads.append(work)
+        await run(work)
+
+    monkeypatch.setattr(sub._state.parts.async_reads, "run", counted)
+
+    async def receive() -> list[int]:
+        return [one.message.offset for _ in range(20) for one in await sub.receive_async(1)]
+
+    assert asyncio.run(receive()) == list(range(20))
+    assert len(reads) == 1
+
+
+class LateLock:
+    """A lock that was free when it was last asked, and is taken since."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+
+    def locked(self) -> bool:
+        return False
+
+    def __enter__(self) -> None:
+        raise AssertionError("a loop waits")
+
+    def __exit__(self, *_given: object) -> None:
+        self.release()
+
+
+def test_a_loop_waits_for_no_thread_that_has_just_begun_to_receive(store: MessageStore) -> None:
+    fill(store, 20)
+    sub = store.subscribe(TOPIC, "a")
+    sub.receive(1)
+    free, sub._dispatcher.receiving = sub._dispatcher.receiving, LateLock()  # type: ignore[assignment]
+    assert sub._dispatcher.take_at_hand(1, 1000) is None
+    sub._dispatcher.receiving.release()
+    assert sub._dispatcher.take_at_hand(1, 1000) is not None
+    sub._dispatcher.receiving = free
+
+
+def test_an_interrupt_of_a_loop_that_receives_lets_others_receive(store: MessageStore) -> None:
+    fill(store, 600)
+    sub = store.subscribe(TOPIC, "a")
+    sub.receive(1)
+    for place in places():
+        take = partial(sub._dispatcher.take_at_hand, 1, 1000)
+        came, result = interrupt_at(place, ("dispatcher.py",), take)
+        assert isinstance(result, Interrupted) is came
+        assert not sub._dispatcher.receiving.locked()
+        del result  # its traceback keeps what it has met
+        if not came:
+            break
+        sub.receive(32)  # so some are at hand again
+    assert place > 3

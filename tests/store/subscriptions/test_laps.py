@@ -1,0 +1,45 @@
+"""Retention where what it must say again takes as much space as what it removes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from stratalog.store import MessageStore
+
+from ..helpers import KIB, has_settled, tiny, until
+
+SUBSCRIPTIONS = 40  # their snapshots and trims take more than a segment of 64 KiB
+
+
+def written(store: MessageStore) -> int:
+    """Bytes of the log since the store was opened, padding among them."""
+    return sum(lane.tail for lane in store._lanes)
+
+
+def test_retention_ends_where_only_cursors_are_left(tmp_path: Path) -> None:
+    """Without a rest it wrote ten megabytes a second, for ever."""
+    with MessageStore.open(tmp_path, tiny(retention_bytes=150 * KIB)) as store:
+        for number in range(SUBSCRIPTIONS):
+            store.subscribe("t", f"s{number}", start="earliest")
+        for _ in range(300):
+            store.append("t", 0, bytes(1000))
+        until(lambda: has_settled(store), 30.0)
+        before = written(store)
+        time.sleep(1.2)  # two looks of the upkeep, and more
+        assert written(store) - before < 300 * KIB
+
+
+def test_retention_goes_on_behind_a_rest_once_users_have_appended(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(retention_bytes=150 * KIB)) as store:
+        for number in range(SUBSCRIPTIONS):
+            store.subscribe("t", f"s{number}", start="earliest")
+        for _ in range(5):
+            for _ in range(300):
+                store.append("t", 0, bytes(1000))
+            until(lambda: has_settled(store), 60.0)
+            assert store._upkeep.removal.held_bytes() < 1000 * KIB
+        begin, end = store.queue_bounds("t", 0)
+        assert end == 1500
+        assert begin >= 1200
+        assert len(store.subscriptions("t")) == SUBSCRIPTIONS

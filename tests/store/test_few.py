@@ -1,0 +1,148 @@
+"""`read_batch` of a few messages: what its own way gives, and what it leaves to the long way."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stratalog.store import MessageBatch, MessageStore, StoreConfig, StoreCorrupt
+from stratalog.store.read.bulk import LEAST_MESSAGES
+from stratalog.store.read.few import _times
+from tests.store.helpers import KIB, flip_bit, segment_path, small, until
+
+from ..seeds import draw_seed
+
+QUEUES = 60
+ALL = 1 << 30
+CONFIG = small(segment_bytes=512 * KIB)
+# A ring that has next to nothing.
+COLD = StoreConfig(recent_bytes=0, segment_bytes=8 << 20, max_frame_bytes=256 * KIB, max_message_bytes=256 * KIB)
+
+
+def few(store: MessageStore, queue: int, offset: int, limit: int, max_bytes: int = ALL) -> MessageBatch | None:
+    """The way itself."""
+    bulk, stream = store._fetcher.reader._bulk, store._streams.get("t", queue)
+    assert bulk is not None
+    assert stream is not None
+    return bulk._few.read_batch(stream, offset, limit, max_bytes)
+
+
+def long(store: MessageStore, queue: int, offset: int, limit: int) -> MessageBatch:
+    """What the long way gives."""
+    stream = store._streams.get("t", queue)
+    assert stream is not None
+    return store._fetcher.reader._batch(stream, offset, limit, ALL)
+
+
+def fill(store: MessageStore, rng: random.Random, count: int = 1500) -> list[list[bytes]]:
+    """Frames of a few messages of all lengths, queues mixed; the content of each queue."""
+    rows: list[list[bytes]] = [[] for _ in range(QUEUES)]
+    while count > 0:
+        batch = []
+        for _ in range(rng.randrange(1, 6)):
+            queue = rng.randrange(QUEUES)
+            data = rng.randbytes(rng.choice((0, 0, 1, 100, 3000, 9000)))
+            rows[queue].append(data)
+            batch.append(("t", queue, data))
+        store.append_batch(batch)
+        count -= len(batch)
+    return rows
+
+
+def check(store: MessageStore, rows: list[list[bytes]], rng: random.Random) -> None:
+    for queue, datas in enumerate(rows):
+        offset = rng.randrange(len(datas))
+        limit = rng.randrange(1, min(LEAST_MESSAGES, len(datas) - offset + 1))
+        other = long(store, queue, offset, limit)
+        for batch in (few(store, queue, offset, limit), store.read_batch("t", queue, offset, limit)):
+            assert batch is not None
+            assert [bytes(data) for data in batch.payloads()] == datas[offset : offset + limit]
+            assert batch.offsets.tolist() == other.offsets.tolist()
+            assert batch.times_ms.tolist() == other.times_ms.tolist()
+            assert (batch.topics, batch.queue_ids.tolist()) == (other.topics, other.queue_ids.tolist())
+            assert batch.buffer.readonly
+            assert batch.extras is None
+
+
+def test_it_gives_what_was_written_in_sealed_and_open_segments_ring_and_device(tmp_path: Path) -> None:
+    rng = random.Random(draw_seed())
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, rng)
+        until(lambda: store.stats()["segments"]["open"] == 1)
+        assert len(store._lanes[0].view.sealed) > 3
+        check(store, rows, rng)
+        store._lanes[0].held.frames.limit(1)  # what was kept goes, and the frames' heads take its place
+        check(store, rows, rng)
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        check(store, rows, rng)
+        check(store, rows, rng)
+        assert store.stats()["reads"]["recent_messages"] == 0
+
+
+def test_read_batch_of_few_messages_asks_for_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore.open(tmp_path, COLD) as store:
+        rows = fill(store, random.Random(draw_seed()))
+        monkeypatch.setattr(store._fetcher.reader.finder, "runs", None)
+        for queue, datas in enumerate(rows):
+            batch = store.read_batch("t", queue, 0, 4096)
+            assert [bytes(data) for data in batch.payloads()] == datas
+
+
+def test_message_without_bytes_at_the_end_of_a_frame_has_that_frames_time() -> None:
+    segment: Any = SimpleNamespace(sequence=1)
+    table = SimpleNamespace(frame_position=[0, 100, 200], frame_time=[1, 2, 3], frame_flags=[0, 0, 0])
+    view: Any = SimpleNamespace(open=[(segment, table)], sealed=())
+    flat = [40, 60, 0, 100, 0, 0, 140, 60, 0, 240, 1, 0]  # position, length, checksum
+    assert _times(view, [(segment, flat, [0, 1], False), (segment, flat, range(2, 4), False)]) == [1, 1, 2, 3]
+
+
+def test_times_are_the_right_segments_also_where_segments_were_given_up_between_them() -> None:
+    def sealed(sequence: int) -> Any:
+        column = np.array([10, 50], np.uint32)
+        times = np.array([sequence, 100 * sequence], np.int64)
+        footer = SimpleNamespace(frame_position=column, frame_time=times, frame_flags=np.zeros(2, np.uint16))
+        return SimpleNamespace(segment=SimpleNamespace(sequence=sequence), footer=footer)
+
+    each = [sealed(sequence) for sequence in (3, 4, 7, 8, 9)]
+    view: Any = SimpleNamespace(open=[], sealed=each)
+    parts: Any = [(one.segment, [20, 5, 0, 60, 5, 0], [0, 1], False) for one in each]
+    assert _times(view, parts) == [3, 300, 4, 400, 7, 700, 8, 800, 9, 900]
+
+
+def test_optional_columns_and_too_many_bytes_are_left_to_the_long_way(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        for index in range(10):
+            store.append("t", 0, bytes([index]) * 100)
+        assert few(store, 0, 0, 10, 999) is None
+        assert len(store.read_batch("t", 0, 0, 10, max_bytes=999)) == 9
+        assert few(store, 0, 0, 10, 1000) is not None
+        store.append("t", 0, b"y", key=b"k")
+        assert few(store, 0, 0, 11) is None
+        extras = store.read_batch("t", 0, 0, 11).extras
+        assert extras is not None
+        assert extras[10].key == b"k"
+        assert few(store, 0, 0, 10) is not None
+        assert few(store, 0, 11, 1) is None
+        assert few(store, 0, 0, 0) is None
+
+
+def test_damaged_message_is_never_returned(tmp_path: Path) -> None:
+    datas = [random.Random(index).randbytes(3000) for index in range(800)]
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        for begin in range(0, len(datas), 8):
+            store.append_batch([("t", begin // 8, data) for data in datas[begin : begin + 8]])
+        until(lambda: store.stats()["segments"]["open"] == 1)
+    path = segment_path(tmp_path, 1)
+    flip_bit(path, path.read_bytes().index(datas[3]) + 1500)
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        assert few(store, 0, 0, 8) is None
+        assert [bytes(data) for data in store.read_batch("t", 0, 0, 8).payloads()] == datas[:3]
+        with pytest.raises(StoreCorrupt):
+            store.read_batch("t", 0, 3, 1)
+        assert [bytes(data) for data in store.read_batch("t", 0, 4, 8).payloads()] == datas[4:8]
+        assert few(store, 1, 0, 8) is not None
