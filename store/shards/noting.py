@@ -37,7 +37,7 @@ def write_note(disk: Disk, store: Path, header: StoreHeader, lanes: Sequence[Lan
             finally:
                 file.close()
             disk.rename(fresh, path)
-        except BaseException:
+        except BaseException:  # an interrupt too
             _remove(disk, fresh)
             raise
 

@@ -18,7 +18,7 @@ def test_work_of_a_process_is_counted_and_its_sleep_is_not() -> None:
     while time.thread_time() < until:
         pass
     worked = turns_of(os.getpid())
-    time.sleep(0.2)
+    time.sleep(0.2)  # what is tested: time that passes without work
     slept = turns_of(os.getpid())
     assert worked is not None and slept is not None
     assert worked.ran - before.ran >= 15_000_000
