@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ IGNORED = ("offset", "timestamp", "store")  # a read gives them, and a store giv
 class Columns(NamedTuple):
     """n messages as `ShardWriter.append_columns` takes them."""
 
-    streams: list[tuple[str, int]]
+    streams: Sequence[tuple[str, int]]
     stream_index: Int64s
     lengths: Int64s
     payload: Any
@@ -85,7 +86,7 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
     )  # fmt: skip
 
 
-def _streams(topics: Any, queue_ids: Any) -> tuple[list[tuple[str, int]], Int64s]:
+def _streams(topics: Any, queue_ids: Any) -> tuple[Sequence[tuple[str, int]], Int64s]:
     """The streams of the rows, perhaps with some that have no row, and each row's place among them."""
     encoded = topics.dictionary_encode()
     names = encoded.dictionary.to_pylist()
@@ -93,13 +94,19 @@ def _streams(topics: Any, queue_ids: Any) -> tuple[list[tuple[str, int]], Int64s
     wrong = (queues < 0) | (queues >= 1 << 31)
     if wrong.any():
         raise InvalidMessage(f"a queue id is from 0 to {(1 << 31) - 1}, not {int(queues[wrong][0])}")
+    topic = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     span = int(queues.max(initial=0)) + 1
     if len(names) * span * MANY_ROWS <= len(queues):  # sorting would take longer than all else
-        table = [(name, queue) for name in names for queue in range(span)]
-        return table, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64) * span + queues
-    codes = (encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 31) | queues
+        return _table(tuple(names), span), topic * span + queues
+    codes = (topic << 31) | queues
     found, index = np.unique(codes, return_inverse=True)
     return [(names[code >> 31], code & (1 << 31) - 1) for code in found.tolist()], index
+
+
+@lru_cache(1)
+def _table(topics: tuple[str, ...], queues: int) -> tuple[tuple[str, int], ...]:
+    """All queues of some topics. For the next batch it is the same one, whose names a writer then has checked."""
+    return tuple([(topic, queue) for topic in topics for queue in range(queues)])
 
 
 def _blobs(column: Any) -> tuple[Int64s, Any]:

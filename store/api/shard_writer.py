@@ -70,6 +70,8 @@ class ShardWriter:
         self._limit_bytes = (config or StoreConfig()).max_message_bytes
         self._files: list[ShardFile] = []
         self._open: dict[int, ShardFile] = {}  # by lane
+        self._table: tuple[object, ...] | None = None  # the one that the names are of
+        self._names: dict[int, tuple[str, int]] = {}
         self._done: tuple[Shard, ...] | None = None
         self._is_over = False
         self.rows = self.payload_bytes = 0
@@ -108,8 +110,7 @@ class ShardWriter:
         found = check_columns(
             len(table), stream_index, lengths, payload, keys, properties, deliver_at_ms, self._limit_bytes
         )
-        used = _numbered(found.stream_index)[0].tolist()
-        names = {at: name_at(table, at, found.stream_index) for at in used}
+        names = self._names_of(table, found.stream_index)
         try:
             for lane, picked in self._by_lane(names, found.stream_index):
                 for rows in _frames(names, _picked(found, picked)):
@@ -121,10 +122,25 @@ class ShardWriter:
         self.payload_bytes += found.payload.nbytes
         return len(found.lengths)
 
+    def _names_of(self, table: Sequence[object], index: Int64s) -> dict[int, tuple[str, int]]:
+        """The names of the streams that have rows, checked, and perhaps of others, by their places in the table.
+
+        Those of a tuple that comes again and again are checked once.
+        """
+        if table is not self._table:
+            self._table, self._names = (table if type(table) is tuple else None), {}
+        names = self._names
+        for at in _numbered(index)[0].tolist():
+            if at not in names:
+                names[at] = name_at(table, at, index)
+        return names
+
     def _by_lane(
         self, names: dict[int, tuple[str, int]], index: Int64s
     ) -> list[tuple[int, npt.NDArray[np.intp] | None]]:
         """The lanes that get messages, and which; None for all."""
+        if self._header.lanes == 1:
+            return [(0, None)]
         lanes = {at: lane_of(*name, self._header.lanes) for at, name in names.items()}
         if len(set(lanes.values())) <= 1:
             return [(lane, None) for lane in set(lanes.values())]

@@ -66,6 +66,7 @@ class ShardFile:
         self._lane = lane
         self._path = folder / (name + SHARD_SUFFIX)
         self._streams: dict[tuple[str, int], int] = {}
+        self._last: tuple[Streams, Int64s] = ((), np.zeros(0, np.int64))  # the newest frame's streams and their numbers
         self._hashes = np.zeros(64, np.uint64)  # of the streams, by number
         self._offsets = NextOffsets()
         self._numbers: list[Uint32s] = []
@@ -110,6 +111,8 @@ class ShardFile:
 
     def _numbers_of(self, streams: Streams) -> Int64s:
         """(streams,) the shard's number of each."""
+        if streams == self._last[0]:  # as of nearly each frame of a bulk load
+            return self._last[1]
         known = self._streams
         numbers = []
         for stream in streams:
@@ -121,7 +124,8 @@ class ShardFile:
                 self._hashes[number] = checksum64(stream[0].encode(), seed=stream[1])
             numbers.append(number)
         self._offsets.grow(len(known))
-        return np.array(numbers, np.int64)
+        self._last = streams, np.array(numbers, np.int64)
+        return self._last[1]
 
     def _hash(self, rows: Rows, numbers: Uint32s, checksums: Uint32s) -> int:
         """The sum of the rows' hashes: of stream, payload, delivery time, and the lengths of key and properties."""

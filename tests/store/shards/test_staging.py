@@ -9,6 +9,7 @@ import pytest
 
 from stratalog.store import (
     InvalidMessage,
+    InvalidTopic,
     MessageStore,
     ShardWriter,
     abort_shards,
@@ -88,6 +89,28 @@ def test_the_folder_of_a_task_without_rows_goes_when_it_is_finished(tmp_path: Pa
         assert writer.finish() == ()
     assert commit_shards(tmp_path, (), name="a").is_attached
     assert [one.name for one in (tmp_path / "incoming").iterdir()] == ["LOCK"]
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_table_of_streams_is_looked_at_anew_unless_it_is_the_same_tuple(tmp_path: Path, lanes: int) -> None:
+    once = (*[("t", queue) for queue in range(5)], ("", 5))
+    changed = [("t", 0), ("t", 1)]
+    with MessageStore.open(tmp_path, tiny(lanes=lanes)) as store:
+        with ShardWriter(tmp_path) as writer:
+            writer.append_columns(once, [0, 1], [1, 1], b"ab")
+            writer.append_columns(once, [4, 0], [1, 1], b"cd")
+            writer.append_columns(once, [], [], b"")
+            with pytest.raises(InvalidTopic, match="row 1"):
+                writer.append_columns(once, [2, 5], [1, 1], b"--")
+            writer.append_columns(changed, [1, 0], [1, 1], b"ef")
+            changed[1] = ("u", 7)
+            writer.append_columns(changed, [1, 0], [1, 1], b"gh")
+            writer.append_columns(tuple(changed), [1], [1], b"i")
+            commit_shards(tmp_path, writer.finish(), name="a", wait_ms=0)
+        store.attach_pending()
+        assert content(store) == {
+            ("t", 0): [b"a", b"d", b"f", b"h"], ("t", 1): [b"b", b"e"], ("t", 4): [b"c"], ("u", 7): [b"g", b"i"],
+        }  # fmt: skip
 
 
 def test_shards_go_before_their_manifest(tmp_path: Path) -> None:
