@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ..store import LogOvertaken, LogPosition, MessageStore, ScanFilter, ScanLimit, ScanPlanner
+from ..store import LogOvertaken, MessageStore, ScanFilter, ScanLimit, ScanPlanner
 from .errors import BadOption
 from .options import ON_LOST, ReadOptions, check_schema, integer, one_of, read_options, size_bytes, time_ms
 from .positions import Json, Positions, packed, unpacked
