@@ -387,7 +387,12 @@ def test_two_copies_of_one_store_are_refused_and_nothing_stays_open(
     shutil.copytree(tmp_path / "s" / "a", tmp_path / "s" / "a-copy")
     closed: list[ScanPlanner] = []
     close = ScanPlanner.close
-    monkeypatch.setattr(ScanPlanner, "close", lambda self: (closed.append(self), close(self))[1])
+
+    def noted(self: ScanPlanner) -> None:
+        closed.append(self)
+        close(self)
+
+    monkeypatch.setattr(ScanPlanner, "close", noted)
     with pytest.raises(BadOption, match=r"/a and .*/a-copy are one store, or copies of one; give one of them"):
         reader_of(tmp_path / "s").initialOffset()
     assert len(closed) == 2

@@ -366,6 +366,19 @@ def test_a_damaged_head_of_a_frame_that_stays_is_an_error(tmp_path: Path) -> Non
     assert lanes(tmp_path) == before
 
 
+def test_a_damaged_head_of_a_frame_that_goes_is_no_hindrance(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(40):
+            store.append("t", 0, bytes(5_000))
+        store.trim("t", 0, 10)
+    file = segment_paths(sealed(tmp_path), 0)[0]
+    frame = frames_of(file)[1]
+    flip_bit(file, frame.header.position + 40)
+    before = state_of(tmp_path)
+    assert before["t", 0][0] == 10 and compact_store(tmp_path).removed > 0
+    assert state_of(tmp_path) == before and verify_folder(tmp_path).damages == []
+
+
 def data_that_stays(path: Path) -> bytes:
     """The bytes of a message in a sealed segment that is not trimmed."""
     with MessageStore.open(sealed(path)) as store:
