@@ -12,7 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..store import MessageStore, StoreConfig, StoreUnusable, check_replaceable, put_store
+from ..store import (
+    MessageStore,
+    StoreConfig,
+    StoreUnusable,
+    check_replaceable,
+    note_shards,
+    noted_shards,
+    put_store,
+)
 from .errors import BadOption
 from .options import STORE_FILE, integer, paths_of
 
@@ -97,6 +105,7 @@ def stores_at(options: SinkOptions) -> list[Path]:
     path, wanted = options.path, options.shards
     found = existing(path)
     if not found:
+        _check_complete(path, found)  # all of them may be gone
         _check_free(path)
         fresh = make_stores(options)
         try:
@@ -126,17 +135,22 @@ def _check_lanes(found: list[Path], wanted: int | None) -> None:
 
 
 def _check_complete(path: Path, found: list[Path]) -> None:
-    """Raises BadOption if one of the stores of a folder is gone: each queue's store follows from how many there are."""
-    numbers = [int(store.name[len(SHARD) :]) for store in found if _SHARD_NAME.fullmatch(store.name)]
-    missing = sorted(set(range(max(numbers, default=-1) + 1)) - set(numbers))
-    if missing:
+    """Raises BadOption if one of the stores of a folder is gone: each queue's store follows from how many there are.
+
+    Of a folder that was made before the number was noted, the loss of the last ones is not seen.
+    """
+    there = {store.name for store in found}
+    count = noted_shards(path)
+    if count is None:
+        count = max((int(name[len(SHARD) :]) + 1 for name in there if _SHARD_NAME.fullmatch(name)), default=0)
+    names = {f"{SHARD}{number:04d}" for number in range(count)}
+    for missing in sorted(names - there):
         raise BadOption(
-            f"{path} has the stores of {SHARD}{numbers[-1]:04d} and lower numbers, but {SHARD}{missing[0]:04d} is not "
-            f"there; put it back, or queues would be in other stores than before"
+            f"{path} is a folder of {count} stores, and {missing} is not there; put it back, or queues would be in "
+            f"other stores than before"
         )
-    if numbers and len(numbers) < len(found):
-        stranger = next(store.name for store in found if not _SHARD_NAME.fullmatch(store.name))
-        raise BadOption(f"{path} is a folder of shards, and {stranger} is none of them; move it away")
+    for stranger in sorted(there - names) if names else ():
+        raise BadOption(f"{path} is a folder of {count} stores, and {stranger} is none of them; move it away")
 
 
 def _check_free(path: Path) -> None:
@@ -185,6 +199,8 @@ def make_stores(options: SinkOptions) -> Path:
     try:
         for folder in folders:
             MessageStore.open(folder, StoreConfig(lanes=options.lanes)).close()
+        if options.shards is not None:
+            note_shards(fresh, options.shards)
     except BaseException:  # also an interrupt: a folder half made is no store
         with suppress(OSError):
             shutil.rmtree(fresh)

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ..store import LogOvertaken, LogPosition, MessageStore, ScanFilter, ScanLimit, ScanPlanner
+from ..store import LogOvertaken, MessageStore, ScanFilter, ScanLimit, ScanPlanner
 from .errors import BadOption
 from .options import ON_LOST, ReadOptions, check_schema, integer, one_of, read_options, size_bytes, time_ms
 from .positions import Json, Positions, packed, unpacked
@@ -111,9 +111,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_planners": {}, "_target": None}  # tasks get a copy, and plan nothing
 
-    def _check_stores(self, begin: Positions) -> None:
+    def _check_stores(self, positions: Positions) -> None:
         """Raises LogOvertaken if a store of the checkpoint is not there: what it had more would be passed over."""
-        gone = sorted(set(begin) - set(self._opened()))
+        gone = sorted(set(positions) - set(self._opened()))
         if gone and not self._options.skip_lost:
             raise LogOvertaken(
                 f"the checkpoint has a position in the store with the id {gone[0]}, and none of "
@@ -122,9 +122,24 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _opened(self) -> dict[str, ScanPlanner]:
+        """The stores of the options, each with its planner. Raises BadOption if two of them are copies of one."""
         if not self._planners:
-            opened = [ScanPlanner(store) for store in self._options.read.stores]
-            self._planners = {planner.store_id: planner for planner in opened}
+            opened: dict[str, ScanPlanner] = {}
+            paths: dict[str, str] = {}
+            try:
+                for path in self._options.read.stores:
+                    planner = ScanPlanner(path)
+                    known = opened.setdefault(planner.store_id, planner)
+                    if known is not planner:
+                        planner.close()
+                        raise BadOption(
+                            f"{paths[planner.store_id]} and {path} are one store, or copies of one; give one of them"
+                        )
+                    paths[planner.store_id] = path
+            except BaseException:
+                _close(opened)
+                raise
+            self._planners = opened
         return self._planners
 
     def initialOffset(self) -> Json:
@@ -166,8 +181,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, options = unpacked(start), self._options
         self._check_stores(begin)
         left = ScanLimit() if isinstance(limit, ReadAllAvailable) else options.limit
-        found: dict[str, dict[int, LogPosition]] = {}
         planners = self._opened()
+        found = {store: lanes for store, lanes in begin.items() if store not in planners}  # it may come back
         for at, (store, planner) in enumerate(planners.items()):
             others = len(planners) - at
             share = ScanLimit(max(1, left.rows // others), max(1, left.size_bytes // others))
@@ -194,6 +209,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The parts of a micro-batch. Raises LogOvertaken."""
         begin, stop, options = unpacked(start), unpacked(end), self._options
+        self._check_stores(stop)  # a query that starts again asks for the parts of its last micro-batch first
         parts = []
         for store, planner in self._opened().items():
             if store not in stop or stop[store] == begin.get(store):
@@ -212,5 +228,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Close the stores."""
         planners, self._planners = self._planners, {}
-        for planner in planners.values():
-            planner.close()
+        _close(planners)
+
+
+def _close(planners: Mapping[str, ScanPlanner]) -> None:
+    for planner in planners.values():
+        planner.close()

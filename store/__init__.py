@@ -10,7 +10,7 @@ from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.compacting import Compacted, compact_store
 from .api.looking import look_into_folder
 from .api.rebuilding import InParts, Rebuilt, rebuild_store
-from .api.replacing import check_replaceable, put_store, replace_store
+from .api.replacing import check_replaceable, note_shards, noted_shards, put_store, replace_store
 from .api.scan_plans import ScanPlanner, plan_scan, read_part
 from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
@@ -115,6 +115,8 @@ __all__ = [
     "compact_store",
     "inspect_folder",
     "look_into_folder",
+    "note_shards",
+    "noted_shards",
     "plan_scan",
     "put_store",
     "read_part",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -21,6 +22,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 70
 MAP_AT = 24  # the column at which the names of a package's map begin
+UNMAPPED = {"delayed": ("messages",), "subscriptions": ("acking", "tries")}  # their maps are still to be mended
 
 
 def name_of(path: Path) -> str:
@@ -118,5 +120,16 @@ def test_what_is_public_has_a_docstring(path: Path) -> None:
 def test_map_of_a_package_has_files_that_are_there(path: Path) -> None:
     """The map: lines of the docstring that are indented, a heading and then names of modules."""
     text = (ast.get_docstring(ast.parse(path.read_text())) or "") if path.parent.parent.name == "store" else ""
-    rows = [line[MAP_AT:].split(", ") for line in text.splitlines() if line.startswith("    ")]
-    assert [name for row in rows for name in row if not (path.parent / f"{name}.py").exists()] == []
+    assert [name for name in mapped_in(text) if not (path.parent / f"{name}.py").exists()] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "store").glob("*/__init__.py")), ids=name_of)
+def test_map_of_a_package_has_all_of_its_modules(path: Path) -> None:
+    """In its lines, or where the text before them says where to begin, as in `lane`."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    named = {*mapped_in(text), *re.findall(r"`(\w+)`", text), *UNMAPPED.get(path.parent.name, ())}
+    assert {one.stem for one in path.parent.glob("*.py") if not one.stem.startswith("__")} - named == set()
+
+
+def mapped_in(text: str) -> list[str]:
+    return [name for line in text.splitlines() if line.startswith("    ") for name in line[MAP_AT:].split(", ")]

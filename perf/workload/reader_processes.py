@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from ...store import MessageStore
 READ_MESSAGES = 4096
 WAIT_MS = 100
 READY = "ready"
+ENDING_S = 2.0  # how long a process may take from the end of its pipe to its own
 
 Job = Callable[..., None]  # of a pipe, and what it was given
 
@@ -32,6 +34,8 @@ class Process(NamedTuple):
 def processes(count: int, *, in_background: bool = False) -> Iterator[list[Process]]:
     """So many processes, which do the jobs that they are sent, (job, arguments); they end with the block.
 
+    Raises RuntimeError if one ended before, which the block finds out when it receives from its pipe.
+
     `in_background`: all of their threads take a processor only where no other thread wants it, as those of a program
     that `chrt --idle 0` starts. No change where the system has no such way.
     """
@@ -42,15 +46,30 @@ def processes(count: int, *, in_background: bool = False) -> Iterator[list[Proce
             mine, theirs = context.Pipe()
             child = context.Process(target=_work, args=(theirs, in_background), daemon=True)
             child.start()
+            theirs.close()  # a process that ends is the last that has it: then our end says so
             children.append(child)
             made.append(Process(child.pid or 0, mine))
         for one in made:
             one.pipe.recv()
         yield made
+    except EOFError as error:
+        ended = ", ".join(f"process {child.pid} with code {child.exitcode}" for child in _ended(children))
+        if not ended:
+            raise  # another block's process
+        raise RuntimeError(f"the measurement's {ended} ended before its work was done") from error
     finally:
         for child in children:
             child.kill()
             child.join()
+
+
+def _ended(children: Sequence[BaseProcess]) -> list[BaseProcess]:
+    """Those that have ended. The system closes the pipes of a process first, so it may take a moment."""
+    closed = wait([child.sentinel for child in children], ENDING_S)
+    ended = [child for child in children if child.sentinel in closed]
+    for child in ended:
+        child.join(ENDING_S)
+    return ended
 
 
 def _work(pipe: Connection, in_background: bool) -> None:

@@ -1,4 +1,4 @@
-"""A store, or a folder of stores, put in the place of another one in one step."""
+"""A store, or a folder of stores, put in the place of another one in one step; and how many stores a folder has."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from ..delayed.parts import DELAYED_FOLDER
 from ..device.disk import OsDisk
 from ..device.exchange import exchange
 from ..device.folder import LOCK_FILE, QUARANTINE, STORE_FILE, fixed_path, looking_at
-from ..errors import StoreUnusable
+from ..errors import StoreCorrupt, StoreUnusable
+from ..format.layout import BLOCK_BYTES
 from ..format.live_page import LIVE_FILE
 from ..format.shard import INCOMING
+from ..format.store_files import SHARDS_FILE, ShardCount
 from .compacting import STAGING as COMPACT
 from .rebuilding import STAGING as REBUILD
 
@@ -85,6 +87,29 @@ def put_store(path: str | Path, fresh: str | Path) -> bool:
     return True
 
 
+def note_shards(path: str | Path, count: int) -> None:
+    """Note durably in a folder of stores how many of them there are. Raises OSError."""
+    disk, folder = OsDisk(), fixed_path(path)
+    file = disk.open(folder / SHARDS_FILE, create=True)
+    try:
+        file.write([ShardCount(count).pack()], 0)
+        file.force()
+    finally:
+        file.close()
+    disk.force_folder(folder)
+
+
+def noted_shards(path: str | Path) -> int | None:
+    """How many stores a folder has had since it was made; None if that was not noted. Raises StoreCorrupt, OSError."""
+    file = fixed_path(path) / SHARDS_FILE
+    if not file.exists():
+        return None
+    noted = ShardCount.unpack(file.read_bytes()[:BLOCK_BYTES])
+    if noted is None:
+        raise StoreCorrupt("the number of stores of the folder is damaged; if all are there, remove this file", file, 0)
+    return noted.stores
+
+
 def _hold(disk: OsDisk, held: ExitStack, place: Path, *others: Path) -> None:
     """Lock the stores at some places. Raises StoreLocked; StoreUnusable if there is more than stores at the first."""
     for folder in (*stores_in(place), *(store for other in others for store in stores_in(other))):
@@ -105,7 +130,7 @@ def _stranger(place: Path) -> str | None:
         return place.name
     stores = stores_in(place)
     if stores != [place]:
-        names = {store.name for store in stores}
+        names = {SHARDS_FILE, *(store.name for store in stores)}
         strange = [one.name for one in place.iterdir() if one.name not in names]
         return next(iter(sorted(strange)), None) or next(filter(None, map(_stranger, stores)), None)
     return next((one.name for one in sorted(place.iterdir()) if _OURS.fullmatch(one.name) is None), None)

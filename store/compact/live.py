@@ -1,4 +1,8 @@
-"""The live messages of sealed segments, in log order, with their checksums compared. Those that go may be damaged."""
+"""The live messages of sealed segments, in log order, with their checksums compared. Those that go may be damaged.
+
+Frames are found by the footer, and not along their chain: one that a repair gave up, and of which nothing stays, is
+no hindrance.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,11 @@ from ..format.layout import (
     kept_messages,
 )
 from ..live.files import FollowedSegment, look
-from ..read.scan import NO_OFFSET, sealed_offsets
 from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages
 from ..segment.sealed import SealedSegment
 from ..shards.lane_attach import names_in
 from ..shards.writer import Rows
-from .plan import LivePart
+from .plan import LivePart, staying
 
 Int64s = npt.NDArray[np.int64]
 JOINED_BYTES = 1 << 20  # small frames of one time become one of up to this size
@@ -51,18 +54,11 @@ def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int
         sealed = SealedSegment(segment, looked.record)
         footer = Footer(segment.data, str(segment.path), looked.record)
         footer.check_entries()
-        lows = _lows(part, footer)
-        offsets = sealed_offsets(sealed, footer)
         joiner = _Joiner(names_in(footer))
-        for found, kept in _frames(sealed):
-            numbers = found.frame.numbers[:kept].astype(np.int64)
-            first = found.frame.header.first_entry
-            mine = offsets[first : first + kept]
-            rows = np.flatnonzero((mine >= lows[numbers]) & (mine != NO_OFFSET))
-            if found.whole < kept and not good_messages(found.frame, found.payload)[rows].all():
+        for found, rows in _frames(sealed, footer, staying(footer, looked.record.entries, _lows(part, footer))):
+            if not found.is_whole and not good_messages(found.frame, found.payload)[rows].all():
                 raise StoreCorrupt("a message is damaged", segment.path, found.frame.header.position)
-            if len(rows):
-                yield from joiner.take(found, numbers, rows)
+            yield from joiner.take(found, found.frame.numbers.astype(np.int64), rows)
         yield from joiner.flush()
     finally:
         segment.close()
@@ -76,8 +72,10 @@ def _lows(part: LivePart, footer: Footer) -> Int64s:
     return lows
 
 
-def _frames(sealed: SealedSegment) -> Iterator[tuple[Scanned, int]]:
-    """All frames of a segment, each with the number of its messages that count; some may be damaged.
+def _frames(
+    sealed: SealedSegment, footer: Footer, stays: npt.NDArray[np.bool_]
+) -> Iterator[tuple[Scanned, npt.NDArray[np.intp]]]:
+    """The frames that have messages that stay, with the rows of these; a message may be damaged.
 
     Raises StoreCorrupt.
     """
@@ -85,21 +83,28 @@ def _frames(sealed: SealedSegment) -> Iterator[tuple[Scanned, int]]:
     file = segment.open_sequential()
     reader = ChunkReader(file, min(file.size(), record.data_end))
     scanner = FrameScanner.behind(reader, segment.header)
-    count = 0
+    begins = footer.frame_entry.tolist()
+    done = position = 0
     try:
-        while (found := scanner.next()) is not None:
-            kept = kept_messages(record, found.frame.header)
-            if found.frame.header.first_entry != count:
-                raise StoreCorrupt("a frame is missing", segment.path, found.frame.header.position)
-            yield found, kept
-            count += kept
+        for position, first, following in zip(
+            footer.frame_position.tolist(), begins, [*begins[1:], record.entries], strict=True
+        ):
+            if not stays[first:following].any():
+                continue
+            frame = scanner.frame_at(position)
+            if frame is None or frame.header.first_entry != first:
+                raise StoreCorrupt("a frame is damaged or missing", segment.path, position)
+            if stays[done:first].any():
+                break
+            done = first + kept_messages(record, frame.header)
+            yield scanner.accept(frame), np.flatnonzero(stays[first:done])
     except UNDECODABLE as error:
-        raise StoreCorrupt(f"a frame cannot be decoded ({error})", segment.path, scanner.position) from error
+        raise StoreCorrupt(f"a frame cannot be decoded ({error})", segment.path, position) from error
     finally:
         reader.close()
         file.close()
-    if (scanner.chain, count) != (record.chain, record.entries):
-        raise StoreCorrupt("a frame is damaged or missing", segment.path, scanner.position)
+    if stays[done:].any():
+        raise StoreCorrupt("the table of frames does not name all frames", segment.path, position)
 
 
 class _Joiner:

@@ -114,13 +114,8 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
     records_go = {number: Low(int(nexts[number]))}  # the footers say what the records say
     firsts = _firsts(lane.folder, footers, {**trimmed, **records_go}, nexts)
     sizes, live = _live(sealed, footers, firsts)
-    parts = tuple(
-        _part(lane, store_id, group, firsts)
-        for group in _groups(
-            sealed, [round(size * share) for size, share in zip(sizes, live, strict=True)], segment_bytes
-        )
-    )
-    gain = sum(size * (1 - share) for size, share in zip(sizes, live, strict=True))
+    parts = tuple(_part(lane, store_id, group, firsts) for group in _groups(sealed, live, segment_bytes))
+    gain = sum(sizes) - sum(live)
     dropped = sum(int((one.next_offsets - one.first).sum()) for one in footers) - int((nexts - firsts).sum())
     return LanePlan(
         lane.index, store_id, lane.folder, tuple(streams), known, number, firsts, nexts, trimmed, lane.applied,
@@ -166,15 +161,42 @@ def _holes(folder: Path) -> StoreUnusable:
     )
 
 
-def _live(sealed: Sequence[SealedSegment], footers: Sequence[Footer], firsts: Int64s) -> tuple[list[int], list[float]]:
-    """For each segment the bytes of its frames, and the part of its messages that stays."""
-    sizes, shares = [], []
+def _live(sealed: Sequence[SealedSegment], footers: Sequence[Footer], firsts: Int64s) -> tuple[list[int], list[int]]:
+    """For each segment the bytes of its frames, and about how many of them stay: 0 only if no message stays."""
+    sizes, live = [], []
     for one, footer in zip(sealed, footers, strict=True):
         ends = footer.next_offsets
-        stays = np.maximum(ends - np.maximum(footer.first, firsts[: len(ends)]), 0).sum()
-        sizes.append(one.record.data_end - DATA_START)
-        shares.append(float(stays) / max(1, int((ends - footer.first).sum())))
-    return sizes, shares
+        counts = np.maximum(ends - np.maximum(footer.first, firsts[: len(ends)]), 0)
+        size = one.record.data_end - DATA_START
+        sizes.append(size)
+        if not counts.any():
+            live.append(0)
+        elif counts.sum() == (ends - footer.first).sum():
+            live.append(size)
+        else:
+            live.append(max(1, _live_bytes(one, footer, firsts)))
+    return sizes, live
+
+
+def _live_bytes(sealed: SealedSegment, footer: Footer, firsts: Int64s) -> int:
+    """The bytes of a segment's messages that stay, those of a frame taken to be of one length. Raises StoreCorrupt."""
+    footer.check_entries()
+    record = sealed.record
+    before = np.concatenate([[0], staying(footer, record.entries, firsts).cumsum()])
+    begins = footer.frame_entry.astype(np.int64)
+    ends = np.append(begins[1:], record.entries)
+    sizes = np.diff(footer.frame_position.astype(np.int64), append=record.data_end)
+    return int((sizes * (before[ends] - before[begins]) / np.maximum(1, ends - begins)).sum())
+
+
+def staying(footer: Footer, entries: int, lows: Int64s) -> npt.NDArray[np.bool_]:
+    """(entries,) the messages of a segment that stay. `lows`: the first offset of each stream that does."""
+    begins = footer.start[:-1].astype(np.int64)
+    first = begins + np.maximum(lows[: len(begins)] - footer.first, 0)
+    kept = np.arange(len(footer.entries)) >= first.repeat(np.diff(footer.start.astype(np.int64)))
+    stays = np.zeros(entries, np.bool_)
+    stays[footer.entries[kept & (footer.entries != LOST_ENTRY)]] = True
+    return stays
 
 
 def _groups(sealed: Sequence[SealedSegment], sizes: Sequence[int], segment_bytes: int) -> list[list[int]]:

@@ -25,6 +25,12 @@ Folder
     A store never reads compact/ and rebuild/. They are there while that work goes on, and behind one that was killed.
     The next compaction removes compact/, the next rebuild rebuild/; anybody may, while no such work goes on.
 
+Folder of stores
+    SHARDS                   one block: how many stores there are; written before the first message, and never changed
+    shard-0000/ ..           the stores. Each queue is in one of them, which follows from its name and from how many
+                             there are: a writer that finds another number of them than SHARDS says writes nothing
+    A folder that was made before there was this file has none. Readers of the stores do not look at it.
+
 START
     Two blocks, each a copy of the same record: the first segment of the log, and how many messages the log
     had before it. The first copy is forced before the second is written, and both before a segment is

@@ -2,6 +2,8 @@
 
 A lane's folder has a third one, COMPACTED, if its log was ever compacted: one copy of START as it was then. Positions
 in lower segments are those of a log that is gone.
+
+A folder of stores that share the queues of topics has a file of its own, SHARDS: how many stores that are.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ from .layout import FORMAT_VERSION, MAX_LANES, block_of, checked, fields_of
 STORE_MAGIC: Final = b"SLOGSTOR"
 START_MAGIC: Final = b"SLOGSTRT"
 COMPACTED_FILE: Final = "COMPACTED"  # in a lane's folder: its START when compaction wrote the log anew
+SHARDS_MAGIC: Final = b"SLOGPART"
+SHARDS_FILE: Final = "SHARDS"  # beside the stores of a folder, none of which has it
 
 _STORE = struct.Struct("<8sI16sI")
 _START = struct.Struct("<8sII16sQQ")
+_SHARDS = struct.Struct("<8sII")
 
 
 class StoreHeader(NamedTuple):
@@ -62,3 +67,19 @@ class LaneStart(NamedTuple):
         fields = fields_of(block, _START, START_MAGIC)
         start = None if fields is None else cls(*fields)
         return start if start is not None and start.sequence >= 1 else None
+
+
+class ShardCount(NamedTuple):
+    """The SHARDS file of a folder of stores: how many there are, from 1 on."""
+
+    stores: int
+
+    def pack(self) -> bytes:
+        return block_of(_SHARDS.pack(SHARDS_MAGIC, FORMAT_VERSION, self.stores))
+
+    @classmethod
+    def unpack(cls, block: bytes) -> ShardCount | None:
+        """The record, or None when the bytes are not one."""
+        fields = fields_of(block, _SHARDS, SHARDS_MAGIC)
+        count = None if fields is None else cls(*fields)
+        return count if count is not None and count.stores >= 1 else None

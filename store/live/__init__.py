@@ -4,6 +4,6 @@ Begin with `publisher` in the writer's process, and with `follower` in a reader'
 
     the writer          publisher, mirror
     the reader          follower, page, files, followed_ring
-    one lane of it      lane, tail, plain_frames, applied
+    one lane of it      lane, tail, plain_frames, whole_frames, applied
     for a committer     lane_commits
 """

@@ -10,13 +10,14 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
-from ..read.scan import NO_OFFSET, checked_footer, sealed_numbers, sealed_offsets
+from ..read.scan import NO_OFFSET, checked_footer
 from ..segment.sealed import SealedSegment
 from .batch import NO_LENGTH, ScanBatch
 from .opened import FooterDamaged, opened
 from .plan import FrameRange
 from .wanted import ScanFilter, StreamTable, bounds_of
 
+Int64s = npt.NDArray[np.int64]
 BATCH_ROWS = 1 << 16
 
 
@@ -46,10 +47,11 @@ class PlaceReader:
         footer = self._footer
         streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
         bounds = bounds_of(self._wanted, streams, self._range.trimmed)
-        offsets, numbers = sealed_offsets(self._sealed, footer), sealed_numbers(self._sealed, footer)
-        times = np.repeat(footer.frame_time, np.diff(footer.frame_entry, append=self._sealed.record.entries))
         low, high = self._entries(footer)
-        offsets, numbers, times = offsets[low:high], numbers[low:high], times[low:high]
+        if low >= high:
+            return
+        offsets, numbers = _offsets_and_numbers(footer, low, high)
+        times = _times(footer, low, high)
         kept = (offsets != NO_OFFSET) & (offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers])
         kept &= self._at_wanted_times(times)
         if not kept.all():
@@ -68,7 +70,7 @@ class PlaceReader:
             high = min(high, int(begins[end]))
         return max(low, int(begins[first])) if first < len(begins) else high, high
 
-    def _at_wanted_times(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _at_wanted_times(self, times: Int64s) -> npt.NDArray[np.bool_]:
         wanted = self._wanted
         right = np.ones(len(times), np.bool_)
         if wanted.start_ms is not None:
@@ -76,3 +78,27 @@ class PlaceReader:
         if wanted.end_ms is not None:
             right &= times < wanted.end_ms
         return right
+
+
+# A segment may be cut into many ranges, and have 30 million entries: the columns are those of the range alone.
+
+
+def _offsets_and_numbers(footer: Footer, low: int, high: int) -> tuple[Int64s, Int64s]:
+    """(high - low,) twice: offset and stream number of the entries from `low` on; NO_OFFSET, 0 for lost ones."""
+    rows = np.flatnonzero((footer.entries >= low) & (footer.entries < high))
+    starts = footer.start.astype(np.int64)
+    counts = np.diff(rows.searchsorted(starts))
+    at = footer.entries[rows] - np.uint32(low)
+    offsets, numbers = np.full(high - low, NO_OFFSET, np.int64), np.zeros(high - low, np.int64)
+    offsets[at] = (footer.first - starts[:-1]).repeat(counts) + rows
+    numbers[at] = np.arange(len(footer.first)).repeat(counts)
+    return offsets, numbers
+
+
+def _times(footer: Footer, low: int, high: int) -> Int64s:
+    """(high - low,) the time of each entry's frame; any for the entries of a frame that a repair gave up."""
+    begins = footer.frame_entry.astype(np.int64)
+    first = max(0, int(begins.searchsorted(low, side="right")) - 1)
+    end = int(begins.searchsorted(high))
+    edges = np.concatenate([[low], begins[first + 1 : end], [high]])
+    return footer.frame_time[first:end].repeat(np.diff(edges))

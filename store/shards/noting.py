@@ -24,7 +24,8 @@ def read_note(disk: Disk, store: Path, header: StoreHeader) -> list[LaneNote]:
 def write_note(disk: Disk, store: Path, header: StoreHeader, lanes: Sequence[LaneNote]) -> None:
     """Leave a note, or none: nothing depends on it, so nothing is forced. `committing` is held.
 
-    A write that fails, or is interrupted, leaves no file that is written in part: nobody else would remove it.
+    A write that fails, or is interrupted, leaves no file that is written in part: a sweep would remove it, but not
+    before it is a day old.
     """
     path = incoming_of(store) / NOTE_FILE
     fresh, content = path.with_name(NOTE_FILE + FRESH), pack_note(header.store_id, lanes)

@@ -6,6 +6,13 @@ store = MessageStore.open(folder, disk=disk)
 left = disk.crash(random.Random(seed))    # the disk that a power cut at this moment leaves
 store.close()
 MessageStore.open(folder, disk=left)      # every acknowledged message is there
+
+Begin with `disk`.
+
+    its files           file, pages
+    what a cut leaves   content, names, survivors
+    errors              faults
+    the checker         history
 """
 
 from .disk import Operation, PowerCut, SimulatedDisk

@@ -153,7 +153,9 @@ def reshard_command(
 @app.command("compact", epilog=EPILOG)
 def compact_command(
     folders: Folders,
-    segment_bytes: Annotated[int, typer.Option("--segment-bytes", help="about how large a new segment is")] = 1 << 30,
+    segment_bytes: Annotated[
+        int | None, typer.Option("--segment-bytes", help="about how large a new segment is; 1 GiB by default")
+    ] = None,
     master: Master = None, json: Json = None,
 ) -> None:  # fmt: skip
     """Write closed stores anew, in place: fewer and larger segments, without what was trimmed or deleted.

@@ -50,5 +50,6 @@ def test_the_command_says_what_it_did_and_what_hinders_it(tmp_path: Path) -> Non
 def test_what_is_wrong_is_the_stores_own_error(spark: SparkSession, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path), pytest.raises(StoreLocked):
         compact(spark, tmp_path)
-    with pytest.raises(BadOption, match="segment_bytes"):
-        compact(spark, tmp_path, segment_bytes=0)
+    for wrong in (0, 1.5, "1g", 4 << 30):
+        with pytest.raises(BadOption, match="segment_bytes is an int from 1 to"):
+            compact(spark, tmp_path, segment_bytes=wrong)  # type: ignore[arg-type]  # what a user may try

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stratalog.pipeline.sink_stores import existing
 from stratalog.store import MessageStore, verify_folder
 
 from .flaky import FlakySink
@@ -42,7 +43,7 @@ def expected(count: int, label: str = "x", queues: int = 5) -> dict[tuple[str, i
 def content(path: Path) -> dict[tuple[str, int], list[bytes]]:
     """Every queue of a store, or of a folder of stores; a queue is in one of them alone."""
     found: dict[tuple[str, int], list[bytes]] = {}
-    for folder in [path] if (path / "STORE").exists() else sorted(path.iterdir()):
+    for folder in existing(path):
         with MessageStore.open(folder, read_only=True) as store:
             for topic in store.topics():
                 for queue_id in store.queues(topic):
@@ -164,7 +165,7 @@ def test_overwrite_makes_a_store_from_nothing_and_is_refused_while_it_is_open(
 def test_streams_of_many_stores_are_in_one_each_and_are_read_back_as_one(spark: SparkSession, tmp_path: Path) -> None:
     for _ in range(2):
         save(rows(spark, 400, queues=40), tmp_path / "s", shards="4", transaction="x")
-    assert len(list((tmp_path / "s").iterdir())) == 4
+    assert len(existing(tmp_path / "s")) == 4
     assert content(tmp_path / "s") == expected(400, queues=40)
     assert spark.read.format("stratalog").load(str(tmp_path / "s")).count() == 400
     with pytest.raises(Exception, match="4 stores for good"):

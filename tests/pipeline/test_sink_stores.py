@@ -22,6 +22,7 @@ from stratalog.pipeline.stream import stream_options
 from stratalog.store import (
     InvalidMessage,
     MessageStore,
+    StoreCorrupt,
     StoreError,
     StoreFull,
     StoreLocked,
@@ -208,18 +209,51 @@ def test_an_offset_to_start_at_is_an_integer(tmp_path: Path, offset: str) -> Non
         stream_options({"path": str(tmp_path / "s"), "starting": f'{{"t": {{"0": {offset}}}}}'})
 
 
-@pytest.mark.parametrize("missing", ["shard-0000", "shard-0001"])
-def test_a_folder_of_stores_that_lost_one_takes_no_rows(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize("missing", [(0,), (1,), (2,), (1, 2), (0, 1, 2)])
+def test_a_folder_of_stores_that_lost_some_takes_no_rows(tmp_path: Path, missing: tuple[int, ...]) -> None:
     """Queues would be in other stores than before, and have two offsets 0."""
     stores_at(sink_options({"path": str(tmp_path / "s"), "shards": "3"}))
-    (tmp_path / "s" / missing).rename(tmp_path / missing)
-    with pytest.raises(BadOption, match=f"{missing} is not there"):
+    names = [f"shard-000{number}" for number in missing]
+    for name in names:
+        (tmp_path / "s" / name).rename(tmp_path / name)
+    with pytest.raises(BadOption, match=f"a folder of 3 stores, and {names[0]} is not there"):
         stores_at(sink_options({"path": str(tmp_path / "s")}))
-    (tmp_path / missing).rename(tmp_path / "s" / missing)
+    for name in names:
+        (tmp_path / name).rename(tmp_path / "s" / name)
     assert len(stores_at(sink_options({"path": str(tmp_path / "s")}))) == 3
     made(tmp_path / "s" / "other")
     with pytest.raises(BadOption, match="other is none of them"):
         stores_at(sink_options({"path": str(tmp_path / "s")}))
+
+
+def test_a_folder_of_stores_without_a_noted_number_is_taken_as_it_is(tmp_path: Path) -> None:
+    """It was made before the number was noted: only a gap between its stores tells that one is gone."""
+    path = tmp_path / "s"
+    stores_at(sink_options({"path": str(path), "shards": "3"}))
+    (path / "SHARDS").unlink()
+    assert len(stores_at(sink_options({"path": str(path)}))) == 3
+    (path / "shard-0001").rename(tmp_path / "shard-0001")
+    with pytest.raises(BadOption, match="shard-0001 is not there"):
+        stores_at(sink_options({"path": str(path)}))
+
+
+def test_a_damaged_number_of_stores_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    stores_at(sink_options({"path": str(path), "shards": "2"}))
+    (path / "SHARDS").write_bytes(bytes(4096))
+    with pytest.raises(StoreCorrupt, match="if all are there, remove this file"):
+        stores_at(sink_options({"path": str(path)}))
+    (path / "SHARDS").unlink()
+    assert len(stores_at(sink_options({"path": str(path)}))) == 2
+
+
+def test_a_folder_of_stores_can_be_overwritten_and_has_its_new_number(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    stores_at(sink_options({"path": str(path), "shards": "3"}))
+    replace_store(path, stores_in_place_of(sink_options({"path": str(path), "shards": "2"})))
+    assert len(stores_at(sink_options({"path": str(path)}))) == 2
+    replace_store(path, stores_in_place_of(sink_options({"path": str(path)})))
+    assert stores_at(sink_options({"path": str(path)})) == [path]
 
 
 def test_one_store_of_such_a_folder_takes_rows_by_itself(tmp_path: Path) -> None:

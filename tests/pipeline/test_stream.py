@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from stratalog import MessageStore
 from stratalog.pipeline import BadOption
 from stratalog.pipeline.stream import StoreStreamReader, stream_options
-from stratalog.store import LogOvertaken, compact_store
+from stratalog.store import LogOvertaken, ScanPlanner, StoreError, compact_store
 from tests.seeds import draw_seed
 from tests.store.helpers import has_settled, tiny, until
 
@@ -225,6 +225,23 @@ def test_query_beside_a_writer_gives_each_message_once(spark: SparkSession, tmp_
     assert rows_of(spark.table("live").toArrow()) == expected
 
 
+def test_micro_batch_that_was_not_committed_fails_behind_a_restart_without_one_of_its_stores(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, checkpoint, to = tmp_path / "s", tmp_path / "checkpoint", tmp_path / "out"
+    two_stores(source)
+    run(streaming(spark, source), checkpoint, to)
+    (checkpoint / "commits" / "0").unlink()  # as if it was killed before
+    (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+    shutil.rmtree(to)
+    (source / "b").rename(tmp_path / "b")
+    with pytest.raises(PySparkException, match="the checkpoint has a position in the store with the id"):
+        run(streaming(spark, source), checkpoint, to)
+    (tmp_path / "b").rename(source / "b")
+    run(streaming(spark, source), checkpoint, to)
+    assert [row.data for row in rows_of(spark.read.parquet(str(to)).toArrow())] == [b"a", b"b"]
+
+
 def test_query_that_retention_overtakes_fails_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         store.append("orders", 0, bytes(100))
@@ -310,6 +327,79 @@ def test_checkpoint_of_a_store_that_is_gone_is_an_error_unless_the_query_goes_on
     after = reader.latestOffset(end, ReadAllAvailable())
     rows = [batch for part in reader.partitions(end, after) for batch in reader.read(part)]
     assert rows_of(pa.Table.from_batches(rows)) == expected
+
+
+def two_stores(folder: Path) -> None:
+    """The stores a and b, with one message each, which is the store's name."""
+    for name in ("a", "b"):
+        append(folder / name, name)
+
+
+def append(path: Path, data: str) -> None:
+    with MessageStore.open(path) as store:
+        store.append("orders", 0, data.encode())
+
+
+def datas_between(reader: StoreStreamReader, begin: Any, end: Any) -> list[bytes]:
+    batches = [batch for part in reader.partitions(begin, end) for batch in reader.read(part)]
+    return sorted(data for batch in batches for data in batch.column("data").to_pylist())
+
+
+def test_micro_batch_that_is_run_again_fails_if_a_store_of_it_is_gone(tmp_path: Path) -> None:
+    """A query that starts again asks for the parts of its last micro-batch, and not before for its end."""
+    two_stores(tmp_path / "s")
+    reader = reader_of(tmp_path / "s")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    reader.stop()
+    (tmp_path / "s" / "b").rename(tmp_path / "b")
+    with pytest.raises(LogOvertaken, match="the checkpoint has a position in the store with the id"):
+        reader_of(tmp_path / "s").partitions(begin, end)
+    assert datas_between(reader_of(tmp_path / "s", on_lost="skip"), begin, end) == [b"a"]
+    (tmp_path / "b").rename(tmp_path / "s" / "b")
+    assert datas_between(reader_of(tmp_path / "s"), begin, end) == [b"a", b"b"]
+
+
+def test_store_that_was_away_goes_on_where_it_was(tmp_path: Path) -> None:
+    two_stores(tmp_path / "s")
+    at, found = None, []
+    for step in ("both are there", "b is gone", "nothing is new", "b is back"):
+        if step == "b is gone":
+            (tmp_path / "s" / "b").rename(tmp_path / "b")
+            append(tmp_path / "s" / "a", "a2")
+        if step == "b is back":
+            append(tmp_path / "b", "b2")
+            (tmp_path / "b").rename(tmp_path / "s" / "b")
+        reader = reader_of(tmp_path / "s", on_lost="skip")
+        begin = at or reader.initialOffset()
+        at = reader.latestOffset(begin, ReadAllAvailable())
+        assert (at == begin) is (step == "nothing is new")
+        found.append(datas_between(reader, begin, at))
+        reader.stop()
+    assert found == [[b"a", b"b"], [b"a2"], [], [b"b2"]]
+
+
+def test_two_copies_of_one_store_are_refused_and_nothing_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positions are by the store's id: of two with one id, one would be passed over."""
+    append(tmp_path / "s" / "a", "a")
+    shutil.copytree(tmp_path / "s" / "a", tmp_path / "s" / "a-copy")
+    closed: list[ScanPlanner] = []
+    close = ScanPlanner.close
+
+    def noted(self: ScanPlanner) -> None:
+        closed.append(self)
+        close(self)
+
+    monkeypatch.setattr(ScanPlanner, "close", noted)
+    with pytest.raises(BadOption, match=r"/a and .*/a-copy are one store, or copies of one; give one of them"):
+        reader_of(tmp_path / "s").initialOffset()
+    assert len(closed) == 2
+    (tmp_path / "s" / "a-copy" / "STORE").write_bytes(b"no store")
+    with pytest.raises(StoreError):
+        reader_of(tmp_path / "s").initialOffset()
+    assert len(closed) == 3
 
 
 def test_checkpoint_that_is_ahead_of_a_restored_store_is_an_error(tmp_path: Path) -> None:

@@ -70,6 +70,10 @@ BULK: dict[str, Bug] = {
         "            __import__('stratalog.store').store.replace_store(path, fresh)  #",
         ("tests/pipeline/test_sink_stores.py::test_two_drivers_that_make_the_same_store_at_once_share_it",),
     ),
+    "bulk: the loss of a folder's last store is not seen": Bug(
+        "pipeline/sink_stores.py", "    count = noted_shards(path)\n", "    count = None\n",
+        ("tests/pipeline/test_sink_stores.py::test_a_folder_of_stores_that_lost_some_takes_no_rows",),
+    ),
     "bulk: an overwrite removes what is no store": Bug(
         "store/api/replacing.py", "    if what is not None:\n", "    if False:\n",
         ("tests/pipeline/test_sink_stores.py::test_what_is_no_store_is_not_lost_by_an_overwrite",),

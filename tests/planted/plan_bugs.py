@@ -6,6 +6,7 @@ from .plant import Bug
 
 PLANS = ("tests/store/test_plans.py",)
 LIMITS = ("tests/store/test_plan_limits.py",)
+STREAM = "tests/pipeline/test_stream.py"
 
 PLANNING: dict[str, Bug] = {
     "plans: a payload is believed without its checksum": Bug(
@@ -33,6 +34,15 @@ PLANNING: dict[str, Bug] = {
     "plans: retention that overtook a read is not noticed": Bug(
         "store/plans/planning.py", "        if start.segment >= header.sequence:\n", "        if True:\n",
         (f"{PLANS[0]}::test_read_that_retention_overtakes_is_an_error_unless_it_is_told_to_go_on",),
+    ),
+    "plans: a micro-batch that is run again passes over a store that is gone": Bug(
+        "pipeline/stream.py", "        self._check_stores(stop)", "        pass",
+        (f"{STREAM}::test_micro_batch_that_is_run_again_fails_if_a_store_of_it_is_gone",),
+    ),
+    "plans: a stream forgets where it was in a store that is gone": Bug(
+        "pipeline/stream.py", "for store, lanes in begin.items() if store not in planners}",
+        "for store, lanes in begin.items() if not planners}",
+        (f"{STREAM}::test_store_that_was_away_goes_on_where_it_was",),
     ),
     "plans: a limit of rows takes one more": Bug(
         "store/plans/limits.py", "            end = int(entry_numbers[left.rows])\n",

@@ -38,6 +38,16 @@ REBUILD: dict[str, Bug] = {
         "store/compact/live.py", "not good_messages(found.frame, found.payload)[rows].all()", "False",
         (f"{COMPACT}::test_damage_is_an_error_and_nothing_has_changed",),
     ),
+    "compact: what stays is weighed by the number of messages": Bug(
+        "store/compact/plan.py", "max(1, _live_bytes(one, footer, firsts))",
+        "int(size * counts.sum() / (ends - footer.first).sum())",
+        (f"{COMPACT}::test_what_stays_is_weighed_by_its_bytes",),
+    ),
+    "compact: a frame of which nothing stays is looked at": Bug(
+        "store/compact/live.py", "            if not stays[first:following].any():\n",
+        "            if first == following:\n",
+        (f"{COMPACT}::test_a_damaged_head_of_a_frame_that_goes_is_no_hindrance",),
+    ),
     "compact: the messages of each stream begin with offset 0": Bug(
         "store/compact/joining.py", "self._firsts = plan.firsts.copy()", "self._firsts = np.zeros_like(plan.firsts)",
         (f"{COMPACT}::test_reads_give_the_same_from_fewer_segments",),

@@ -30,7 +30,7 @@ from stratalog.store.format.layout import (
 )
 from stratalog.store.format.records import DELETE, TRIM, Low, Record
 from stratalog.store.format.shard import Manifest, Shard, pack_index
-from stratalog.store.format.store_files import LaneStart, StoreHeader
+from stratalog.store.format.store_files import LaneStart, ShardCount, StoreHeader
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 STORE_ID = bytes(range(16))
@@ -38,6 +38,7 @@ TIME_MS = 1_700_000_000_123
 BASE = 8192
 
 STORE = StoreHeader(STORE_ID, 4)
+SHARD_COUNT = ShardCount(300)
 START = LaneStart(3, STORE_ID, 5, 123_456)
 SEGMENT = SegmentHeader(3, STORE_ID, 7, 262_144, TIME_MS, 0x1122334455667788, 234_567, 70_000)
 CLOSED_RECORD = SealRecord(CLOSED, 7, 12_345, 0xCAFE, 17, 0, 0, 70_002)
@@ -126,6 +127,7 @@ def all_parts() -> Parts:
         "footer-applied": applied_footer().pack(7),
         "shard-index": pack_index(STORE_ID, 3, 4, 20_000, 99, 5, footer_data().parts(0), [100, 200], [1 << 63, 7]),
         "manifest": MANIFEST.pack(),
+        "shards": SHARD_COUNT.pack().rstrip(b"\0"),
     }
 
 

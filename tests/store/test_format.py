@@ -25,7 +25,7 @@ from stratalog.store.format.layout import (
     read_frame_header,
     segment_name,
 )
-from stratalog.store.format.store_files import LaneStart, StoreHeader
+from stratalog.store.format.store_files import LaneStart, ShardCount, StoreHeader
 
 from . import golden
 from .helpers import run_child, tiny
@@ -34,6 +34,7 @@ Unpack = Callable[[bytes], object]
 BLOCKS: list[tuple[str, object, Unpack]] = [
     ("store", golden.STORE, StoreHeader.unpack),
     ("start", golden.START, LaneStart.unpack),
+    ("shards", golden.SHARD_COUNT, ShardCount.unpack),
     ("segment", golden.SEGMENT, SegmentHeader.unpack),
     ("closed", golden.CLOSED_RECORD, SealRecord.unpack),
     ("sealed", golden.SEALED_RECORD, SealRecord.unpack),

@@ -11,7 +11,7 @@ import pytest
 from stratalog.store import LogPosition, MessageStore, ScanPlan, StoreCorrupt, plan_scan, read_part
 from tests.seeds import draw_seed
 
-from .helpers import flip_bit, full_frames, seal_of, segment_path, segment_paths, tiny
+from .helpers import flip_bit, frames_of, full_frames, seal_of, segment_path, segment_paths, tiny
 from .test_plans import Clock, Name, ReadDisk, drawn_filter, fill, read_all
 
 PLACES: dict[str, Any] = {"payload": False, "optional": False, "lengths": False}
@@ -69,6 +69,24 @@ def test_messages_come_in_the_order_of_the_log(tmp_path: Path) -> None:
         return [pair for one in batches for pair in zip(one.stream_index.tolist(), one.offsets.tolist(), strict=True)]
 
     assert order(**PLACES) == order()
+
+
+@pytest.mark.parametrize("frame", [0, 2, -1])
+def test_what_a_repair_gave_up_is_left_out_and_the_rest_has_its_own_times(tmp_path: Path, frame: int) -> None:
+    clock = Clock()
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store._lanes[0]._clock_ms = clock.wall_ms
+        for _ in range(12):
+            store.append_batch([("t", queue, bytes(2_000)) for queue in (0, 1, 0)])
+            clock.now_ms += 1_000
+    file = segment_paths(tmp_path, 0)[0]
+    flip_bit(file, frames_of(file)[frame].header.position + 40)
+    with MessageStore.open(tmp_path, repair=True) as store:
+        assert store.losses
+        rows = [row for queue in (0, 1) for row in store.read("t", queue, 0, 100, 1 << 30)]
+        kept = {(row.topic, row.queue_id, row.offset): row.timestamp_ms for row in rows}
+    for size in (7_000, 1 << 30):
+        assert places_of(plan_scan(tmp_path, part_bytes=size)) == kept
 
 
 def test_no_frame_of_a_sealed_segment_is_read(tmp_path: Path) -> None:

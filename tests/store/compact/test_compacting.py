@@ -36,6 +36,7 @@ from tests.seeds import draw_seed
 from ..helpers import (
     KIB,
     flip_bit,
+    frames_of,
     has_settled,
     log_snapshot,
     overwrite,
@@ -101,6 +102,41 @@ def test_a_store_of_which_nothing_is_left_goes_on_with_its_offsets(tmp_path: Pat
     assert compact_store(tmp_path / "empty").segments == 0
     with MessageStore.open(tmp_path) as store:
         assert store.append("t", 0, b"x") == 30
+
+
+@pytest.mark.parametrize(("large", "small"), [("gone", "stays"), ("stays", "gone")])
+def test_what_stays_is_weighed_by_its_bytes(tmp_path: Path, large: str, small: str) -> None:
+    """A few large messages are most of a segment, and many small ones next to nothing."""
+    with MessageStore.open(tmp_path) as store:
+        for _ in range(30):
+            store.append(large, 0, bytes(100_000))
+            store.append_batch([(small, 0, b"x")] * 100)
+        store.delete_topic("gone")
+    done = compact_store(tmp_path)
+    if large == "stays":
+        assert done.size_bytes == done.size_before_bytes, "next to nothing would be gained"
+    else:
+        assert done.size_bytes < 0.1 * done.size_before_bytes
+
+
+def test_a_new_segment_is_about_as_large_as_was_asked_for(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(20):
+            store.append("stays", 0, bytes(30_000))
+            store.append_batch([("gone", 0, b"x")] * 300)
+        store.delete_topic("gone")
+    compact_store(tmp_path, segment_bytes=200 * KIB)
+    sizes = [file.stat().st_size for file in segment_paths(tmp_path, 0)]
+    assert 4 <= len(sizes) <= 8 and max(sizes) < 230 * KIB
+
+
+def test_one_small_message_of_a_large_segment_stays(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        store.append_batch([("gone", 0, b"x" * 40_000)] * 100 + [("stays", 0, b"")])
+        store.delete_topic("gone")
+    before = state_of(tmp_path)
+    assert compact_store(tmp_path).removed > 100
+    assert state_of(tmp_path) == before
 
 
 def consumed(path: Path) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
@@ -297,6 +333,50 @@ def test_damage_in_what_was_trimmed_is_no_hindrance(path: Path) -> None:
     before = state_of(path)
     compact_store(path)
     assert state_of(path) == before
+
+
+def test_a_frame_that_a_repair_gave_up_is_no_hindrance_once_it_is_trimmed(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(40):
+            store.append("t", 0, bytes(5_000))
+    file = segment_paths(sealed(tmp_path), 0)[1]
+    flip_bit(file, frames_of(file)[1].header.position + 40)
+    give_up(tmp_path)
+    with pytest.raises(StoreUnusable, match="`trim` the queue behind them"):
+        compact_store(tmp_path)
+    with MessageStore.open(tmp_path) as store:
+        there = [one.offset for one in store.read("t", 0, 0, 100, 1 << 30)]
+        [gap] = set(range(40)) - set(there)
+        store.trim("t", 0, gap + 1)
+    before = state_of(tmp_path)
+    assert compact_store(tmp_path).removed > 0
+    assert state_of(tmp_path) == before and verify_folder(tmp_path).damages == []
+
+
+def test_a_damaged_head_of_a_frame_that_stays_is_an_error(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(40):
+            store.append("t", 0, bytes(5_000))
+        store.trim("t", 0, 1)
+    file = segment_paths(sealed(tmp_path), 0)[1]
+    flip_bit(file, frames_of(file)[1].header.position + 40)
+    before = lanes(tmp_path)
+    with pytest.raises(StoreCorrupt, match="a frame is damaged or missing"):
+        compact_store(tmp_path)
+    assert lanes(tmp_path) == before
+
+
+def test_a_damaged_head_of_a_frame_that_goes_is_no_hindrance(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(40):
+            store.append("t", 0, bytes(5_000))
+        store.trim("t", 0, 10)
+    file = segment_paths(sealed(tmp_path), 0)[0]
+    frame = frames_of(file)[1]
+    flip_bit(file, frame.header.position + 40)
+    before = state_of(tmp_path)
+    assert before["t", 0][0] == 10 and compact_store(tmp_path).removed > 0
+    assert state_of(tmp_path) == before and verify_folder(tmp_path).damages == []
 
 
 def data_that_stays(path: Path) -> bytes:
