@@ -141,11 +141,12 @@ class State:
     def settle(self, acked: Sequence[AckedOne], error: StoreError | None) -> None:
         """What became of acknowledgements; in the thread that made them durable, or that had to give them up."""
         if error is not None:  # what is on its way no more was taken back, before an interrupt or after one
-            for many in together([one for one in acked if one.receipt in self.on_way]):
+            for many in together([one for one in acked if self.on_way.get(one.receipt) is one]):
                 self._take_back(many)
             return
-        for one in acked:
-            self.on_way.pop(one.receipt, None)
+        for one in acked:  # no call: behind an interrupt another acknowledgement may have the receipt
+            if one.receipt in self.on_way and self.on_way[one.receipt] is one:
+                del self.on_way[one.receipt]
         if self.order is not None:
             self.release([(one.queue_id, one.offset) for one in acked])
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, Subscription
+from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
 from stratalog.store.subscriptions.cursor import Cursor
 from stratalog.store.subscriptions.in_flight import Places
 from stratalog.store.subscriptions.journal import Journal
+from stratalog.store.subscriptions.on_way import AckedOne
 
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
@@ -153,6 +154,26 @@ def test_an_acknowledgement_that_fails_can_be_made_again_behind_an_interrupt(
                     if not interrupted:
                         break
             sub.ack(only)
+
+
+@pytest.mark.parametrize("error", [None, PublishBufferFull("as if there were no room")])
+def test_the_answer_to_an_interrupted_acknowledgement_is_none_to_the_one_that_was_made_again(
+    tmp_path: Path, error: StoreError | None
+) -> None:
+    """Both have the same receipt, and records of their own."""
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, 1)
+        with store.subscribe(TOPIC, "s") as sub:
+            state, taken = sub._state, list[AckedOne]()
+            (only,) = sub.receive()
+            first = state._take_one(only.receipt, taken)
+            state._undo(taken)
+            second = state._take_one(only.receipt, [])
+            state.settle([first], error)
+            assert state.on_way == {only.receipt: second}
+            assert said(state.cursor)[0] == {0}
+            state.settle([second], None)
+            assert not state.on_way
 
 
 def test_an_interrupted_compaction_holds_up_nobody_and_forgets_nothing(tmp_path: Path) -> None:
