@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 
 MOMENT_S = 0.00005
 MOMENTS = 20
@@ -27,3 +30,13 @@ def let_pass(lock: threading.Lock, *, growth: int = 1, moments: int = MOMENTS) -
         moment_s *= growth
         if not lock.locked():
             return
+
+
+def if_free(lock: threading.Lock) -> Iterator[bool]:
+    """For the head of a `for`: one turn with the lock, which that turn releases; no turn where another thread has it.
+
+    Behind an `if` of `acquire` an interrupt would leave it taken: a signal's handler runs behind a call, but not
+    between the step of an iterator that is no Python code and the `try` that follows. And one who asks `locked` first
+    may find it taken behind that.
+    """
+    return islice(iter(partial(lock.acquire, False), False), 1)

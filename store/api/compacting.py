@@ -17,7 +17,7 @@ from ..device.clock import SYSTEM_CLOCK
 from ..device.disk import Disk, OsDisk, ReadingDisk
 from ..device.exchange import exchange
 from ..device.folder import fixed_path
-from ..errors import InvalidMessage, StoreFull, StoreLocked, StoreUnreadable, StoreUnusable, shown
+from ..errors import InvalidMessage, StoreError, StoreFull, StoreLocked, StoreUnreadable, StoreUnusable, shown
 from ..format.layout import segment_name
 from ..format.live_page import LIVE_FILE
 from ..log.lane import Lane
@@ -85,17 +85,13 @@ def compact_store(
     store = fixed_path(path)
     try:
         done = _compact(store, in_parts, segment_bytes)
-        with suppress(StoreLocked):  # whoever has it open makes the indexes
-            rebuild_delays(store, in_parts)
-        return done
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(f"{store} could not be compacted: {error}. Nothing is lost; free some space.") from error
-        if error.errno in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
-            raise StoreUnusable(
-                f"the file system of {store} cannot exchange two folders; nothing has changed"
-            ) from error
         raise StoreUnreadable(f"{store} could not be compacted: {error}. Nothing is lost; try again.") from error
+    with suppress(StoreError, OSError):  # all lanes are compacted; the next opening makes the indexes
+        rebuild_delays(store, in_parts)
+    return done
 
 
 def _compact(store: Path, in_parts: InParts, segment_bytes: int) -> Compacted:
@@ -151,10 +147,19 @@ def _replace(disk: Disk, store: Path, plan: LanePlan, in_parts: InParts, staging
         if (store / name).exists():
             disk.rename(store / name, staging / name)
     disk.force_folder(store)
-    exchange(plan.folder, fresh)
+    _exchange(plan.folder, fresh)
     disk.force_folder(store)
     disk.force_folder(staging)
     shutil.rmtree(staging)
+
+
+def _exchange(lane: Path, fresh: Path) -> None:
+    try:
+        exchange(lane, fresh)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+            raise StoreUnusable(f"the file system of {lane} cannot exchange two folders; it is as it was") from error
+        raise
 
 
 def _sizes(lane: Lane, store_id: bytes) -> tuple[int, int]:

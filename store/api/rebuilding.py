@@ -127,15 +127,17 @@ def rebuild_delays(store: Path, in_parts: InParts, now_ms: int | None = None) ->
         if not topics:
             return {}
         staging = _staging(disk, store)
-        segments, places = _sealed_dues(looked, after_ms)
-        parts = [DuePart(some, topics, after_ms) for some in _grouped(segments)]
-        runs = [run for found in in_parts(partial(gather_dues, staging=staging), parts) for run in found]
-        counts = {}
-        for topic in topics:
-            to = staging / f"{checksum64(topic.encode()):016x}"
-            counts[topic] = join_index(disk, topic, [run for run in runs if run.topic == topic], places, to)
-            _put_index(disk, to, store / DELAYED_FOLDER / to.name)
-        _clear(staging)
+        try:
+            segments, places = _sealed_dues(looked, after_ms)
+            parts = [DuePart(some, topics, after_ms) for some in _grouped(segments)]
+            runs = [run for found in in_parts(partial(gather_dues, staging=staging), parts) for run in found]
+            counts = {}
+            for topic in topics:
+                to = staging / f"{checksum64(topic.encode()):016x}"
+                counts[topic] = join_index(disk, topic, [run for run in runs if run.topic == topic], places, to)
+                _put_index(disk, to, store / DELAYED_FOLDER / to.name)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)  # also on a full disk
         return counts
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,21 +26,24 @@ COMPACT_BYTES = 1 << 20
 ROW_BYTES = 20
 
 
-class Decision(NamedTuple):
+@dataclass(slots=True)
+class Decision:
     """A change on its way to the log.
 
     Attributes:
         own_ms: the time of the message before.
         requests: one, once it is sent.
         barriers: one, where nobody knows whether the log has accepted that. It is answered after it.
+        is_refused: the log has no record of it: whoever settles gives the message back.
     """
 
     queue_id: int
     offset: int
     time_ms: int
     own_ms: int
-    requests: list[RowGroup]
-    barriers: list[Barrier]
+    requests: list[RowGroup] = field(default_factory=list)
+    barriers: list[Barrier] = field(default_factory=list)
+    is_refused: bool = False
 
 
 class Decisions:
@@ -94,7 +98,7 @@ class Decisions:
                 own_ms = self._pending_ms(queue_id, offset, place)
                 if own_ms is None:
                     return False
-                decision = Decision(queue_id, offset, time_ms, own_ms, [], [])
+                decision = Decision(queue_id, offset, time_ms, own_ms)
                 self.open[place] = decision  # before it leaves the tracker: an interrupt gives it back
                 topic.tracker.cancel(queue_id, offset & MOST_ENTRY)
                 topic.count(1)
@@ -102,7 +106,7 @@ class Decisions:
             decision.requests[0].result()
         except BaseException:  # also an interrupt: where the record went out, its answer is looked at by all others
             if decision is not None and not decision.requests:
-                self._give_back(place)
+                decision.is_refused = True  # no call: behind another interrupt others settle it
             raise
         finally:
             with topic.lock:
@@ -161,12 +165,14 @@ class Decisions:
     def settle(self) -> None:
         """Apply the decisions that have their answer. Under the lock."""
         for place, decision in list(self.open.items()):
-            if decision.requests and (decision.barriers or decision.requests)[0].done():
+            if decision.is_refused:
+                self._give_back(place, decision)
+            elif decision.requests and (decision.barriers or decision.requests)[0].done():
                 request = decision.requests[0]
                 if request.done() and request.exception() is None:
                     self._apply(place, decision)
                 else:
-                    self._give_back(place)
+                    self._give_back(place, decision)
         if not self.open:
             self._topic.settled.notify_all()
 
@@ -184,14 +190,12 @@ class Decisions:
         topic.count(1)
         del self.open[place]
 
-    def _give_back(self, place: int) -> None:
-        """The record was not written, or nobody knows: the message is as it was."""
-        with self._topic.lock:
-            decision = self.open.pop(place, None)
-            if decision is not None:
-                entry = decision.offset & MOST_ENTRY
-                self._topic.tracker.put_back(decision.queue_id, entry, decision.own_ms)
-                self._topic.count(1)
+    def _give_back(self, place: int, decision: Decision) -> None:
+        """The record was not written, or nobody knows: the message is as it was. Under the lock."""
+        entry = decision.offset & MOST_ENTRY
+        self._topic.tracker.put_back(decision.queue_id, entry, decision.own_ms)
+        self._topic.count(1)
+        del self.open[place]  # last: behind an interrupt it is given back again
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -83,10 +83,6 @@ class Removal:
         """Whether retention may ask for a lane's oldest segment: it has another sealed one, and no lap to rest from."""
         return len(lane.view.sealed) > 1 and not self._laps.rests(lane, self._clock.monotonic_s(), self.held_bytes())
 
-    def may_get_on(self) -> bool:
-        """Whether there is a lane that retention may ask for a segment."""
-        return any(map(self._is_free, self._lanes))
-
     def held_bytes(self) -> int:
         """The bytes that `retention_bytes` counts."""
         return held_bytes(self._lanes)

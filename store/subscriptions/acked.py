@@ -32,6 +32,12 @@ class Acked:
         self.mark = mark
         self.above = BitMap64()
 
+    def copy(self) -> Acked:
+        """Another one that has the same."""
+        twin = Acked(self.mark, self.era)
+        twin.above = self.above.copy()
+        return twin
+
     def __contains__(self, offset: int) -> bool:
         return offset < self.mark or offset in self.above
 
@@ -74,9 +80,9 @@ class Acked:
     def raise_mark(self, mark: int) -> None:
         """Add all offsets below a mark."""
         if mark > self.mark:
+            self.mark = mark  # first: behind an interrupt all is in the set that was there
             if self.above:
                 self.above.remove_range(0, mark)
-            self.mark = mark
             self._settle()
 
     def _add_places(self, ascending: Int64s) -> None:
@@ -84,8 +90,8 @@ class Acked:
         self._settle()
 
     def _settle(self) -> None:
-        """Move the mark over what follows it."""
-        if self.above and self.above.min() == self.mark:
+        """Move the mark over what follows it. Behind an interrupt `above` may have what is below the mark, too."""
+        if self.above and self.above.min() <= self.mark:
             self.mark = self.first_missing(self.mark)
             self.above.remove_range(0, self.mark)
 

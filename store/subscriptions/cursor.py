@@ -81,10 +81,10 @@ class Cursor:
         for queue_id, offset, attempt in places:
             self.tried(queue_id).take_back(offset, attempt)
 
-    def forget_tried(self) -> None:
-        """Acknowledged messages have no number of attempts."""
+    def forget_tried(self, but_for: Mapping[int, Acked] | None = None) -> None:
+        """Acknowledged messages have no number of attempts; of the queues of `but_for` those that it has."""
         for queue_id in list(self.attempts):
-            self.tried(queue_id).forget(self.queue(queue_id))
+            self.tried(queue_id).forget((but_for or {}).get(queue_id) or self.queue(queue_id))
 
     def move(self, marks: Mapping[int, Mark]) -> None:
         """Take marks: of a later era they replace what was there of their queue."""
@@ -145,14 +145,21 @@ class Cursor:
                 elif ranges is not None:
                     acked.add_ranges(ranges)
 
-    def snapshot(self, limit_bytes: int) -> list[bytes]:
-        """Records that say all that there is."""
+    def snapshot(self, limit_bytes: int, but_for: Iterable[tuple[int, Int64s]] = ()) -> list[bytes]:
+        """Records that say all that there is, but for some acknowledged offsets (n,) of queues.
+
+        Those are taken out of copies: an interrupt leaves the cursor as it was.
+        """
         assert self.settings is not None, "only what exists is compacted"
-        marks = {queue_id: Mark(acked.era, acked.mark) for queue_id, acked in self.queues.items()}
-        groups = [
-            Group(queue_id, acked.era, None, acked.above) for queue_id, acked in self.queues.items() if acked.above
-        ]
-        self.forget_tried()
+        copies: dict[int, Acked] = {}
+        for queue_id, offsets in but_for:
+            if queue_id not in copies:
+                copies[queue_id] = self.queue(queue_id).copy()
+            copies[queue_id].remove_all(offsets)
+        queues = self.queues | copies
+        marks = {queue_id: Mark(acked.era, acked.mark) for queue_id, acked in queues.items()}
+        groups = [Group(queue_id, acked.era, None, acked.above) for queue_id, acked in queues.items() if acked.above]
+        self.forget_tried(copies)
         tried = [(queue_id, one.era, *one.rows()) for queue_id, one in self.attempts.items()]
         state = pack_state(self.life, State(self.settings.pack(), marks, groups), limit_bytes)
         return state + pack_attempts(self.life, tried, limit_bytes)

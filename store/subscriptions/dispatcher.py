@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from copy import copy
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from ...index.turns import if_free
 from ..delayed.due_list import Due
 from ..log.request import Request
 from ..read.message import MessageBatch
@@ -131,11 +131,13 @@ class Dispatcher:
             raise
 
     def take_at_hand(self, count: int, visibility_ms: int) -> list[Delivery] | None:
-        """As `take_few`, without a wait for anything: for a loop. None also where others receive just now."""
+        """As `take_few`, for a loop: without a wait but for the moments in which a thread has the state's lock. None
+        also where others receive just now.
+        """
         if self.delays.is_used or self.state.tries.are_counted:
             return None
-        for _ in iter(partial(self.receiving.acquire, False), False):  # an `if` of the call: an interrupt behind that
-            try:  # would leave it taken; and one who asks `locked` first may find it taken behind that
+        for _ in if_free(self.receiving):
+            try:
                 return self.take_few(count, visibility_ms)
             finally:
                 self.receiving.release()

@@ -159,7 +159,12 @@ class GroupCommit:
             self._is_due = True
             self._send()
             self._look_at_line()
-            patience_s = later_s
+            patience_s = min(later_s, self._left_s() or later_s)
+
+    def _left_s(self) -> float:
+        """Until the record on its way has stood in line for too long; 0 if none does, or it has by now."""
+        in_time = self._in_time
+        return 0.0 if in_time is None else max(0.0, in_time[1] - self._monotonic_s())
 
     def _send(self, wanted: int = 1) -> None:
         """Send a record, if so many wait and none is on its way."""

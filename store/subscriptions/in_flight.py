@@ -48,6 +48,7 @@ class InFlight:
 
     Invariants:
         * receipts ascend, and none is given twice;
+        * where a message is given out, most rows are not GONE, or few are: each look goes over all of them;
         * `next_ms` is at most the earliest deadline of the rows that are OUT or HELD.
     """
 
@@ -113,10 +114,11 @@ class InFlight:
         return first
 
     def _make_room(self, count: int) -> None:
-        size = len(self._state_of)
-        if self._rows + count <= size:
+        size, gone = len(self._state_of), self._gone
+        is_full = self._rows + count > size
+        if not is_full and gone <= BUSY_ROWS:
             return
-        if self._gone * 2 > self._rows:
+        if gone > 2 * (self._rows - gone) or (is_full and gone * 2 > self._rows):
             self._compact()
             size = len(self._state_of)
         if self._rows + count > size:
@@ -174,8 +176,9 @@ class InFlight:
 
     def remove(self, rows: Rows) -> None:
         """Rows, each once, are GONE."""
+        count = len(rows)
         self._states[rows] = Is.GONE
-        self._gone += len(rows)
+        self._gone += count  # no call since the step before: an interrupt finds both or none
 
     def restore(self, receipts: Int64s, places: Places, deadline_ms: int) -> None:
         """Undo `remove`: the messages are OUT again, with the receipts that they had, which ascend.

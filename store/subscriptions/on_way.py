@@ -26,7 +26,12 @@ class LeftOut(NamedTuple):
 
 
 class AckedOne(NamedTuple):
-    """A message that is being acknowledged. `start`: its record has this offset or a later one."""
+    """A message that is being acknowledged.
+
+    Attributes:
+        start: its record has this offset or a later one.
+        first: its receipt, as `AckedMany` has it.
+    """
 
     life: int
     era: int
@@ -36,18 +41,28 @@ class AckedOne(NamedTuple):
     offset: int
     attempt: int
 
+    @property
+    def first(self) -> int:
+        return self.receipt
+
     def as_many(self) -> AckedMany:
         """The same in columns."""
         places = Places(*np.array([[self.queue_id], [self.offset], [self.attempt]]))
         groups = [(self.queue_id, self.era, places.offsets)]
-        return AckedMany(self.life, self.start, groups, np.array([self.receipt]), places)
+        return AckedMany(self.life, self.start, self.receipt, groups, np.array([self.receipt]), places)
 
 
 class AckedMany(NamedTuple):
-    """Messages that are being acknowledged; `groups`: the queue id, era and offsets of each queue."""
+    """Messages that are being acknowledged.
+
+    Attributes:
+        first: the first receipt.
+        groups: the queue id, era and offsets of each queue.
+    """
 
     life: int
     start: int
+    first: int
     groups: Sequence[tuple[int, int, Int64s]]
     receipts: Int64s
     places: Places
@@ -87,7 +102,7 @@ def together(ones: Sequence[AckedOne]) -> list[AckedMany]:
         start = min(one.start for one in group)
         columns = np.array([(one.receipt, one.queue_id, one.offset, one.attempt) for one in group], np.int64).T
         offsets = [(queue_id, era, np.sort(columns[2]))]
-        found.append(AckedMany(life, start, offsets, columns[0], Places(*columns[1:])))
+        found.append(AckedMany(life, start, int(columns[0][0]), offsets, columns[0], Places(*columns[1:])))
     return found
 
 

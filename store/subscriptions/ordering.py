@@ -51,17 +51,20 @@ class Order:
 
     def release(self, queue_id: int, offset: int) -> bool:
         """A message is acknowledged, or gone; True if another one's turn has come, or the queue's."""
-        line = self._out.pop((queue_id, offset), None)
+        line = self._out.get((queue_id, offset))
         if line is None:
             return False
         behind = self._lines[line]
+        # From here on there is no call, up to the last step: an interrupt finds all done, or nothing.
+        del self._out[queue_id, offset]
         if not behind:
             del self._lines[line]
             return not self.by_key
-        following = behind.popleft()
+        following = behind[0]
+        del behind[0]
         self._parked -= 1
         self._out[queue_id, following] = line
-        self.freed.append((queue_id, following))
+        self.freed += [(queue_id, following)]
         return True
 
     def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...index.turns import if_free
 from ..delayed.counting import DelayedSets
 from ..errors import StoreCorrupt, StoreUnreadable
 from ..log.lane import Lane
@@ -105,7 +106,7 @@ class Shared:
         It waits for nobody: the store's upkeep asks too, and who changes the subscription may wait for the upkeep.
         """
         state = self.state
-        if state.cursor.settings is None and state.changing.acquire(blocking=False):
+        for _ in if_free(state.changing) if state.cursor.settings is None else ():
             try:
                 self._is_retired = self._is_retired or state.cursor.settings is None
             finally:

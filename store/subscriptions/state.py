@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from ...index.turns import let_pass
+from ...index.turns import if_free, let_pass
 from ..errors import StoreError
 from ..format.cursors import Mark, pack_acks, pack_delete, pack_state
 from ..format.cursors import State as CursorState
@@ -82,12 +82,17 @@ class State:
 
     def ack_one(self, receipt: int) -> None:
         """Acknowledge one message; durable when it returns. After an interrupt it is, or it may be made again."""
+        if self.lock.locked():
+            let_pass(self.lock)
         self._hand_over(receipt, Acking(), self.group_commit.write)
         if self.journal.wants_compaction:
             self.compact_in_time()
 
     async def ack_one_async(self, receipt: int) -> None:
-        """The same for a coroutine. If its task is cancelled, the acknowledgement becomes durable all the same."""
+        """The same for a coroutine. If its task is cancelled, the acknowledgement becomes durable all the same.
+
+        Its loop lets nobody pass at the lock: all its coroutines would sleep meanwhile.
+        """
         acking = AwaitedAcking()
         self._hand_over(receipt, acking, self.group_commit.begin)
         await acking.future
@@ -108,19 +113,27 @@ class State:
             raise
         except BaseException:  # passed on; an interrupt: what no record has is not acknowledged
             if not acking.is_handed_over:
-                self._undo(taken)
+                try:
+                    self._undo(taken)
+                finally:  # again, where another interrupt has cut it short
+                    self._undo(taken)
             raise
 
     def submit_ack(self, receipt: int) -> Ticket:
         """Acknowledge one message; durable when the ticket is done."""
         self.compact_in_time()
+        if self.lock.locked():
+            let_pass(self.lock)
         taken = list[AckedOne]()
         try:
             one = self._take_one(receipt, taken)
             request = AckRequest(self.settle, one, self.journal.stream)
             request.stream.queue.put(request)
         except BaseException:  # also an interrupt: it may be acknowledged again, whatever became of the record
-            self._undo(taken)
+            try:
+                self._undo(taken)
+            finally:
+                self._undo(taken)
             raise
         self.journal.count([request.data])
         return request
@@ -128,24 +141,23 @@ class State:
     def settle(self, acked: Sequence[AckedOne], error: StoreError | None) -> None:
         """What became of acknowledgements; in the thread that made them durable, or that had to give them up."""
         if error is not None:  # what is on its way no more was taken back, before an interrupt or after one
-            for many in together([one for one in acked if one.receipt in self.on_way]):
+            for many in together([one for one in acked if self.on_way.get(one.receipt) is one]):
                 self._take_back(many)
             return
-        for one in acked:
-            self.on_way.pop(one.receipt, None)
+        for one in acked:  # no call: behind an interrupt another acknowledgement may have the receipt
+            if one.receipt in self.on_way and self.on_way[one.receipt] is one:
+                del self.on_way[one.receipt]
         if self.order is not None:
             self.release([(one.queue_id, one.offset) for one in acked])
 
-    def _undo(self, taken: Sequence[AckedOne]) -> None:
-        """Take back what this call has taken: another one may have the same receipt on its way."""
+    def _undo(self, taken: Sequence[AckedOne | AckedMany]) -> None:
+        """Take back what this call has taken: another one may have the same receipt on its way. Again is fine."""
         for one in taken:
-            if self.on_way.get(one.receipt) is one:
+            if self.on_way.get(one.first) is one:
                 self._take_back(one.as_many())
 
     def _take_one(self, receipt: int, taken: list[AckedOne]) -> AckedOne:
         """Take a message for acknowledged, and note it in `taken`. The order matters to `_undo` behind an interrupt."""
-        if self.lock.locked():
-            let_pass(self.lock)
         with self.lock:
             row = self.table.row_of(receipt)
             if row < 0:
@@ -161,28 +173,39 @@ class State:
 
     def ack(self, receipts: Int64s) -> None:
         """Acknowledge messages, of which there is one at least; durable when it returns."""
+        taken = list[AckedMany]()
+        try:
+            many = self._take_many(receipts, taken)
+            self.journal.append(pack_acks(many.life, many.groups, self.limit_bytes))
+            del self.on_way[many.first]  # no call from here to the end of the `try`: the record holds
+        except BaseException:  # also an interrupt: they may be acknowledged again, whatever became of the record
+            try:
+                self._undo(taken)
+            finally:
+                self._undo(taken)
+            raise
+        try:
+            self._go_on(many.places)
+        except BaseException:  # an interrupt: nobody else has the lines go on
+            self._go_on(many.places)
+            self.ring()
+            raise
+        self.compact_in_time()
+
+    def _take_many(self, receipts: Int64s, taken: list[AckedMany]) -> AckedMany:
+        """As `_take_one` does."""
         with self.lock:
             rows = self._rows(receipts)
             receipts, places = self.table.receipts(rows), self.table.places(rows)
+            groups = [(queue_id, self.cursor.queue(queue_id).era, offsets) for queue_id, offsets in by_queue(places)]
+            start, first = self.journal.next_offset, int(receipts[0])
+            many = AckedMany(self.cursor.life, start, first, groups, receipts, places)
+            taken += [many]
+            self.on_way[first] = many
+            for queue_id, _, offsets in groups:
+                self.cursor.queue(queue_id).add_all(offsets)
             self.table.remove(rows)
-            groups = [(queue_id, self._add(queue_id, offsets), offsets) for queue_id, offsets in by_queue(places)]
-            acked = AckedMany(self.cursor.life, self.journal.next_offset, groups, receipts, places)
-            self.on_way[int(receipts[0])] = acked
-        try:
-            self.journal.append(pack_acks(acked.life, groups, self.limit_bytes))
-        except BaseException:  # also an interrupt: they may be acknowledged again, whatever became of the record
-            self._take_back(acked)
-            raise
-        del self.on_way[int(receipts[0])]
-        ordered = zip(places.queues.tolist(), places.offsets.tolist(), strict=True) if self.order is not None else ()
-        self.release(list(ordered))
-        self.compact_in_time()
-
-    def _add(self, queue_id: int, offsets: Int64s) -> int:
-        """Add acknowledged offsets of a queue; the queue's era."""
-        acked = self.cursor.queue(queue_id)
-        acked.add_all(offsets)
-        return acked.era
+        return many
 
     def _rows(self, receipts: Int64s) -> Rows:
         """The rows of receipts, each once. Raises StaleReceipt if a consumer does not have one of them."""
@@ -198,11 +221,11 @@ class State:
         """The record was not stored: the messages are out as before, but for those that a seek has met."""
         receipts, places = acked.receipts, acked.places
         with self.lock:
-            kept = np.zeros(places.size, np.bool_)
-            for queue_id, offsets in self._still(acked):
+            still = self._still(acked)
+            kept = np.isin(places.queues, [queue_id for queue_id, _ in still])
+            self.table.restore(receipts[kept], places.take(kept), self.now_ms())
+            for queue_id, offsets in still:  # behind the table: one that is in neither would be given out anew
                 self.cursor.queue(queue_id).remove_all(offsets)
-                kept |= places.queues == queue_id
-            self.table.restore(receipts[kept], Places(*[column[kept] for column in places]), self.now_ms())
             for receipt in receipts.tolist():  # last: after an interrupt they are taken back again
                 self.on_way.pop(receipt, None)
 
@@ -215,12 +238,20 @@ class State:
         ]
 
     def compact_in_time(self) -> None:
-        if self.journal.wants_compaction and self.changing.acquire(blocking=False):
+        """Compact if the journal wants it, and nobody changes the subscription just now. It does not raise if that
+        fails: there is one more try behind each record.
+        """
+        for _ in if_free(self.changing) if self.journal.wants_compaction else ():
             try:
                 with suppress(StoreError, OSError):  # what was acknowledged is durable without it; it is tried again
                     self.compact()
             finally:
                 self.changing.release()
+
+    def _go_on(self, places: Places) -> None:
+        """`release` these messages. Again is fine."""
+        if self.order is not None:
+            self.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)))
 
     def release(self, places: Sequence[tuple[int, int]]) -> None:
         """Messages are over: in an ordered subscription it is the turn of those behind them."""
@@ -241,15 +272,10 @@ class State:
         """Records that say all but what is on its way, and the offset from which on the records of that may lie."""
         with self.lock:
             on_way = [one.as_many() for one in list(self.on_way.values())]
-            left_out = [part for acked in on_way for part in self._still(acked)]
-            try:
-                for queue_id, offsets in left_out:
-                    self.cursor.queue(queue_id).remove_all(offsets)
-                self.left_out, self.left_out_count = {}, 0  # it is said by this
-                return self.cursor.snapshot(self.limit_bytes), min((one.start for one in on_way), default=NEVER)
-            finally:
-                for queue_id, offsets in left_out:
-                    self.cursor.queue(queue_id).add_all(offsets)
+            but_for = [part for acked in on_way for part in self._still(acked)]
+            self.left_out, self.left_out_count = {}, 0  # it is said by this
+            records = self.cursor.snapshot(self.limit_bytes, but_for)
+            return records, min((one.start for one in on_way), default=NEVER)
 
     # -- leaving out ----------------------------------------------------------------------------------
 

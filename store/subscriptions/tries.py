@@ -53,20 +53,21 @@ class Tries:
         Raises as an append does; then nothing was noted.
         """
         groups, state = [], self._state
-        with state.lock:
-            life = state.cursor.life
-            for queue_id in np.unique(places.queues).tolist():
-                mine = np.flatnonzero(places.queues == queue_id)
-                mine = mine[places.offsets[mine].argsort(kind="stable")]
-                tried = state.cursor.tried(queue_id)
-                tried.note(places.offsets[mine], places.attempts[mine])
-                groups.append((queue_id, tried.era, places.offsets[mine], places.attempts[mine]))
         try:
-            return state.journal.submit(pack_attempts(life, groups, state.limit_bytes))
+            with state.lock:
+                life = state.cursor.life
+                for queue_id in np.unique(places.queues).tolist():
+                    mine = np.flatnonzero(places.queues == queue_id)
+                    mine = mine[places.offsets[mine].argsort(kind="stable")]
+                    tried = state.cursor.tried(queue_id)
+                    tried.note(places.offsets[mine], places.attempts[mine])
+                    groups.append((queue_id, tried.era, places.offsets[mine], places.attempts[mine]))
+            requests = state.journal.submit(pack_attempts(life, groups, state.limit_bytes))
         except BaseException:  # passed on; an interrupt, too, leaves no attempt that no record has
             with state.lock:
                 self._take_back(places)
             raise
+        return requests
 
     def wait_for(self, noted: Sequence[Request], receipts: Int64s) -> None:
         """Return when the log has what it was told of messages that are given out. Raises StoreError: they come again,

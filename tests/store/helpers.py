@@ -173,7 +173,7 @@ def has_settled(store: MessageStore) -> bool:
     sealed = not upkeep.sealer._full and all(len(lane.view.open) <= 1 for lane in lanes)
     return sealed and (
         limit is None
-        or not upkeep.removal.may_get_on()
+        or not any(map(upkeep.removal._is_free, lanes))
         or upkeep.removal.held_bytes() <= limit + upkeep.removal.allowance()
     )
 

@@ -1,8 +1,8 @@
 """Interrupts at every place where the interpreter takes them, one by one.
 
-A signal's handler runs behind a call, at the beginning of a function, at the end of a loop's turn, and while a lock is
-waited for; nowhere else. `interrupt_at` counts these places in the code of some files while a piece of work runs in
-this thread, and raises at one of them.
+A signal's handler runs behind a call that did not raise, at the beginning of a function, at the end of a loop's turn,
+and while a lock is waited for; nowhere else. `interrupt_at` counts these places in the code of some files while a piece
+of work runs in this thread, and raises at one of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 BEHIND = {"CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME"}
+HANDLER = "PUSH_EXC_INFO"  # where one begins: the step before it has raised
 MOST_PLACES = 1_000
 
 
@@ -54,7 +55,7 @@ def interrupt_at(place: int, files: tuple[str, ...], work: Callable[[], object])
         if step is None:
             return opcode
         last, before[id(frame)] = before.get(id(frame), ""), step.opname
-        if last in BEHIND or frame.f_lasti in _sleeps(frame.f_code):
+        if (last in BEHIND and step.opname != HANDLER) or frame.f_lasti in _sleeps(frame.f_code):
             left -= 1
             if left == -1:
                 raise Interrupted

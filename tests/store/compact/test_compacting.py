@@ -22,12 +22,14 @@ from stratalog.store import (
     StoreError,
     StoreFull,
     StoreLocked,
+    StoreUnreadable,
     StoreUnusable,
     commit_shards,
     compact_store,
     verify_folder,
 )
 from stratalog.store.api import compacting as compacting_module
+from stratalog.store.api import rebuilding
 from stratalog.store.log.quiet import quiet
 from stratalog.store.shards.writer import ShardFile
 from tests.clocks import WallClock
@@ -156,7 +158,11 @@ def _taken(store: MessageStore) -> list[tuple[int, bytes]]:
     return sorted(found)
 
 
-def test_subscriptions_and_pending_delays_go_on_where_they_were(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_room", [True, False])
+def test_subscriptions_and_pending_delays_go_on_where_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
+    """Also where the disk is full behind the lanes: that costs the indexes of the delays alone."""
     path, chance = tmp_path / "s", random.Random(draw_seed())
     with MessageStore.open(path, tiny(), clock=WallClock(lambda: NOW_MS)) as store:
         subscription = store.subscribe("t", "billing", start="earliest")
@@ -174,7 +180,15 @@ def test_subscriptions_and_pending_delays_go_on_where_they_were(tmp_path: Path) 
             store.reschedule_delayed("t", 0, offset, NOW_MS + 40 * 86_400_000)
         store.delete_topic("other")
     shutil.copytree(path, tmp_path / "as it was")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if not has_room:
+        monkeypatch.setattr(rebuilding, "join_index", full)
     assert compact_store(path).removed > 400
+    assert any((path / "delayed").glob("*")) == has_room
+    assert not (path / "rebuild").exists()
     assert consumed(path) == consumed(tmp_path / "as it was")
 
 
@@ -407,6 +421,24 @@ def test_a_full_disk_is_an_error_and_nothing_has_changed(path: Path, monkeypatch
     with pytest.raises(StoreFull, match="free some space"):
         compact_store(path)
     assert lanes(path) == before and not (path / "compact").exists()
+
+
+@pytest.mark.parametrize("where", ["exchange", "write"])
+def test_a_file_system_that_cannot_exchange_folders_is_told_from_a_write_that_fails(
+    path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    before = lanes(sealed(path))
+
+    def invalid(*_: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    if where == "exchange":
+        monkeypatch.setattr(compacting_module, "exchange", invalid)
+    else:
+        monkeypatch.setattr(ShardFile, "add", invalid)
+    with pytest.raises(StoreUnusable if where == "exchange" else StoreUnreadable):
+        compact_store(path, segment_bytes=64 * KIB)
+    assert lanes(path) == before
 
 
 def test_a_kill_at_any_step_leaves_each_lane_as_it_was_or_compacted(path: Path, tmp_path: Path) -> None:

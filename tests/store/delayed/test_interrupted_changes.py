@@ -91,6 +91,41 @@ def test_an_interrupted_change_is_the_same_for_both_also_where_the_log_takes_no_
         assert due_now(store) == ([] if is_accepted else [0])
 
 
+@pytest.mark.parametrize("takes_barriers", [True, False])  # a full publish buffer does, a log that is closed does not
+@pytest.mark.parametrize("how", ["cancel", "move"])
+def test_a_change_that_is_refused_leaves_the_message_pending_behind_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, takes_barriers: bool
+) -> None:
+    hand = Hand()
+    with hand.open(tmp_path / "s") as store:
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        topic = topic_of(store)
+        queue = topic.decisions.stream.queue
+        put = queue.put
+
+        def refuse(request: Request, *, wait: bool = True) -> bool:
+            if takes_barriers and not request.count:
+                return put(request, wait=wait)
+            raise PublishBufferFull("as if there were no room")
+
+        def change() -> bool:
+            if how == "cancel":
+                return store.cancel_delayed("t", 0, 0)
+            return store.reschedule_delayed("t", 0, 0, START_MS + 1000)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(queue, "put", refuse)
+            for place in places():
+                interrupted, result = interrupt_at(place, ("decisions.py",), change)
+                assert isinstance(result, PublishBufferFull) or (interrupted and isinstance(result, Interrupted))
+                until(lambda: are_settled(topic))
+                assert topic.pending == 1
+                if not interrupted:
+                    break
+        hand.now_ms = START_MS + 10
+        assert due_now(store) == [0]
+
+
 def test_an_interrupted_compaction_of_changes_holds_up_no_later_change(tmp_path: Path) -> None:
     hand = Hand()
     with hand.open(tmp_path / "s") as store:

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from stratalog.store import MessageStore
+from stratalog.store.subscriptions import state
 
 from ..interrupts import Interrupted, interrupt_at, places
 from .helpers import TOPIC, fill
@@ -30,6 +31,35 @@ def test_what_is_at_hand_is_received_without_a_thread(store: MessageStore, monke
 
     assert asyncio.run(receive()) == list(range(20))
     assert len(reads) == 1
+
+
+class BusyLock:
+    """A lock that another thread has whenever it is asked, and no more when it is taken."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def locked(self) -> bool:
+        return True
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_loop_lets_no_thread_pass_at_the_lock(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would sleep, and all its coroutines with it."""
+    fill(store, 2)
+    sub, passed = store.subscribe(TOPIC, "a"), list[object]()
+    first, second = sub.receive()
+    monkeypatch.setattr(sub._state, "lock", BusyLock())
+    monkeypatch.setattr(state, "let_pass", passed.append)
+    asyncio.run(sub.ack_async(first))
+    assert passed == []
+    sub.ack(second)
+    assert len(passed) == 1
 
 
 class LateLock:

@@ -27,6 +27,7 @@ from stratalog.store.subscriptions import group_commit
 from stratalog.store.subscriptions.acking import Acking
 from stratalog.store.subscriptions.gathering import FEWEST_THREADS, LOOK_S, Gathering
 
+from ...clocks import SteppedClock
 from ...seeds import draw_seed
 from ..helpers import PATIENCE_S, small, tiny
 from ..interrupts import Interrupted, interrupt_at, places
@@ -354,6 +355,29 @@ def test_threads_sleep_until_the_answer_also_where_none_waits_at_the_cap(tmp_pat
                 for record in held:
                     record.answer()
                 thread.join(0.01)
+
+
+def test_a_record_in_line_is_looked_at_when_its_time_is_over(
+    store: MessageStore, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came into line a moment after its thread began to sleep."""
+    fill(store, 1)
+    commit, looks = store.subscribe(TOPIC, "a")._state.group_commit, list[float]()
+
+    class Sleep:
+        def acquire(self, timeout: float) -> bool:
+            clock.now += timeout
+            return len(looks) == 3
+
+    acking = Acking()
+    acking.lock = Sleep()  # type: ignore[assignment]  # it takes no time
+    over_s = clock.now + commit._timeout_s + 0.01
+    commit._waiting.append(acking)
+    monkeypatch.setattr(commit, "_in_time", (None, over_s))
+    monkeypatch.setattr(commit, "_send", lambda: None)
+    monkeypatch.setattr(commit, "_look_at_line", lambda: looks.append(clock.now))
+    commit._wait(acking)
+    assert looks[2] == pytest.approx(over_s, abs=1e-6)
 
 
 def test_many_fast_threads_share_records_and_few_or_slow_ones_do_not_wait() -> None:

@@ -7,21 +7,27 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, StaleReceipt, Subscription
+from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
+from stratalog.store.subscriptions.cursor import Cursor
+from stratalog.store.subscriptions.in_flight import Places
+from stratalog.store.subscriptions.journal import Journal
+from stratalog.store.subscriptions.on_way import AckedOne
 
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
-from ..helpers import tiny
+from ..helpers import tiny, until
 from ..interrupts import Interrupted, interrupt_at, places
 from .helpers import TOPIC, fill
 from .helpers import places as places_of
 
 FILES = (
     "dispatcher.py", "scanner.py", "in_flight.py", "state.py", "journal.py", "group_commit.py", "gathering.py",
-    "subscriptions/subscription.py",
+    "subscriptions/subscription.py", "acked.py", "on_way.py",
 )  # fmt: skip
+COMPACTING = (*FILES, "cursor.py", "turns.py")
 MESSAGES = 6
 STEP = 3  # each run tries every third place, and the next run others
 
@@ -61,33 +67,160 @@ def test_an_interrupted_receive_loses_no_message(
                 break
 
 
+def durable(sub: Subscription) -> Cursor:
+    """What the log says of a subscription."""
+    cursor = Cursor()
+    Journal(sub._state.parts, sub.topic, sub.name).load(cursor)
+    return cursor
+
+
+def said(cursor: Cursor) -> dict[int, set[int]]:
+    """The acknowledged offsets of each queue."""
+    return {queue_id: set(range(one.mark)) | set(one.above) for queue_id, one in cursor.queues.items()}
+
+
+@pytest.mark.parametrize("mode", ["shared", "ordered"])
 @pytest.mark.parametrize("how", ["one", "batch", "ticket"])
-def test_an_interrupted_acknowledgement_holds_or_can_be_made_again(tmp_path: Path, how: str) -> None:
+def test_an_interrupted_acknowledgement_holds_or_can_be_made_again(tmp_path: Path, how: str, mode: str) -> None:
+    """It holds if its receipt is stale: then the log says it, too."""
     clock = SteppedClock()
     with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as store:
-        fill(store, MESSAGES)
+        fill(store, MESSAGES // 2, MESSAGES // 2)
 
-        def ack(sub: Subscription, receipt: int) -> None:
+        def ack(sub: Subscription, receipts: list[int]) -> None:
             if how == "batch":
-                sub.ack_batch([receipt])
+                sub.ack_batch(receipts)
             elif how == "one":
-                sub.ack(receipt)
+                sub.ack(receipts[0])
             else:
-                sub.submit_ack(receipt).result()
+                sub.submit_ack(receipts[0]).result()
 
-        for place in places():
-            with store.subscribe(TOPIC, f"s{place}") as sub:
-                first, *rest = sub.receive()
-                interrupted, result = interrupt_at(place, FILES, lambda: ack(sub, first.receipt))  # noqa: B023  # called at once
+        for place in islice(places(), random.Random(draw_seed()).randrange(STEP), None, STEP):
+            with store.subscribe(TOPIC, f"s{place}", mode=mode) as sub:  # type: ignore[arg-type]  # one of the two
+                firsts = [one for one in sub.receive() if one.message.offset == 0]
+                acked = firsts if how == "batch" else firsts[:1]
+                receipts = [one.receipt for one in acked]
+                interrupted, result = interrupt_at(place, FILES, lambda: ack(sub, receipts))  # noqa: B023  # called at once
                 assert isinstance(result, Interrupted if interrupted else type(None))
                 try:
-                    sub.ack(first)
+                    sub.ack_batch(receipts)
                     again = True
                 except StaleReceipt:
                     again = False
                 assert interrupted or not again
+                until(lambda: not sub._state.on_way)
+                there = {(queue_id, at) for queue_id, offsets in said(durable(sub)).items() for at in offsets}
+                assert there == set(places_of(acked))
                 clock.now += 31
-                left = {at for _, at in places_of(sub.receive())}
-                assert left == {one.message.offset for one in rest}
+                left = set()
+                while got := sub.receive():
+                    left |= set(places_of(got))
+                    sub.ack_batch(got)
+                assert len(left) == MESSAGES - len(acked)
+                assert not left & set(places_of(acked))
             if not interrupted:
                 break
+
+
+@pytest.mark.parametrize("how", ["one", "batch", "ticket"])
+def test_an_acknowledgement_that_fails_can_be_made_again_behind_an_interrupt(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, 1)
+        with store.subscribe(TOPIC, "s") as sub:
+            (only,) = sub.receive()
+            stream = sub._state.journal.stream
+            assert stream is not None
+
+            def refuse(_request: object, *, wait: bool = True) -> bool:
+                raise PublishBufferFull(f"as if there were no room, wait or not: {wait}")
+
+            def ack() -> None:
+                if how == "batch":
+                    sub.ack_batch([only.receipt])
+                elif how == "one":
+                    sub.ack(only)
+                else:
+                    sub.submit_ack(only)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(stream.queue, "put", refuse)
+                for place in places():
+                    interrupted, result = interrupt_at(place, FILES, ack)
+                    assert isinstance(result, Interrupted if interrupted else PublishBufferFull)
+                    assert not sub._state.on_way
+                    assert said(sub._state.cursor)[0] == set()
+                    if not interrupted:
+                        break
+            sub.ack(only)
+
+
+@pytest.mark.parametrize("error", [None, PublishBufferFull("as if there were no room")])
+def test_the_answer_to_an_interrupted_acknowledgement_is_none_to_the_one_that_was_made_again(
+    tmp_path: Path, error: StoreError | None
+) -> None:
+    """Both have the same receipt, and records of their own."""
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, 1)
+        with store.subscribe(TOPIC, "s") as sub:
+            state, taken = sub._state, list[AckedOne]()
+            (only,) = sub.receive()
+            first = state._take_one(only.receipt, taken)
+            state._undo(taken)
+            second = state._take_one(only.receipt, [])
+            state.settle([first], error)
+            assert state.on_way == {only.receipt: second}
+            assert said(state.cursor)[0] == {0}
+            state.settle([second], None)
+            assert not state.on_way
+
+
+def test_an_interrupted_compaction_holds_up_nobody_and_forgets_nothing(tmp_path: Path) -> None:
+    """Also what others acknowledge meanwhile, and the log does not say yet."""
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, MESSAGES, MESSAGES)
+        with store.subscribe(TOPIC, "s") as sub:
+            state, got = sub._state, sub.receive()
+            sub.ack_batch([one for one in got if one.message.offset in (1, 3)])
+            state._take_one(next(one.receipt for one in got if one.message.offset == 2), [])  # as another thread
+            before = said(state.cursor)
+            for place in places():
+                state.journal._bytes = 1 << 20
+                assert state.journal.wants_compaction
+                interrupted, result = interrupt_at(place, COMPACTING, state.compact_in_time)
+                assert isinstance(result, Interrupted if interrupted else type(None))
+                assert not state.changing.locked()
+                assert said(state.cursor) == before
+                if not interrupted:
+                    break
+            assert said(durable(sub)) == {0: {1, 3}, 1: {1, 3}}
+
+
+def test_an_interrupted_deletion_holds_up_nobody(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, 1)
+        for place in places():
+            with store.subscribe(TOPIC, "s") as sub:
+                state = sub._state
+                interrupted, result = interrupt_at(
+                    place, ("registry.py", "turns.py"), lambda: store.delete_subscription(TOPIC, "s")
+                )
+                assert isinstance(result, Interrupted if interrupted else bool)
+                assert not state.changing.locked()
+            if not interrupted:
+                break
+
+
+def test_an_interrupt_leaves_no_attempt_that_no_record_has(tmp_path: Path) -> None:
+    """With one attempt at the most, its message would go to the dead letters without ever having been given out."""
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, 1)
+        with store.subscribe(TOPIC, "s", max_attempts=1, dead_letter_topic="dead") as sub:
+            tries, message = sub._state.tries, Places(*np.array([[0], [0], [1]], np.int64))
+            for place in places():
+                interrupted, result = interrupt_at(place, ("tries.py",), lambda: tries.note(message))
+                if not interrupted:
+                    break
+                assert isinstance(result, Interrupted)
+                assert tries.of(message.queues, message.offsets).tolist() == [0]
