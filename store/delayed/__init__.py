@@ -3,7 +3,7 @@
 Begin with `topic`: the delayed messages of one topic. `delays` has all topics, and the thread.
 
     from the log        walk, positions, opening, told
-    to consumers        due_list, pointer, skipping
+    to consumers        due_list, pointer, messages, skipping
     changes             decisions, changes
     retention           keeping, copies
     counting            counting, reckoning, figures

@@ -4,8 +4,8 @@ Begin with `subscription`, what a user holds, and `state`, what its consumers sh
 
     giving out          dispatcher, scanner, fetching, taking, room, delivery, in_flight
     which, what order   settings, filters, ordering, starting
-    again, and later    again, attempts, dead_letters, delays, place_list
-    acknowledging       acked, group_commit, gathering, on_way
+    again, and later    again, attempts, tries, dead_letters, delays, place_list
+    acknowledging       acked, acking, group_commit, gathering, on_way
     what is durable     cursor, journal
     waiting, counting   waits, backlog
     its surroundings    parts, arguments
