@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
+from stratalog.store.device.leased import WINDOW_BYTES
 from stratalog.store.format.layout import checksum64
 from stratalog.store.log.streams import Stream
 from stratalog.store.read import lane_places, lane_tables
@@ -254,17 +255,36 @@ def test_what_the_ring_loses_during_a_copy_comes_from_the_device(
 
 def test_messages_longer_than_a_window_are_left_to_others_in_a_mapping(tmp_path: Path) -> None:
     config = small(max_message_bytes=4 << 20, segment_bytes=16 << 20)
-    long = random.Random(draw_seed()).randbytes((1 << 20) + 5)
-    with MessageStore.open(tmp_path, config) as store:
-        for number in range(6):
-            store.append("t", 0, long if number % 2 else b"short")
+    long = random.Random(draw_seed()).randbytes(WINDOW_BYTES + 5)
+    datas = [b"short", long] * 20
+    with MessageStore.open(tmp_path / "store", config) as store:
+        for data in datas:
+            store.append("t", 0, data)
+        settle(store)
         make(store)
-        assert by_table(store, 0, 3, 1) == (True, {0: long})  # of the ring
-        assert store.get_range("t", 0, 0, 9) == dict(enumerate([b"short", long] * 3))
-    with MessageStore.open(tmp_path, config) as store:
-        for _ in range(3):
-            assert store.get_range("t", 0, 0, 9) == dict(enumerate([b"short", long] * 3))
-            make_places(store._lanes[0], store._lanes[0].view, store._fetcher.reader.counters, 1 << 30)
+        last = len(datas) - 1
+        assert by_table(store, 0, last, 1) == (True, {0: long})  # of the ring
+    if not has_leases(tmp_path):
+        pytest.skip("no leases on this file system")
+    with MessageStore.open(tmp_path / "store", config) as store:
+        assert store.get_range("t", 0, 0, 100) == dict(enumerate(datas))
+        make(store)
+        oldest = store._lanes[0].view.sealed[0].segment
+
+        def calls() -> int:
+            return int(store.stats()["reads"]["device_reads"])
+
+        def is_mapped() -> bool:
+            assert store.get_range("t", 0, 0, 4) == dict(enumerate(datas[:4]))
+            before = calls()
+            found = by_table(store, 0, 0, 1)
+            return oldest.leased is not None and calls() == before and found == (True, {0: b"short"})
+
+        until(is_mapped)
+        before = calls()
+        found = by_table(store, 0, 1, 1)
+        assert found == ((True, {0: long}) if calls() > before else (False, {}))
+        assert store.get_range("t", 0, 0, 100) == dict(enumerate(datas))
 
 
 def test_a_gap_in_the_offsets_leaves_the_stream_to_the_long_way(tmp_path: Path) -> None:
