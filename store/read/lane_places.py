@@ -345,9 +345,9 @@ class LanePlaces(Item):
             data = segment.read_one(at, length)
             if checksum64(data) & LOW_32 != checksum:
                 return False
-            if segment.leased is None and segment.copies.is_worth_it(at, length):
+            if segment.leased is None and segment.copies.is_worth_it(self._held, at, length):
                 begin = at & -COPY_BYTES
-                segment.copies.keep(self._held.frames, at, segment.read_one(begin, KEPT_BYTES))
+                segment.copies.keep(self._held, at, segment.read_one(begin, KEPT_BYTES))
         except (OSError, StoreError):  # the long way says what is wrong
             return False
         self._counters.device_reads += 1

@@ -7,7 +7,7 @@ import sys
 import weakref
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -328,6 +328,44 @@ def test_it_stays_within_its_part_of_the_memory_and_has_the_newest_segments(tmp_
         assert lane.held.frames.used_bytes == used
         lane.held.drop_places(0)
         assert lane.held.frames.used_bytes == used - made.size_bytes
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_the_tables_of_all_lanes_have_one_part_of_the_memory(
+    at_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: int
+) -> None:
+    """Else they drive each other out, and are made again in a reader's call each time."""
+    asked: list[int] = []
+
+    def makes(*given: Any) -> None:
+        asked.append(given[3])
+
+    monkeypatch.setattr(lane_tables, "make_places", makes)
+    with MessageStore.open(tmp_path, small(lanes=lanes)) as store:
+        for queue in range(512):
+            store.append("t", queue, b"x")
+        for queue in 2 * list(range(512)):
+            assert store.get_range("t", queue, 0, 1) == {0: b"x"}
+        limit = store._lanes[0].held.frames.limit_bytes
+        assert asked and {most * lanes for most in asked} == {limit // PART}
+
+
+def test_a_read_that_has_its_answer_does_not_fail_for_a_table_that_has_no_room(
+    at_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+
+    def no_room(*given: object) -> None:
+        calls.append(given)
+        raise MemoryError
+
+    monkeypatch.setattr(lane_tables, "make_places", no_room)
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, random.Random(draw_seed()), 500)
+        for _ in range(3):
+            for queue in range(QUEUES):
+                assert store.get_range("t", queue, 0, 100) == dict(enumerate(rows[queue][:100]))
+        assert calls
 
 
 def test_whoever_reads_what_was_just_written_has_no_table_made(at_once: None, tmp_path: Path) -> None:
