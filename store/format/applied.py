@@ -170,8 +170,8 @@ def check_applied(section: bytes) -> None:
 def find_packed(section: bytes, key: tuple[str, bool]) -> Applied | None:
     """The entry of one key in a section, without making the others: a quarter of the time.
 
-    Raises ValueError where it is asked for a name whose bytes the section has, and the section is damaged. Where they
-    are not there it says None without a look at the rest: its callers have compared the checksum before.
+    Raises ValueError for a damaged section that has the name's bytes. If it does not have them, nothing else is looked
+    at: its callers have compared the checksum before.
     """
     name = key[0].encode()
     if name not in section:

@@ -94,7 +94,7 @@ class LaneTables:
             layout = None if known is None else known.layout
             if lane.config.lanes == 1 and (layout is None or layout.streams != len(lane.streams)):
                 layout = Layout.of(lane.streams)
-            most_bytes = lane.held.frames.limit_bytes // PART // lane.config.lanes
+            most_bytes = lane.held.frames.limit_bytes // PART // (lane.config.lanes or 1)
             try:
                 made = make_places(lane, view, self._counters, most_bytes, layout)
             except MemoryError:  # the call that came by has its answer, or finds it without the table

@@ -4,7 +4,7 @@ Begin with `segment`: the file, and where a message's bytes are fetched. Then:
 
     while it is open    open_table, postings
     once it is sealed   sealing, sealed, index, head, kept, columns, run
-    memory, read-ahead  held, windows
+    memory, read-ahead  held, windows, copies
     front to back       scanner
     damage              evidence, remade
 """

@@ -155,7 +155,7 @@ class HeldMemory:
         """
         with self._windows_lock:
             kept = self._windows = [one for one in self._windows if one.home.get(one.number) is one]
-            used_bytes = sum([one.size_bytes for one in kept])
+            used_bytes: int = sum([one.size_bytes for one in kept])
             if used_bytes + size_bytes <= most_bytes or not kept:
                 return used_bytes + size_bytes <= most_bytes
             oldest = kept.pop(0)
@@ -164,7 +164,8 @@ class HeldMemory:
                 kept.append(oldest)
                 return False
             self.frames.drop(oldest.home, oldest.number)
-            return used_bytes - oldest.size_bytes + size_bytes <= most_bytes
+            used_bytes -= oldest.size_bytes
+            return used_bytes + size_bytes <= most_bytes
 
     def keep_window(self, home: dict[int, Any], number: int, window: Item) -> None:
         """Hold a window in place of what is held of it."""

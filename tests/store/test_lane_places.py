@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt, commit_shards
 from stratalog.store.device.leased import WINDOW_BYTES
 from stratalog.store.format.layout import checksum64
 from stratalog.store.log.streams import Stream
@@ -23,6 +24,7 @@ from stratalog.store.segment.copies import PART
 from stratalog.store.segment.kept import KeptPlaces
 from tests.store.disks import OneSlowDisk
 from tests.store.helpers import KIB, PATIENCE_S, flip_bit, segment_path, small, until, without_marks
+from tests.store.shards.helpers import attaching, staged
 from tests.store.test_leased import has_leases
 from tests.store.test_straight import QUEUES, check, fill
 
@@ -251,6 +253,73 @@ def test_what_the_ring_loses_during_a_copy_comes_from_the_device(
         assert store.stats()["reads"]["recent_messages"] == before
         assert store.get_range("t", 0, 0, 5) == dict(enumerate(rows[0][:5]))
         assert made.entries == 50
+
+
+@pytest.fixture
+def beside_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MessageStore, list[bytes]]]:
+    """A queue with messages of the ring, of segments that a bulk commit attached, and of the ring again."""
+    attaching(monkeypatch.setattr, as_segments=True)
+    parts = [[b"%s %d" % (kind, number) for number in range(10)] for kind in (b"first", b"attached", b"last")]
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        for data in parts[0]:
+            store.append("t", 0, data)
+        commit_shards(store.path, staged(Path(store.path), [("t", 0, data) for data in parts[1]]), name="commit")
+        until(lambda: store.queue_bounds("t", 0) == (0, 20))
+        for data in parts[2]:
+            store.append("t", 0, data)
+        for sealed in store._lanes[0].view.sealed[1:]:  # the commit's record and its shard, as a reader looks at them
+            for frame in range(len(sealed.index.footer.frame_position)):
+                sealed.head(sealed.index, None, frame)
+            assert sealed.segment.base is None
+        yield store, [data for part in parts for data in part]
+
+
+def test_the_ring_is_asked_on_both_sides_of_what_a_commit_attached(
+    beside_a_commit: tuple[MessageStore, list[bytes]],
+) -> None:
+    store, datas = beside_a_commit
+    assert make(store)._is_split
+
+    def recent() -> int:
+        return int(store.stats()["reads"]["recent_messages"])
+
+    before = recent()
+    assert by_table(store, 0, 20, 10) == (True, dict(enumerate(datas[20:])))
+    assert recent() == before + 10
+    found = by_table(store, 0, 0, 30)[1]
+    assert found == dict(enumerate(datas[: len(found)]))
+    assert len(found) >= 10
+
+    def is_all() -> bool:
+        assert store.get_range("t", 0, 0, 30) == dict(enumerate(datas))
+        before = recent()
+        return by_table(store, 0, 0, 30) == (True, dict(enumerate(datas))) and recent() == before + 20
+
+    if has_leases(Path(store.path).parent):
+        until(is_all)
+
+
+@pytest.mark.parametrize("overtaken_at", range(30))
+def test_what_the_ring_loses_during_a_copy_on_both_sides_of_a_commit_is_not_given(
+    beside_a_commit: tuple[MessageStore, list[bytes]], monkeypatch: pytest.MonkeyPatch, overtaken_at: int
+) -> None:
+    store, datas = beside_a_commit
+    if not has_leases(Path(store.path).parent):
+        pytest.skip("no leases on this file system")
+    make(store)
+    until(lambda: bool(store.get_range("t", 0, 0, 30)) and by_table(store, 0, 0, 30)[0])
+    ring, right, calls = store._lanes[0].ring, checksum64, list[int]()
+
+    def overtakes(data: bytes) -> int:
+        calls.append(1)
+        if len(calls) == overtaken_at + 1:
+            ring.reserve(ring.low + ring.size_bytes + (1 << 20))
+        return right(data)
+
+    monkeypatch.setattr(lane_places, "checksum64", overtakes)
+    assert by_table(store, 0, 0, 30) == (False, {})
+    calls.clear()
+    assert store.get_range("t", 0, 0, 30) == dict(enumerate(datas))
 
 
 def test_messages_longer_than_a_window_are_left_to_others_in_a_mapping(tmp_path: Path) -> None:
