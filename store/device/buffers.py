@@ -25,7 +25,6 @@ class BufferPool:
         """`kept_bytes`: so much is kept for the next ones, in all."""
         self._most_bytes = kept_bytes
         self._kept: deque[BytesIO] = deque()
-        self._kept_bytes = 0
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> BytesIO:
@@ -38,7 +37,6 @@ class BufferPool:
                 capacity = _capacity(buffer)
                 if size_bytes <= capacity <= most and _is_free(buffer):
                     self._kept.remove(buffer)
-                    self._kept_bytes -= capacity
                     return buffer
         # Zeros from the system: no page is touched before it is filled.
         return BytesIO(bytes(max(LEAST_BYTES, 1 << (size_bytes - 1).bit_length())))
@@ -54,21 +52,19 @@ class BufferPool:
     def lend(self, buffer: BytesIO, size_bytes: int) -> memoryview:
         """A view of the first `size_bytes`, to read only. The buffer is used again once nothing refers to it."""
         view = buffer.getbuffer()[:size_bytes].toreadonly()
-        capacity = _capacity(buffer)
-        if capacity < POOLED_BYTES:
+        if _capacity(buffer) < POOLED_BYTES:
             return view
         with self._lock:
             self._kept.append(buffer)
-            self._kept_bytes += capacity
-            while self._kept_bytes > self._most_bytes:  # what is dropped lives as long as its views
-                self._kept_bytes -= _capacity(self._kept.popleft())
+            # Summed up each time: an interrupt would leave a running number wrong for good.
+            while sum(map(_capacity, self._kept)) > self._most_bytes:
+                self._kept.popleft()  # it lives as long as its views
         return view
 
     def clear(self) -> None:
         """Let go of all buffers."""
         with self._lock:
             self._kept.clear()
-            self._kept_bytes = 0
 
 
 def _capacity(buffer: BytesIO) -> int:

@@ -9,10 +9,15 @@ import errno
 from pathlib import Path
 from typing import NamedTuple
 
+from ..errors import StoreCorrupt
 from ..format.layout import BLOCK_BYTES, START_FILE
 from ..format.store_files import COMPACTED_FILE, LaneStart
 from .disk import Disk, LogFile
 
+COMPACTED_ADVICE = (
+    "Restore the file from a copy. Without one, open the store once with repair=True, which makes the file again, and "
+    "begin the read or the query anew."
+)
 _COPIES = (0, BLOCK_BYTES)
 
 
@@ -70,19 +75,26 @@ def write_start(disk: Disk, folder: Path, start: LaneStart) -> None:
         disk.force_folder(folder)
 
 
-def read_compacted(disk: Disk, folder: Path, lane: int, store_id: bytes) -> int:
-    """The number of the first segment that the newest compaction of a lane wrote; 0 if there was none. Raises OSError.
+def read_compacted(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> int:
+    """The number of the first segment that the newest compaction of a lane wrote; 0 if there was none.
 
-    Any lower number that somebody has kept is of a log that is gone.
+    Any lower number that somebody has kept is of a log that is gone. `store_id` None takes that of any store.
+
+    Raises StoreCorrupt if the file is there and does not tell: a reader would take old positions for good ones.
+    Raises OSError.
     """
     if COMPACTED_FILE not in disk.list(folder):
         return 0
-    file = disk.open(folder / COMPACTED_FILE)
+    path = folder / COMPACTED_FILE
+    file = disk.open(path)
     try:
-        start = LaneStart.unpack(_block(file, 0))
+        block = file.read(0, BLOCK_BYTES)  # there is no other copy: what the device refuses goes out
     finally:
         file.close()
-    return start.sequence if start is not None and (start.lane, start.store_id) == (lane, store_id) else 0
+    start = LaneStart.unpack(block)
+    if start is None or start.lane != lane or store_id not in (None, start.store_id):
+        raise StoreCorrupt("where a compaction began the log is damaged", path, 0, COMPACTED_ADVICE)
+    return start.sequence
 
 
 def write_compacted(disk: Disk, folder: Path, start: LaneStart) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64
 
 from ..errors import StoreCorrupt
-from .applied import unpack_applied
+from .applied import check_applied
 from .hidden import MAX_HIDDEN_TOPIC_BYTES
 from .layout import (
     DATA_START,
@@ -207,7 +207,7 @@ class Footer:
         if not self._trimmed_make_sense():
             raise StoreCorrupt("the footer's table of trimmed streams makes no sense", self.path, self.position)
         try:
-            unpack_applied(self.applied)
+            check_applied(self.applied)
         except ValueError as error:
             raise StoreCorrupt(f"the footer's applied commits: {error}", self.path, self.position) from None
 

@@ -3,7 +3,7 @@
 Begin with `publisher` in the writer's process, and with `follower` in a reader's.
 
     the writer          publisher, mirror
-    the reader          follower, page, files, followed_ring
-    one lane of it      lane, tail, plain_frames, whole_frames, applied
+    the reader          follower, page, files, followed_ring, whole_frames
+    one lane of it      lane, tail, plain_frames, applied
     for a committer     lane_commits
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import StoreCorrupt
-from ..format.applied import Applied, AppliedRecord, unpack_applied
+from ..format.applied import Applied, AppliedRecord, find_packed
 from ..format.layout import checksum64
 from ..log.lane import Lane
 from ..log.write import OpenSegment
@@ -30,7 +30,7 @@ def applied_in(lane: Lane, key: Key) -> Applied | None:
     index = newest.index
     if index.is_remade:  # of the frames, which say nothing of commits before them
         raise newest.damaged()
-    return unpack_applied(index.footer.applied).get(key)
+    return find_packed(index.footer.applied, key)  # the opening of the footer has checked all of it
 
 
 def _in_open(opened: OpenSegment, records: int, key: Key) -> Applied | None:

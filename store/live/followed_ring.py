@@ -31,11 +31,12 @@ class FollowedRing(Ring):
 
     is_own = False
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int = 1) -> None:
+        """`lanes`: so many the store has."""
         self._words = memoryview(bytes(WORDS_BYTES)).cast("Q")
         self.shown = NOWHERE
         self._highest = self._origin = 0
-        self._whole = WholeFrames()
+        self._whole = WholeFrames(lanes)
         super().__init__(BLOCK_BYTES)
 
     @property
@@ -87,7 +88,7 @@ class FollowedRing(Ring):
         """Let go of the mirror: a reader under way finds its bytes overtaken, and has the mapping until then."""
         self.shown = NOWHERE
         self.span = None
-        self._whole.close()
+        self._whole.let_go()
         self._words = memoryview(bytes(WORDS_BYTES)).cast("Q")
         self._map = self.recent = mmap.mmap(-1, BLOCK_BYTES)
         self.memory = self._view = memoryview(self._map)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.applied import Applied, AppliedRecord, add_applied, find_packed, pack_applied, unpack_once
+from ..format.applied import Applied, AppliedRecord, add_applied, find_packed, pack_applied, unpack_applied
 from ..format.footer import Footer
 from ..format.frame import Frame, frame_of
 from ..format.layout import (
@@ -175,7 +175,7 @@ class LaneCommits:
         if not self._fresh:
             return self.note
         try:
-            table = unpack_once(self.note.applied)  # the next note has another section: this one is not asked for again
+            table = unpack_applied(self.note.applied)
         except ValueError:
             raise NotSure from None
         add_applied(table, self._fresh.values())

@@ -35,7 +35,7 @@ class PlainFrames(NamedTuple):
     def has(self, number: int) -> tuple[int, bool]:
         """The highest stream number, and whether this one is among them."""
         joined = b"".join(self.packed)
-        if len(self.packed) * FEW_MESSAGES > len(joined):
+        if len(self.packed) * FEW_MESSAGES > len(joined) // 2:  # two bytes a message
             numbers = set(memoryview(joined).cast("H"))
             return max(numbers), number in numbers
         found = np.frombuffer(joined, np.uint16)

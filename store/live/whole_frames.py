@@ -16,7 +16,8 @@ from ..format.layout import BLOCK_BYTES, HAS_PAYLOAD_CHECKSUM, FrameHead, checks
 LEAST_MESSAGES = 128  # of a frame, in the mean: smaller ones are as cheap one by one
 LEAST_SHARE = 6  # one message in so many is read: below that it costs more to copy all of them
 BUFFER_BYTES = 2 << 20
-KEPT_BYTES = 4 * BUFFER_BYTES  # of a lane; frames of more together are read one message at a time
+KEPT_BYTES = 4 * BUFFER_BYTES  # of all lanes; frames of more than a lane's share are read one message at a time
+LEAST_KEPT_BYTES = 256 << 10  # of a lane
 REMEMBERED = 1 << 16  # messages, after which older ones count half
 
 
@@ -30,8 +31,10 @@ class WholeFrames:
         * a span's bytes stay as they are: a buffer is filled behind its spans only, and used again when nobody sees it.
     """
 
-    def __init__(self) -> None:
-        self._pool = BufferPool(KEPT_BYTES)
+    def __init__(self, lanes: int = 1) -> None:
+        """`lanes`: so many have such copies."""
+        self._kept_bytes = max(LEAST_KEPT_BYTES, KEPT_BYTES // lanes)
+        self._pool = BufferPool(self._kept_bytes)
         self._buffer = memoryview(b"")
         self._begin = self._used = 0  # in the buffer: of the span, and of what is filled
         self._chain = 0  # the checksum of the span's newest frame
@@ -51,10 +54,12 @@ class WholeFrames:
             self._seen, self._read = self._seen // 2, self._read // 2
         last = base + heads[-1].header.end
         size = heads[-1].header.end - heads[0].header.position
-        if is_worth_it and count >= LEAST_MESSAGES * len(heads) and size <= KEPT_BYTES and last <= end:
+        if is_worth_it and count >= LEAST_MESSAGES * len(heads) and size <= self._kept_bytes and last <= end:
             self._add(ring, base, heads, last)
-        else:
+        elif is_worth_it:
             self.close()
+        else:
+            self.let_go()
 
     def _add(self, ring: Ring, base: int, heads: Sequence[FrameHead], last: int) -> None:
         span, first = self.span, base + heads[0].header.position
@@ -93,7 +98,7 @@ class WholeFrames:
 
     def _begin_buffer(self, least_bytes: int) -> None:
         self.close()
-        size = max(BUFFER_BYTES, least_bytes)
+        size = max(min(BUFFER_BYTES, self._kept_bytes // 4), least_bytes)
         buffer = self._pool.take(size)
         view = buffer.getbuffer()[:size]
         self._pool.lend(buffer, size)
@@ -104,3 +109,8 @@ class WholeFrames:
         self.span = None
         self._buffer = memoryview(b"")
         self._used = 0
+
+    def let_go(self) -> None:
+        """The same, and keep no buffer for others."""
+        self.close()
+        self._pool.clear()

@@ -3,7 +3,7 @@
 Begin with `reader`, and with `finder` and `sources`, over which it reads: where messages lie, and who has their bytes.
 The quicker ways take what is usual, and leave the rest to it:
 
-    `get_range`         lane_places, making_places, named_rows, lane_tables, straight, parts
+    `get_range`         lane_places, named_rows, lane_tables, making_places, straight, parts
     `read_batch`        recent, bulk, few
     many queues         picking
     results             message, columns, details

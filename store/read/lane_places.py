@@ -82,8 +82,8 @@ class LanePlaces(Item):
     """
 
     __slots__ = (
-        "_bases", "_behind", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_names",
-        "_renames", "_rows", "_segments", "_streams", "entries",
+        "_bases", "_behind", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_is_split",
+        "_names", "_renames", "_rows", "_segments", "_streams", "entries",
     )  # fmt: skip
 
     def __init__(
@@ -108,8 +108,13 @@ class LanePlaces(Item):
         self._count = len(segments)
         self._segments: list[Segment | _Long] = [*segments, *map(_Long, segments)]
         self._bases = 2 * [NEVER if segment.base is None else segment.base for segment in segments]
-        # No message lies before the one lane position, or behind the other.
+        # No message lies before the one lane position, or behind the other. Segments that a bulk commit attached are in
+        # no ring, and may lie between two that are: then each place is looked at.
         self._first, self._behind = self._bases[0], self._bases[-1] + segments[-1].header.capacity_bytes
+        known = [at for at, base in enumerate(self._bases[: self._count]) if base != NEVER]
+        self._is_split = bool(known) and len(known) < self._count - known[0]
+        if self._is_split:
+            self._first, self._behind = NEVER, NOWHERE + 1
         self._growing = growing
         self._streams = len(index) // 2 - 1
         self._index = memoryview(index.data)
@@ -199,7 +204,7 @@ class LanePlaces(Item):
                 row = self._mapped(row + 1, end, found)
             return row
         which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
-        if self._bases[which] + at >= low:  # and so are all behind it
+        if self._bases[which] + at >= low and not self._is_split:  # the ring has all behind it as well
             return self._recent(ring, low, row, end, found)
         row = self._mixed(ring, low, row, end, found)
         while row < end and self._asked(row, low, found):
@@ -259,10 +264,16 @@ class LanePlaces(Item):
             except IndexError:  # behind the end of a file
                 pass
         recent = index - begun - mapped
-        if recent and ring.low > low and self._position(row + mapped) < ring.low:  # overtaken while it was copied
-            for lost in range(begun + mapped, index):
-                del found[lost]
-            recent = recent_bytes = 0
+        if recent and ring.low > low:
+            first = row
+            while self._position(first) < low:  # lane positions only rise
+                first += 1
+            if self._position(first) < ring.low:  # overtaken while it was copied
+                for lost in range(begun + first - row, index):
+                    del found[lost]
+                sizes = [len(found[one]) for one in range(begun, len(found))]
+                mapped, mapped_bytes, least = len(sizes), sum(sizes), min(sizes, default=NOWHERE)
+                recent = recent_bytes = 0
         self._counters.count_both(mapped, mapped_bytes, least, recent, recent_bytes)
         return row + mapped + recent
 
@@ -345,9 +356,9 @@ class LanePlaces(Item):
             data = segment.read_one(at, length)
             if checksum64(data) & LOW_32 != checksum:
                 return False
-            if segment.leased is None and segment.copies.is_worth_it(at, length):
+            if segment.leased is None and segment.copies.is_worth_it(self._held, at, length):
                 begin = at & -COPY_BYTES
-                segment.copies.keep(self._held.frames, at, segment.read_one(begin, KEPT_BYTES))
+                segment.copies.keep(self._held, at, segment.read_one(begin, KEPT_BYTES))
         except (OSError, StoreError):  # the long way says what is wrong
             return False
         self._counters.device_reads += 1

@@ -11,7 +11,7 @@ from .making_places import make_places
 from .named_rows import Layout
 from .sources import ReadCounters
 
-PART = 4  # of the memory for sealed segments: a larger table would drive out too much else
+PART = 4  # of the memory for sealed segments, for the tables of all lanes: more would drive out too much else
 LEAST_CALLS = 256
 MESSAGES_A_CALL = 32  # a call without the table costs as much as so many messages of the making
 
@@ -22,7 +22,8 @@ class _Wait:
     """How long until a lane's table is made.
 
     Attributes:
-        calls: that have gone without since the last one was made.
+        calls: that have gone without since the last one was made. Of the newest segment each message counts as one:
+            nobody counts its calls, and those of one message are what the table is for.
         due: calls from which on it is looked whether it is worth it.
         newest, visible: the newest segment at some time, and its messages then. Reads of later ones ask for no table:
             whoever keeps up with the log would ask for another one all the time.
@@ -93,7 +94,11 @@ class LaneTables:
             layout = None if known is None else known.layout
             if lane.config.lanes == 1 and (layout is None or layout.streams != len(lane.streams)):
                 layout = Layout.of(lane.streams)
-            made = make_places(lane, view, self._counters, lane.held.frames.limit_bytes // PART, layout)
+            most_bytes = lane.held.frames.limit_bytes // PART // (lane.config.lanes or 1)
+            try:
+                made = make_places(lane, view, self._counters, most_bytes, layout)
+            except MemoryError:  # the call that came by has its answer, or finds it without the table
+                return
             if made is not None:
                 lane.held.keep_places(lane.index, made)
                 if lane.view is not view:  # a segment may have been removed: the table would keep its file

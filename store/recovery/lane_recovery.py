@@ -21,9 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..device.disk import Disk
+from ..device.lane_start import read_compacted, write_compacted
+from ..errors import StoreCorrupt
 from ..format.footer import FooterData
 from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, UNKNOWN, align_up, segment_name
 from ..format.records import Trimmed
+from ..format.store_files import COMPACTED_FILE
 from ..log.write import OpenSegment
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
 from ..segment.scanner import ChunkReader, FrameScanner
@@ -130,12 +133,26 @@ class LaneRecovery:
 
     def _finish(self) -> None:
         found, streams, tally = self.found, self._streams, self._tally
+        if self._repair.allowed:
+            self._mend_compacted()
         self._repair.tell_all()
         tally.finish(has_all_streams=streams.has_all)
         found.streams, found.next_offsets, found.trimmed = streams.names, streams.next_offsets, streams.trimmed
         found.spares, found.losses, found.applied = self._files.spares, self._repair.losses, streams.applied
         total = tally.end_total
         found.messages = sum(streams.next_offsets) if total is None else total
+
+    def _mend_compacted(self) -> None:
+        """Make a damaged COMPACTED again. The log begins where it said or later: no position of an old log passes."""
+        start, path = self._files.start, self._folder / COMPACTED_FILE
+        if COMPACTED_FILE not in self._disk.list(self._folder):
+            return
+        self._repair.make_readable(path)
+        try:
+            read_compacted(self._disk, self._folder, start.lane, start.store_id)
+        except StoreCorrupt:
+            self._repair.set_aside(path, 0, BLOCK_BYTES, 0)
+            write_compacted(self._disk, self._folder, start)
 
     @property
     def _known_streams(self) -> int:

@@ -6,7 +6,7 @@ has lost the frame that names a stream, a footer behind still knows the name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +48,9 @@ class LaneStreams:
         self.names: list[Name] = []
         self.next_offsets: list[int] = []
         self.trimmed: dict[int, Low] = {}
-        self._commits: dict[tuple[str, bool], Applied] = {}
-        self._packed: bytes | None = b""  # None: not known for the newest commits
+        # Of the two at least one has all commits so far; None: it does not. Most openings need no single one.
+        self._commits: dict[tuple[str, bool], Applied] | None = {}
+        self._packed: bytes | None = b""
         self.records: int | None = None
         self.unnamed = self.told = self.new_from = 0
         self.is_complete = True
@@ -58,7 +59,7 @@ class LaneStreams:
     def applied(self) -> bytes:
         """The commits that the log has up to here, as a footer has them."""
         if self._packed is None:
-            self._packed = pack_applied(self._commits)
+            self._packed = pack_applied(self._commits or {})
         return self._packed
 
     def load(self, footer: FooterData) -> None:
@@ -160,8 +161,7 @@ class LaneStreams:
         """Note what a record says; False if it makes no sense."""
         commit = AppliedRecord.unpack(data)
         if commit is not None:
-            add_applied(self._commits, [commit.entry])
-            self._packed = None
+            self._add_commits([commit.entry])
             return True
         record = Record.unpack(data)
         if record is None or (record.number >= len(self.names) and not self._repair.allowed):
@@ -179,9 +179,16 @@ class LaneStreams:
         return dict(self.trimmed)
 
     def _apply(self, more: bytes) -> None:
-        if more != self._packed:
-            add_applied(self._commits, unpack_applied(more).values())
-            self._packed = None
+        if self._packed == b"":
+            self._packed, self._commits = more, None
+        elif more != self._packed:
+            self._add_commits(unpack_applied(more).values())
+
+    def _add_commits(self, entries: Iterable[Applied]) -> None:
+        if self._commits is None:
+            self._commits = unpack_applied(self._packed or b"")
+        add_applied(self._commits, entries)
+        self._packed = None
 
     def _add(self, name: Name, next_offset: int) -> None:
         if name[0] == RECORDS_TOPIC:

@@ -6,15 +6,13 @@ copy. So a window of which message after message is read is kept, as part of the
 
 from __future__ import annotations
 
-from typing import Any
-
-from .held import Held, Item
+from .held import ITEM_BYTES, HeldMemory, Item
 
 WINDOW_SHIFT = 18  # 256 KiB
 WINDOW_BYTES = 1 << WINDOW_SHIFT
 KEPT_BYTES = WINDOW_BYTES + (24 << 10)  # with the rest of a message that begins near the end; longer ones are read
 TOUCHES = 8  # messages that were read from a window before it is kept: a copy of it costs as much
-PART = 4  # of the memory for segments: more would drive out too much else
+PART = 4  # of the memory for segments, for the windows of all of them: more would drive out too much else
 
 
 class Window(Item):
@@ -43,18 +41,17 @@ class Copies:
         self.windows: dict[int, Window] = {}
         self._touches: dict[int, int] = {}
 
-    def is_worth_it(self, at: int, length: int) -> bool:
+    def is_worth_it(self, memory: HeldMemory, at: int, length: int) -> bool:
         """A message was read from the file: whether its window should be kept by now. A touch may be lost in a race."""
         if (at & (WINDOW_BYTES - 1)) + length > KEPT_BYTES:
             return False
         window = at >> WINDOW_SHIFT
         touches = self._touches.get(window, 0) + 1
         self._touches[window] = 0 if touches == TOUCHES else touches
-        return touches == TOUCHES
+        if touches != TOUCHES:
+            return False
+        return window in self.windows or memory.takes_window(KEPT_BYTES + ITEM_BYTES, memory.frames.limit_bytes // PART)
 
-    def keep(self, held: Held[Any], at: int, data: bytes) -> None:
-        """Keep the window of a position, in place of what is kept of it; not if it would be too much of the memory."""
-        if (len(self.windows) + 1) * KEPT_BYTES <= held.limit_bytes // PART:
-            window = at >> WINDOW_SHIFT
-            held.drop(self.windows, window)
-            held.keep(self.windows, window, Window(data))
+    def keep(self, memory: HeldMemory, at: int, data: bytes) -> None:
+        """Keep the window of a position, in place of what is kept of it."""
+        memory.keep_window(self.windows, at >> WINDOW_SHIFT, Window(data))

@@ -43,7 +43,7 @@ class Held(Generic[Kind]):
     Invariants:
         * `used_bytes` is at most `limit_bytes`, or there is a single item;
         * `items`, `used_bytes` and the owners' dicts change under the lock alone;
-        * what is in an owner's dict is in `items`;
+        * what is in an owner's dict is in `items`, unless an interrupt came between the two; the next `drop` mends it;
         * an owner's dict is no larger than its items want it: HOME_BYTES, and PLACE_BYTES each.
     """
 
@@ -67,10 +67,11 @@ class Held(Generic[Kind]):
     def drop(self, home: dict[int, Kind], number: int) -> None:
         """Hold an owner's item no more, if it is held."""
         with self._lock:
-            item = home.pop(number, None)
-            if item is not None and item in self.items:
+            item = home.get(number)
+            if item is not None and item in self.items:  # first: an interrupt behind it leaves what is not counted
                 del self.items[item]
                 self.used_bytes -= item.size_bytes
+            home.pop(number, None)
 
     def limit(self, limit_bytes: int) -> None:
         """Hold no more than this from now on."""
@@ -94,8 +95,9 @@ class Held(Generic[Kind]):
                 item.used = False
                 items.move_to_end(item)
             else:
-                item.home.pop(item.number, None)
-                _shrink(item.home)
+                if item.home.get(item.number) is item:  # an interrupt may have left it without its place
+                    item.home.pop(item.number, None)
+                    _shrink(item.home)
                 del items[item]
                 self.used_bytes -= item.size_bytes
                 self.evicted += 1
@@ -127,6 +129,8 @@ class HeldMemory:
         self.footers: Held[Any] = Held(limit_bytes // 2)
         self.places: dict[int, Any] = {}
         self.remade_footers = 0
+        self._windows: list[Any] = []  # the oldest first; some may be gone
+        self._windows_lock = threading.Lock()
 
     def keep_footer(self, home: dict[int, Any], item: Item) -> None:
         """Hold an index; the frames get what it leaves."""
@@ -142,6 +146,33 @@ class HeldMemory:
     def drop_places(self, lane: int) -> None:
         """A segment of the lane was removed: its file is used again as soon as nobody has the segment."""
         self.frames.drop(self.places, lane)
+
+    def takes_window(self, size_bytes: int, most_bytes: int) -> bool:
+        """Whether a window of an open segment may be kept, so that those of all segments stay within `most_bytes`.
+
+        If there is no room, the oldest one goes, unless it was used since it was looked at here: then the new one must
+        wait. So windows that nobody reads any more hinder no other, and those in use are seldom driven out.
+        """
+        with self._windows_lock:
+            kept = self._windows = [one for one in self._windows if one.home.get(one.number) is one]
+            used_bytes: int = sum([one.size_bytes for one in kept])
+            if used_bytes + size_bytes <= most_bytes or not kept:
+                return used_bytes + size_bytes <= most_bytes
+            oldest = kept.pop(0)
+            if oldest.used:
+                oldest.used = False
+                kept.append(oldest)
+                return False
+            self.frames.drop(oldest.home, oldest.number)
+            used_bytes -= oldest.size_bytes
+            return used_bytes + size_bytes <= most_bytes
+
+    def keep_window(self, home: dict[int, Any], number: int, window: Item) -> None:
+        """Hold a window in place of what is held of it."""
+        with self._windows_lock:
+            self._windows.append(window)
+            self.frames.drop(home, number)
+            self.frames.keep(home, number, window)
 
     def stats(self) -> dict[str, int]:
         """Bytes and counts, for `stats()`."""

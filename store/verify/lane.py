@@ -8,9 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.disk import Disk
+from ..device.lane_start import read_compacted
+from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..format.layout import BLOCK_BYTES, DATA_START, LOST_ENTRY, START_FILE, SealRecord, align_up
 from ..format.records import Low, add_trimmed
+from ..format.store_files import COMPACTED_FILE
 from ..recovery.placement import NO_OFFSET
 from ..segment.scanner import ChunkReader
 from .footer import disagreements, sound_footer
@@ -55,6 +58,16 @@ class LaneCheck:
         self._walk()
         if len(places) == known and self._store_id is not None and listing.folder.is_dir():
             places += [damage for damage in [refusal(listing.folder, self._frames.number, self._store_id)] if damage]
+        self._check_compacted(listing.folder)
+
+    def _check_compacted(self, folder: Path) -> None:
+        """No opening looks at the file, so it is checked for itself."""
+        try:
+            read_compacted(self._disk, folder, self._frames.number, self._store_id)
+        except StoreCorrupt as error:
+            self._findings.damage(error.what, Path(error.file), error.position)
+        except OSError as error:
+            self._findings.damage(f"cannot be read ({error})", folder / COMPACTED_FILE, 0)
 
     def _walk(self) -> None:
         """Go from segment to segment."""

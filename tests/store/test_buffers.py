@@ -8,6 +8,10 @@ import numpy as np
 
 from stratalog.store.device.buffers import KEPT_BYTES, LEAST_BYTES, POOLED_BYTES, WASTED_TIMES, BufferPool
 
+from .interrupts import interrupt_at, places
+
+BUFFERS = ("device/buffers.py",)
+
 
 def lent(pool: BufferPool, content: bytes) -> memoryview:
     buffer = pool.take(len(content))
@@ -57,10 +61,26 @@ def test_larger_batch_gets_a_larger_buffer() -> None:
 def test_pool_keeps_a_bounded_number_of_bytes() -> None:
     pool = BufferPool()
     views = [lent(pool, bytes([index % 256]) * POOLED_BYTES) for index in range(2 * KEPT_BYTES // LEAST_BYTES)]
-    assert pool._kept_bytes == sum(len(buffer.getbuffer()) for buffer in pool._kept) <= KEPT_BYTES
+    assert kept_bytes(pool) == KEPT_BYTES
     assert [view[0] for view in views] == [index % 256 for index in range(len(views))]
     pool.clear()
     assert [view[0] for view in views] == [index % 256 for index in range(len(views))]
+
+
+def kept_bytes(pool: BufferPool) -> int:
+    return sum(len(buffer.getbuffer()) for buffer in pool._kept)
+
+
+def test_interrupted_calls_leave_the_pool_its_size() -> None:
+    """It keeps as much as before, and no more, at whatever place of a call an interrupt comes."""
+    pool, most = BufferPool(4 * LEAST_BYTES), 4 * LEAST_BYTES
+    for place in places():
+        came, _ = interrupt_at(place, BUFFERS, lambda: lent(pool, bytes(POOLED_BYTES)))
+        views = [lent(pool, bytes(POOLED_BYTES)) for _ in range(8)]
+        assert len(views) == 8
+        assert kept_bytes(pool) == most, place
+        if not came:
+            break
 
 
 def test_threads_never_share_a_buffer() -> None:

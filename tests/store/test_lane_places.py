@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt, commit_shards
+from stratalog.store.device.leased import WINDOW_BYTES
 from stratalog.store.format.layout import checksum64
 from stratalog.store.log.streams import Stream
 from stratalog.store.read import lane_places, lane_tables
@@ -22,6 +24,7 @@ from stratalog.store.segment.copies import PART
 from stratalog.store.segment.kept import KeptPlaces
 from tests.store.disks import OneSlowDisk
 from tests.store.helpers import KIB, PATIENCE_S, flip_bit, segment_path, small, until, without_marks
+from tests.store.shards.helpers import attaching, staged
 from tests.store.test_leased import has_leases
 from tests.store.test_straight import QUEUES, check, fill
 
@@ -252,19 +255,105 @@ def test_what_the_ring_loses_during_a_copy_comes_from_the_device(
         assert made.entries == 50
 
 
+@pytest.fixture
+def beside_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MessageStore, list[bytes]]]:
+    """A queue with messages of the ring, of segments that a bulk commit attached, and of the ring again."""
+    attaching(monkeypatch.setattr, as_segments=True)
+    parts = [[b"%s %d" % (kind, number) for number in range(10)] for kind in (b"first", b"attached", b"last")]
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        for data in parts[0]:
+            store.append("t", 0, data)
+        commit_shards(store.path, staged(Path(store.path), [("t", 0, data) for data in parts[1]]), name="commit")
+        until(lambda: store.queue_bounds("t", 0) == (0, 20))
+        for data in parts[2]:
+            store.append("t", 0, data)
+        for sealed in store._lanes[0].view.sealed[1:]:  # the commit's record and its shard, as a reader looks at them
+            for frame in range(len(sealed.index.footer.frame_position)):
+                sealed.head(sealed.index, None, frame)
+            assert sealed.segment.base is None
+        yield store, [data for part in parts for data in part]
+
+
+def test_the_ring_is_asked_on_both_sides_of_what_a_commit_attached(
+    beside_a_commit: tuple[MessageStore, list[bytes]],
+) -> None:
+    store, datas = beside_a_commit
+    assert make(store)._is_split
+
+    def recent() -> int:
+        return int(store.stats()["reads"]["recent_messages"])
+
+    before = recent()
+    assert by_table(store, 0, 20, 10) == (True, dict(enumerate(datas[20:])))
+    assert recent() == before + 10
+    found = by_table(store, 0, 0, 30)[1]
+    assert found == dict(enumerate(datas[: len(found)]))
+    assert len(found) >= 10
+
+    def is_all() -> bool:
+        assert store.get_range("t", 0, 0, 30) == dict(enumerate(datas))
+        before = recent()
+        return by_table(store, 0, 0, 30) == (True, dict(enumerate(datas))) and recent() == before + 20
+
+    if has_leases(Path(store.path).parent):
+        until(is_all)
+
+
+@pytest.mark.parametrize("overtaken_at", range(30))
+def test_what_the_ring_loses_during_a_copy_on_both_sides_of_a_commit_is_not_given(
+    beside_a_commit: tuple[MessageStore, list[bytes]], monkeypatch: pytest.MonkeyPatch, overtaken_at: int
+) -> None:
+    store, datas = beside_a_commit
+    if not has_leases(Path(store.path).parent):
+        pytest.skip("no leases on this file system")
+    make(store)
+    until(lambda: bool(store.get_range("t", 0, 0, 30)) and by_table(store, 0, 0, 30)[0])
+    ring, right, calls = store._lanes[0].ring, checksum64, list[int]()
+
+    def overtakes(data: bytes) -> int:
+        calls.append(1)
+        if len(calls) == overtaken_at + 1:
+            ring.reserve(ring.low + ring.size_bytes + (1 << 20))
+        return right(data)
+
+    monkeypatch.setattr(lane_places, "checksum64", overtakes)
+    assert by_table(store, 0, 0, 30) == (False, {})
+    calls.clear()
+    assert store.get_range("t", 0, 0, 30) == dict(enumerate(datas))
+
+
 def test_messages_longer_than_a_window_are_left_to_others_in_a_mapping(tmp_path: Path) -> None:
     config = small(max_message_bytes=4 << 20, segment_bytes=16 << 20)
-    long = random.Random(draw_seed()).randbytes((1 << 20) + 5)
-    with MessageStore.open(tmp_path, config) as store:
-        for number in range(6):
-            store.append("t", 0, long if number % 2 else b"short")
+    long = random.Random(draw_seed()).randbytes(WINDOW_BYTES + 5)
+    datas = [b"short", long] * 20
+    with MessageStore.open(tmp_path / "store", config) as store:
+        for data in datas:
+            store.append("t", 0, data)
+        settle(store)
         make(store)
-        assert by_table(store, 0, 3, 1) == (True, {0: long})  # of the ring
-        assert store.get_range("t", 0, 0, 9) == dict(enumerate([b"short", long] * 3))
-    with MessageStore.open(tmp_path, config) as store:
-        for _ in range(3):
-            assert store.get_range("t", 0, 0, 9) == dict(enumerate([b"short", long] * 3))
-            make_places(store._lanes[0], store._lanes[0].view, store._fetcher.reader.counters, 1 << 30)
+        last = len(datas) - 1
+        assert by_table(store, 0, last, 1) == (True, {0: long})  # of the ring
+    if not has_leases(tmp_path):
+        pytest.skip("no leases on this file system")
+    with MessageStore.open(tmp_path / "store", config) as store:
+        assert store.get_range("t", 0, 0, 100) == dict(enumerate(datas))
+        make(store)
+        oldest = store._lanes[0].view.sealed[0].segment
+
+        def calls() -> int:
+            return int(store.stats()["reads"]["device_reads"])
+
+        def is_mapped() -> bool:
+            assert store.get_range("t", 0, 0, 4) == dict(enumerate(datas[:4]))
+            before = calls()
+            found = by_table(store, 0, 0, 1)
+            return oldest.leased is not None and calls() == before and found == (True, {0: b"short"})
+
+        until(is_mapped)
+        before = calls()
+        found = by_table(store, 0, 1, 1)
+        assert found == ((True, {0: long}) if calls() > before else (False, {}))
+        assert store.get_range("t", 0, 0, 100) == dict(enumerate(datas))
 
 
 def test_a_gap_in_the_offsets_leaves_the_stream_to_the_long_way(tmp_path: Path) -> None:
@@ -308,6 +397,44 @@ def test_it_stays_within_its_part_of_the_memory_and_has_the_newest_segments(tmp_
         assert lane.held.frames.used_bytes == used
         lane.held.drop_places(0)
         assert lane.held.frames.used_bytes == used - made.size_bytes
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_the_tables_of_all_lanes_have_one_part_of_the_memory(
+    at_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: int
+) -> None:
+    """Else they drive each other out, and are made again in a reader's call each time."""
+    asked: list[int] = []
+
+    def makes(*given: Any) -> None:
+        asked.append(given[3])
+
+    monkeypatch.setattr(lane_tables, "make_places", makes)
+    with MessageStore.open(tmp_path, small(lanes=lanes)) as store:
+        for queue in range(512):
+            store.append("t", queue, b"x")
+        for queue in 2 * list(range(512)):
+            assert store.get_range("t", queue, 0, 1) == {0: b"x"}
+        limit = store._lanes[0].held.frames.limit_bytes
+        assert {*asked} == {limit // PART // lanes}
+
+
+def test_a_read_that_has_its_answer_does_not_fail_for_a_table_that_has_no_room(
+    at_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+
+    def no_room(*given: object) -> None:
+        calls.append(given)
+        raise MemoryError
+
+    monkeypatch.setattr(lane_tables, "make_places", no_room)
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        rows = fill(store, random.Random(draw_seed()), 500)
+        for _ in range(3):
+            for queue in range(QUEUES):
+                assert store.get_range("t", queue, 0, 100) == dict(enumerate(rows[queue][:100]))
+        assert calls
 
 
 def test_whoever_reads_what_was_just_written_has_no_table_made(at_once: None, tmp_path: Path) -> None:

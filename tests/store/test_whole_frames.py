@@ -168,6 +168,20 @@ def test_batch_stays_as_it_is_and_its_buffer_is_used_again_later(folder: Path, m
         assert len(pool._kept) <= 4  # the one of the batches that are kept, and those that take turns
 
 
+@pytest.mark.parametrize("lanes", [1, 8, 64])
+def test_the_buffers_of_all_lanes_stay_within_their_bound_and_are_given_back(lanes: int) -> None:
+    wholes = [WholeFrames(lanes) for _ in range(lanes)]
+    for whole in wholes:
+        kept = whole._pool
+        views = [kept.lend(kept.take(512 << 10), 512 << 10) for _ in range(40)]
+        assert len(views) == 40
+    kept_bytes = sum(len(one.getbuffer()) for whole in wholes for one in whole._pool._kept)
+    assert 0 <= kept_bytes <= max(whole_frames.KEPT_BYTES, lanes * whole_frames.LEAST_KEPT_BYTES)
+    for whole in wholes:
+        whole.let_go()
+        assert not whole._pool._kept
+
+
 def test_what_lies_between_two_frames_is_in_no_copy() -> None:
     ring, whole = Ring(1 << 20), WholeFrames()
     payload = bytes(8 * LEAST_MESSAGES)

@@ -30,6 +30,8 @@ from stratalog.store import (
 )
 from stratalog.store.api import compacting as compacting_module
 from stratalog.store.api import rebuilding
+from stratalog.store.format.layout import BLOCK_BYTES
+from stratalog.store.format.store_files import COMPACTED_FILE, LaneStart
 from stratalog.store.log.quiet import quiet
 from stratalog.store.shards.writer import ShardFile
 from tests.clocks import WallClock
@@ -49,6 +51,7 @@ from ..helpers import (
 )
 from ..killing import killed_at
 from ..rebuild.test_footers import STREAMS, make
+from ..test_repair import BadSectors
 from .looks import NOW_MS, State, state, state_of
 
 
@@ -247,6 +250,54 @@ def test_positions_of_the_old_log_are_refused_also_where_gaps_are_passed_over(pa
         store.append("orders", 0, b"x")
     with ScanPlanner(path) as planner:
         assert sum(part.size_bytes for part in planner.plan(start=fresh.end)) < 100
+
+
+@pytest.mark.parametrize("how", ["a flipped bit", "cut to nothing", "another store's"])
+def test_a_damaged_note_of_a_compaction_is_told_and_a_repair_makes_it_again(path: Path, how: str) -> None:
+    """Without it nobody can tell a position of the old log from one that retention has overtaken."""
+    with ScanPlanner(path) as planner:
+        begin = planner.begin()
+    compact_store(path)
+    note = path / "lane-00" / COMPACTED_FILE
+    whole = LaneStart.unpack(note.read_bytes())
+    assert whole is not None
+    if how == "a flipped bit":
+        flip_bit(note, 40)
+    elif how == "cut to nothing":
+        note.write_bytes(b"")
+    else:
+        note.write_bytes(whole._replace(store_id=bytes(16)).pack())
+    for skip_lost in (False, True):
+        with ScanPlanner(path) as planner, pytest.raises(StoreCorrupt, match="repair=True, which makes") as error:
+            planner.plan(start=begin, skip_lost=skip_lost)
+        assert error.value.file == str(note)
+    with ScanPlanner(path) as planner:
+        kept = planner.plan().end
+        assert planner.plan(start=kept, skip_lost=True).parts == []
+    assert [place.file for place in verify_folder(path).places] == [str(note)]
+    before = state_of(path)  # it hinders no opening
+    with MessageStore.open(path, tiny(), repair=True) as store:
+        assert [(loss.file, loss.messages) for loss in store.losses] == [(str(note), 0)]
+    assert state_of(path) == before
+    assert verify_folder(path).damages == []
+    with ScanPlanner(path) as planner, pytest.raises(LogOvertaken, match="was compacted since"):
+        planner.plan(start=begin, skip_lost=True)
+
+
+def test_a_note_of_a_compaction_that_the_device_refuses_to_read_is_no_log_without_one(path: Path) -> None:
+    with ScanPlanner(path) as planner:
+        begin = planner.begin()
+    compact_store(path)
+    note = path / "lane-00" / COMPACTED_FILE
+    disk = BadSectors(note, 0, BLOCK_BYTES)
+    with ScanPlanner(path, disk=disk) as planner:
+        for skip_lost in (False, True):
+            with pytest.raises(StoreUnreadable):
+                planner.plan(start=begin, skip_lost=skip_lost)
+    with MessageStore.open(path, tiny(), repair=True, disk=disk) as store:
+        assert [loss.file for loss in store.losses] == [str(note)]
+    with ScanPlanner(path, disk=disk) as planner, pytest.raises(LogOvertaken, match="was compacted since"):
+        planner.plan(start=begin, skip_lost=True)
 
 
 def test_retention_goes_on_behind_it(path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
+from collections.abc import Callable
+
 import pytest
 
 from stratalog.store.format.applied import (
@@ -11,12 +15,16 @@ from stratalog.store.format.applied import (
     AppliedRecord,
     add_applied,
     batches_in,
+    check_applied,
+    find_packed,
     pack_applied,
     unpack_applied,
 )
+from stratalog.store.format.layout import SUM, checksum64
 from stratalog.store.format.records import Record
 from stratalog.store.format.shard import Manifest, ShardIndex
 
+from ...seeds import draw_seed
 from .. import golden
 
 
@@ -41,6 +49,53 @@ def test_a_footers_commits_are_read_back_and_a_flipped_bit_is_found() -> None:
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ValueError, match="checksum"):
             unpack_applied(bytes(damaged))
+
+
+def test_a_check_without_a_table_refuses_what_the_table_is_refused_for() -> None:
+    """Of bytes with the right checksum that nobody could have written, too."""
+    chance = random.Random(draw_seed())
+    entries = [
+        Applied(f"n\u00e4me-{number}", chance.choice((NO_BATCH, number)), number, 1, chance.randrange(2),
+                older=((1, 2),) * chance.randrange(3), in_frames=False)
+        for number in range(12)
+    ]  # fmt: skip
+    whole = pack_applied({one.key: one for one in entries})[SUM.size :]
+    outcomes = set()
+    for _ in range(3000):
+        body = bytearray(whole[: chance.choice((len(whole), chance.randrange(1, len(whole))))])
+        for _ in range(chance.randrange(3)):
+            body[chance.randrange(len(body))] = chance.choice((0, 1, 2, 3, 4, 127, 255))
+        section = SUM.pack(checksum64(bytes(body))) + body
+        said = [_refused(check_applied, section), _refused(unpack_applied, section)]
+        assert said[0] == said[1]
+        outcomes.add(said[0])
+    assert outcomes == {True, False}
+    assert not _refused(check_applied, b"")
+    assert all(_refused(check_applied, section[:size]) for size in range(1, SUM.size))
+
+
+def _refused(read: Callable[[bytes], object], section: bytes) -> bool:
+    try:
+        read(section)
+    except ValueError:
+        return True
+    return False
+
+
+def test_nothing_is_held_of_a_section_that_was_looked_at() -> None:
+    """Sections grow with the commits: what is kept of them belongs to a lane, which goes with its store."""
+    entries = [Applied(f"transaction-{number}", NO_BATCH, number, 0, 0) for number in range(5000)]
+    section = pack_applied({one.key: one for one in entries})
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        check_applied(section)
+        unpack_applied(section)
+        find_packed(section, ("transaction-7", True))
+        left = tracemalloc.get_traced_memory()[0] - before
+        assert left < 300_000  # a table has 1.4 MB; the interpreter keeps some tuples for the next ones
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_store_without_commits_has_the_footers_that_it_always_had() -> None:
