@@ -63,7 +63,8 @@ def compact_store(
 
     Lanes are written one after the other, and each takes the place of the old one in one step. The store is locked
     meanwhile. A kill, a power cut or an error at any moment leaves each lane as it was, or compacted. While a lane is
-    written, the disk holds it twice. A lane that would have as many segments and 95 % of its bytes or more stays.
+    written, the disk holds it twice. A lane that would have as many segments, and would lose less than 1 MiB or 5 % of
+    its bytes, stays.
 
     Args:
         path: the folder of the store.

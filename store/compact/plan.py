@@ -29,6 +29,7 @@ Int64s = npt.NDArray[np.int64]
 # behind that one, too, so no number has two meanings.
 SKIPPED_NUMBERS = 2
 LEAST_GAIN = 0.05  # of a lane's bytes; for less, segments have to become fewer
+LEAST_GAIN_BYTES = 1 << 20  # the same; the new log has a small segment of its own, which the next one would drop again
 
 
 class LivePart(NamedTuple):
@@ -121,7 +122,7 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
         lane.index, store_id, lane.folder, tuple(streams), known, number, firsts, nexts, trimmed, lane.applied,
         lane.chain, lane.messages_before, max((one.time_max_ms for one in footers if len(one.frame_time)), default=0),
         sealed[-1].segment.sequence + SKIPPED_NUMBERS, parts, len(sealed), dropped,
-        1 + len(parts) < len(sealed) or gain > LEAST_GAIN * sum(sizes),
+        1 + len(parts) < len(sealed) or gain > max(LEAST_GAIN * sum(sizes), LEAST_GAIN_BYTES),
     )  # fmt: skip
 
 

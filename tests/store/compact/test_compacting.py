@@ -124,6 +124,17 @@ def test_what_stays_is_weighed_by_its_bytes(tmp_path: Path, large: str, small: s
         assert done.size_bytes < 0.1 * done.size_before_bytes
 
 
+def test_a_small_store_is_left_where_little_would_go(tmp_path: Path) -> None:
+    """Else each compaction would drop the small segment that the one before has made."""
+    with MessageStore.open(tmp_path) as store:
+        store.append_batch([("t", 0, bytes(100))] * 100)
+        for _ in range(50):  # a block each, of which nothing stays
+            store.append("u", 0, b"x")
+        store.delete_topic("u")
+    done = compact_store(tmp_path)
+    assert (done.segments, done.removed) == (done.segments_before, 0)
+
+
 def test_a_new_segment_is_about_as_large_as_was_asked_for(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         for _ in range(20):
