@@ -13,11 +13,12 @@ from ..delayed.parts import DELAYED_FOLDER
 from ..device.disk import OsDisk
 from ..device.exchange import exchange
 from ..device.folder import LOCK_FILE, QUARANTINE, STORE_FILE, fixed_path, looking_at
-from ..errors import StoreCorrupt, StoreUnusable
+from ..errors import InvalidMessage, StoreCorrupt, StoreUnusable, shown
 from ..format.layout import BLOCK_BYTES
 from ..format.live_page import LIVE_FILE
 from ..format.shard import INCOMING
 from ..format.store_files import SHARDS_FILE, ShardCount
+from .checks import check_counts
 from .compacting import STAGING as COMPACT
 from .rebuilding import STAGING as REBUILD
 
@@ -88,15 +89,24 @@ def put_store(path: str | Path, fresh: str | Path) -> bool:
 
 
 def note_shards(path: str | Path, count: int) -> None:
-    """Note durably in a folder of stores how many of them there are. Raises OSError."""
+    """Note durably in a folder of stores how many of them there are: `shard-0000` and the numbers that follow.
+
+    Raises InvalidMessage: `count` is no number of stores. StoreUnusable: the note cannot be written.
+    """
+    (stores,) = check_counts(count=count)
+    if not 0 < stores < 1 << 32:
+        raise InvalidMessage(f"a folder of stores has one or more, not {shown(count)}")
     disk, folder = OsDisk(), fixed_path(path)
-    file = disk.open(folder / SHARDS_FILE, create=True)
     try:
-        file.write([ShardCount(count).pack()], 0)
-        file.force()
-    finally:
-        file.close()
-    disk.force_folder(folder)
+        file = disk.open(folder / SHARDS_FILE, create=True)
+        try:
+            file.write([ShardCount(stores).pack()], 0)
+            file.force()
+        finally:
+            file.close()
+        disk.force_folder(folder)
+    except OSError as error:
+        raise StoreUnusable(f"{folder} cannot be a folder of stores: {error.strerror or error}") from error
 
 
 def noted_shards(path: str | Path) -> int | None:

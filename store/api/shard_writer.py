@@ -123,16 +123,20 @@ class ShardWriter:
         return len(found.lengths)
 
     def _names_of(self, table: Sequence[object], index: Int64s) -> dict[int, tuple[str, int]]:
-        """The names of the streams that have rows, checked, and perhaps of others, by their places in the table.
+        """The names of the streams that have rows, checked, by their places in the table.
 
-        Those of a tuple that comes again and again are checked once.
+        Those of a tuple that comes again and again are checked once, but for pairs that may change.
         """
         if table is not self._table:
             self._table, self._names = (table if type(table) is tuple else None), {}
-        names = self._names
+        known, names = self._names, {}
         for at in _numbered(index)[0].tolist():
-            if at not in names:
-                names[at] = name_at(table, at, index)
+            name = known.get(at)
+            if name is None:
+                name = name_at(table, at, index)
+                if type(table[at]) is tuple:
+                    known[at] = name
+            names[at] = name
         return names
 
     def _by_lane(

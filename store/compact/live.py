@@ -18,6 +18,7 @@ from ..format.blobs import ExtraColumns, gathered
 from ..format.footer import Footer
 from ..format.layout import (
     BLOCK_BYTES,
+    DATA_START,
     HAS_EXTRAS,
     MAX_FRAME_MESSAGES,
     SEALED,
@@ -82,7 +83,8 @@ def _frames(
     segment, record = sealed.segment, sealed.record
     file = segment.open_sequential()
     reader = ChunkReader(file, min(file.size(), record.data_end))
-    scanner = FrameScanner.behind(reader, segment.header)
+    # Frames are found by the footer, and not along the chain.
+    scanner = FrameScanner(reader, segment.header.lane, segment.header.sequence, DATA_START, 0)
     begins = footer.frame_entry.tolist()
     done = position = 0
     try:

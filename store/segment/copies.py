@@ -18,7 +18,7 @@ PART = 4  # of the memory for segments, for the windows of all of them: more wou
 class Window(Item):
     """The bytes of a window and KEPT_BYTES of the file in all, as far as the file had them."""
 
-    __slots__ = ("data",)
+    __slots__ = ("__weakref__", "data")
 
     def __init__(self, data: bytes) -> None:
         super().__init__(len(data))

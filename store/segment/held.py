@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections import OrderedDict
 from typing import Any, Generic, TypeVar
 
@@ -129,7 +130,7 @@ class HeldMemory:
         self.footers: Held[Any] = Held(limit_bytes // 2)
         self.places: dict[int, Any] = {}
         self.remade_footers = 0
-        self._windows: list[Any] = []  # the oldest first; some may be gone
+        self._windows: list[weakref.ref[Any]] = []  # the oldest first; some may not be held any more
         self._windows_lock = threading.Lock()
 
     def keep_footer(self, home: dict[int, Any], item: Item) -> None:
@@ -154,14 +155,17 @@ class HeldMemory:
         wait. So windows that nobody reads any more hinder no other, and those in use are seldom driven out.
         """
         with self._windows_lock:
-            kept = self._windows = [one for one in self._windows if one.home.get(one.number) is one]
-            used_bytes: int = sum([one.size_bytes for one in kept])
+            there = [(known, one) for known in self._windows if (one := known()) is not None]
+            kept = [(known, one) for known, one in there if one.home.get(one.number) is one]
+            self._windows = [known for known, _ in kept]
+            used_bytes: int = sum([one.size_bytes for _, one in kept])
             if used_bytes + size_bytes <= most_bytes or not kept:
                 return used_bytes + size_bytes <= most_bytes
-            oldest = kept.pop(0)
+            known, oldest = kept[0]
+            del self._windows[0]
             if oldest.used:
                 oldest.used = False
-                kept.append(oldest)
+                self._windows.append(known)
                 return False
             self.frames.drop(oldest.home, oldest.number)
             used_bytes -= oldest.size_bytes
@@ -170,7 +174,7 @@ class HeldMemory:
     def keep_window(self, home: dict[int, Any], number: int, window: Item) -> None:
         """Hold a window in place of what is held of it."""
         with self._windows_lock:
-            self._windows.append(window)
+            self._windows.append(weakref.ref(window))
             self.frames.drop(home, number)
             self.frames.keep(home, number, window)
 

@@ -148,7 +148,7 @@ class State:
             if one.receipt in self.on_way and self.on_way[one.receipt] is one:
                 del self.on_way[one.receipt]
         if self.order is not None:
-            self.release([(one.queue_id, one.offset) for one in acked])
+            self.release([(one.queue_id, one.offset) for one in acked], if_acknowledged=True)
 
     def _undo(self, taken: Sequence[AckedOne | AckedMany]) -> None:
         """Take back what this call has taken: another one may have the same receipt on its way. Again is fine."""
@@ -251,15 +251,18 @@ class State:
     def _go_on(self, places: Places) -> None:
         """`release` these messages. Again is fine."""
         if self.order is not None:
-            self.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)))
+            self.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)), if_acknowledged=True)
 
-    def release(self, places: Sequence[tuple[int, int]]) -> None:
-        """Messages are over: in an ordered subscription it is the turn of those behind them."""
-        order = self.order
+    def release(self, places: Sequence[tuple[int, int]], *, if_acknowledged: bool = False) -> None:
+        """Messages are over: in an ordered subscription it is the turn of those behind them.
+
+        `if_acknowledged`: not of those that were taken back meanwhile, or that a seek has met: they are out again.
+        """
+        order, queue = self.order, self.cursor.queue
         if order is None or not places:
             return
         with self.lock:
-            freed = [order.release(*place) for place in places]
+            freed = [order.release(*at) for at in places if not if_acknowledged or at[1] in queue(at[0])]
         if any(freed):
             self.ring()
 

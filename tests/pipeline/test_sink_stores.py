@@ -28,6 +28,8 @@ from stratalog.store import (
     StoreLocked,
     StoreUnusable,
     commit_shards,
+    note_shards,
+    noted_shards,
     replace_store,
 )
 from tests.faults.mounts import tmpfs
@@ -235,6 +237,17 @@ def test_a_folder_of_stores_without_a_noted_number_is_taken_as_it_is(tmp_path: P
     (path / "shard-0001").rename(tmp_path / "shard-0001")
     with pytest.raises(BadOption, match="shard-0001 is not there"):
         stores_at(sink_options({"path": str(path)}))
+
+
+def test_a_number_that_no_folder_of_stores_can_have_is_refused_and_leaves_no_note(tmp_path: Path) -> None:
+    for count in (0, -1, 1 << 32, True, 2.0, "2"):
+        with pytest.raises(InvalidMessage):
+            note_shards(tmp_path, count)  # type: ignore[arg-type]
+    assert noted_shards(tmp_path) is None
+    with pytest.raises(StoreUnusable):
+        note_shards(tmp_path / "missing", 2)
+    note_shards(tmp_path, 2)
+    assert noted_shards(tmp_path) == 2
 
 
 def test_a_damaged_number_of_stores_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import weakref
 
 import pytest
 
@@ -138,6 +139,20 @@ def test_windows_that_nobody_reads_any_more_make_room_for_those_of_later_segment
             touch(memory, newer, window)
     assert (len(older.windows), len(newer.windows)) == (0, room)
     assert memory.frames.used_bytes <= memory.limit_bytes // PART
+
+
+@pytest.mark.parametrize("by", ["others", "close"])
+def test_windows_that_are_held_no_more_are_gone(by: str) -> None:
+    memory, copies = HeldMemory(PART * 5 * (KEPT_BYTES + ITEM_BYTES)), Copies()
+    for window in range(5):
+        touch(memory, copies, window)
+    left = [weakref.ref(window) for window in copies.windows.values()]
+    assert len(left) == 5
+    if by == "others":
+        memory.frames.keep({}, 0, Item(memory.limit_bytes))
+    else:
+        memory.clear()
+    assert [window() for window in left] == [None] * 5
 
 
 @pytest.mark.parametrize("limit", [0, KEPT_BYTES])

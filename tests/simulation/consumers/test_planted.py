@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
@@ -12,7 +12,7 @@ import pytest
 from stratalog.store.delayed import opening
 from stratalog.store.delayed.keeping import Keeping
 from stratalog.store.log.streams import Stream
-from stratalog.store.subscriptions.cursor import Cursor
+from stratalog.store.subscriptions.cursor import Cursor, Int64s
 from stratalog.store.subscriptions.journal import Journal
 from tests.seeds import draw_seed
 
@@ -54,10 +54,10 @@ def _snapshots_come_too_late() -> AbstractContextManager[Any]:
 def _snapshots_forget_marks() -> AbstractContextManager[Any]:
     whole = Cursor.snapshot
 
-    def snapshot(cursor: Cursor, limit_bytes: int) -> list[bytes]:
+    def snapshot(cursor: Cursor, limit_bytes: int, but_for: Iterable[tuple[int, Int64s]] = ()) -> list[bytes]:
         queues = {queue_id: acked for queue_id, acked in cursor.queues.items() if queue_id}
         with mock.patch.object(cursor, "queues", queues):
-            return whole(cursor, limit_bytes)
+            return whole(cursor, limit_bytes, [part for part in but_for if part[0]])
 
     return mock.patch.object(Cursor, "snapshot", snapshot)
 

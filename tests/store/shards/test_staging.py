@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,10 +107,15 @@ def test_table_of_streams_is_looked_at_anew_unless_it_is_the_same_tuple(tmp_path
             changed[1] = ("u", 7)
             writer.append_columns(changed, [1, 0], [1, 1], b"gh")
             writer.append_columns(tuple(changed), [1], [1], b"i")
+            inside: Any = (["t", 0], ["t", 1])
+            writer.append_columns(inside, [0], [1], b"j")
+            inside[0][1] = 4
+            writer.append_columns(inside, [0], [1], b"k")
             commit_shards(tmp_path, writer.finish(), name="a", wait_ms=0)
         store.attach_pending()
         assert content(store) == {
-            ("t", 0): [b"a", b"d", b"f", b"h"], ("t", 1): [b"b", b"e"], ("t", 4): [b"c"], ("u", 7): [b"g", b"i"],
+            ("t", 0): [b"a", b"d", b"f", b"h", b"j"], ("t", 1): [b"b", b"e"], ("t", 4): [b"c", b"k"],
+            ("u", 7): [b"g", b"i"],
         }  # fmt: skip
 
 

@@ -176,6 +176,25 @@ def test_the_answer_to_an_interrupted_acknowledgement_is_none_to_the_one_that_wa
             assert not state.on_way
 
 
+@pytest.mark.parametrize("taken_back", ["by an interrupt", "by a seek"])
+def test_the_answer_to_an_acknowledgement_that_was_taken_back_frees_no_line(tmp_path: Path, taken_back: str) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, 3)
+        with store.subscribe(TOPIC, "s", mode="ordered") as sub:
+            state, taken = sub._state, list[AckedOne]()
+            (first,) = sub.receive()
+            one = state._take_one(first.receipt, taken)
+            if taken_back == "by a seek":
+                sub.seek("earliest")
+                (first,) = sub.receive()
+            else:
+                state._undo(taken)
+            state.settle([one], None)
+            assert sub.receive(wait_ms=0) == [], "the first message is out"
+            sub.ack(first)
+            assert [delivery.message.offset for delivery in sub.receive()] == [1]
+
+
 def test_an_interrupted_compaction_holds_up_nobody_and_forgets_nothing(tmp_path: Path) -> None:
     """Also what others acknowledge meanwhile, and the log does not say yet."""
     with MessageStore.open(tmp_path / "store", tiny()) as store:
