@@ -131,7 +131,8 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_columns.py::test_ticket_is_done_when_the_last_frame_is",), hangs=True,
     ),
     "back-pressure: what waits is not counted": Bug(
-        "store/log/queue.py", "        self.used_bytes += cost\n", "", ("tests/store/test_publish_buffer.py",), hangs=True,
+        "store/log/queue.py", "        self.used_bytes += cost\n", "", ("tests/store/test_publish_buffer.py",),
+        hangs=True,
     ),
     "back-pressure: nobody is told that there is room again": Bug(
         "store/log/queue.py", "        if self._line:\n            self._let_in()\n", "",
