@@ -11,7 +11,7 @@ import pytest
 from stratalog.store import LogPosition, MessageStore, ScanPlan, StoreCorrupt, plan_scan, read_part
 from tests.seeds import draw_seed
 
-from .helpers import flip_bit, frames_of, full_frames, seal_of, segment_path, segment_paths, tiny
+from .helpers import flip_bit, full_frames, seal_of, segment_path, segment_paths, tiny
 from .test_plans import Clock, Name, ReadDisk, drawn_filter, fill, read_all
 
 PLACES: dict[str, Any] = {"payload": False, "optional": False, "lengths": False}
@@ -80,7 +80,7 @@ def test_what_a_repair_gave_up_is_left_out_and_the_rest_has_its_own_times(tmp_pa
             store.append_batch([("t", queue, bytes(2_000)) for queue in (0, 1, 0)])
             clock.now_ms += 1_000
     file = segment_paths(tmp_path, 0)[0]
-    flip_bit(file, frames_of(file)[frame].header.position + 40)
+    flip_bit(file, full_frames(file)[frame].header.position + 40)
     with MessageStore.open(tmp_path, repair=True) as store:
         assert store.losses
         rows = [row for queue in (0, 1) for row in store.read("t", queue, 0, 100, 1 << 30)]

@@ -40,7 +40,7 @@ from tests.seeds import draw_seed
 from ..helpers import (
     KIB,
     flip_bit,
-    frames_of,
+    full_frames,
     has_settled,
     log_snapshot,
     overwrite,
@@ -416,7 +416,7 @@ def test_a_frame_that_a_repair_gave_up_is_no_hindrance_once_it_is_trimmed(tmp_pa
         for _ in range(40):
             store.append("t", 0, bytes(5_000))
     file = segment_paths(sealed(tmp_path), 0)[1]
-    flip_bit(file, frames_of(file)[1].header.position + 40)
+    flip_bit(file, full_frames(file)[1].header.position + 40)
     give_up(tmp_path)
     with pytest.raises(StoreUnusable, match="`trim` the queue behind them"):
         compact_store(tmp_path)
@@ -435,7 +435,7 @@ def test_a_damaged_head_of_a_frame_that_stays_is_an_error(tmp_path: Path) -> Non
             store.append("t", 0, bytes(5_000))
         store.trim("t", 0, 1)
     file = segment_paths(sealed(tmp_path), 0)[1]
-    flip_bit(file, frames_of(file)[1].header.position + 40)
+    flip_bit(file, full_frames(file)[1].header.position + 40)
     before = lanes(tmp_path)
     with pytest.raises(StoreCorrupt, match="a frame is damaged or missing"):
         compact_store(tmp_path)
@@ -448,7 +448,7 @@ def test_a_damaged_head_of_a_frame_that_goes_is_no_hindrance(tmp_path: Path) -> 
             store.append("t", 0, bytes(5_000))
         store.trim("t", 0, 10)
     file = segment_paths(sealed(tmp_path), 0)[0]
-    frame = frames_of(file)[1]
+    frame = full_frames(file)[1]
     flip_bit(file, frame.header.position + 40)
     before = state_of(tmp_path)
     assert before["t", 0][0] == 10 and compact_store(tmp_path).removed > 0
