@@ -80,7 +80,7 @@ class StoreConfig:
     publish_buffer_bytes: int = 64 * MIB
     append_timeout_ms: int = 30_000
     max_message_bytes: int = 4 * MIB
-    max_frame_bytes: int = 1 * MIB
+    max_frame_bytes: int = 2 * MIB
     recent_bytes: int | None = None
     retention_ms: int | None = None
     retention_bytes: int | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -53,21 +54,23 @@ class Job:
         self.work = work
         self.plan: Plan = work.plan(total_bytes)[0]
         self.streams = tuple((topic, queue_id) for topic, queue_id in work.addresses)
-        make = work.content.make
-        datas = [make(queue, serial, size) for queue, serial, size, _ in self.plan.rows()]
-        ends = self.plan.sizes.cumsum()
+        plan, each = self.plan, self.datas()
+        ends = plan.sizes.cumsum()
         self.calls: list[Call] = []
         begin = 0
-        while begin < len(datas):
-            before = int(ends[begin]) - int(self.plan.sizes[begin])
+        while begin < len(plan):
+            before = int(ends[begin]) - int(plan.sizes[begin])
             fitting = int(ends.searchsorted(before + call_bytes, side="right"))
             end = min(max(fitting, begin + 1), begin + call_messages)
-            cut, count = slice(begin, end), len(datas[begin:end])
-            keys = np.full(count, KEY_BYTES), b"".join([data[:KEY_BYTES] for data in datas[cut]])
-            plan = self.plan
-            self.calls.append(Call(plan.queues[cut], plan.sizes[cut], b"".join(datas[cut]), keys, plan.serials[cut]))
+            cut, datas = slice(begin, end), list(islice(each, end - begin))
+            keys = np.full(len(datas), KEY_BYTES), b"".join([data[:KEY_BYTES] for data in datas])
+            self.calls.append(Call(plan.queues[cut], plan.sizes[cut], b"".join(datas), keys, plan.serials[cut]))
             begin = end
-        self.datas = datas
+
+    def datas(self) -> Iterator[bytes]:
+        """Each message's data, made anew."""
+        make = self.work.content.make
+        return (make(queue, serial, size) for queue, serial, size, _ in self.plan.rows())
 
     def models(self) -> list[tuple[bytes, IntArray]]:
         """What the model without a store takes."""
@@ -124,10 +127,10 @@ class Columns(Experiment):
     NAME: ClassVar[str] = "columns"
     METHOD: ClassVar[str] = f"acknowledged durable, one thread, columns made before; {RocksDb.SETUP}"
 
-    messages: int = setting(1_000_000, "messages per round", short=10_000, least=1)
+    messages: int = setting(4_000_000, "messages per round", short=10_000, least=1)
     message_bytes: int = setting(100, "bytes per message", least=HEADER_BYTES, option="size")
     batch_messages: int = setting(4096, "messages per call", least=1)
-    contest_bytes: int = setting(1 << 30, "bytes of contest sizes per round", short=3 << 20, least=1)
+    contest_bytes: int = setting(2 << 30, "bytes of contest sizes per round", short=3 << 20, least=1)
     device_s: float = setting(2.0, "seconds of the raw device per round", short=0.05, least=0.01)
     queues: int = queues()
     repeat: int = repeats()
@@ -187,7 +190,7 @@ class Columns(Experiment):
         return {**rates_of(job, seconds), **written}
 
     def _batches(self, base: Path, job: Job, run: Run) -> Figures:
-        items = [(*job.streams[queue], data) for queue, data in zip(job.plan.queues.tolist(), job.datas, strict=True)]
+        items = [(*job.streams[queue], data) for queue, data in zip(job.plan.queues.tolist(), job.datas(), strict=True)]
         cuts, at = [], 0
         for call in job.calls:
             cuts.append(items[at : at + len(call.lengths)])
@@ -204,7 +207,7 @@ class Columns(Experiment):
         return {"messages_per_s": None, "mb_per_s": rate.mb_per_s}
 
     def _rocksdb(self, base: Path, job: Job, run: Run) -> Figures:
-        rows = zip(job.plan.rows(), job.datas, strict=True)
+        rows = zip(job.plan.rows(), job.datas(), strict=True)
         pairs = [(KEY.pack(queue, serial), data) for (queue, serial, *_), data in rows]
         with sub_folder(base, "rocksdb") as folder:
             seconds = seconds_of_rocksdb(folder, pairs, self.batch_messages, job.plan.payload_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 import numpy as np
@@ -248,20 +248,21 @@ class Appender:
         datas = [data for _, _, data in checked]
         return streams, datas, list(map(len, datas))
 
-    def find_or_make(self, topic: str, queue_id: int) -> Stream:
-        """The stream of a name that was checked."""
-        return self._streams.get(topic, queue_id) or self._stream(topic, queue_id)
+    def find_or_make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+        """The streams of names that were checked, made at first use."""
+        with self._shared.naming:
+            self._check_open()
+            return [self._streams.get(*name) or self._make(*name) for name in names]
 
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
-        name = check_name(topic, queue_id)
-        with self._shared.naming:
-            self._check_open()
-            stream = self._streams.get(*name)
-            if stream is None:
-                index = lane_of(*name, len(self._lanes))
-                stream = Stream(*name, self._lanes[index], self._queues[index])
-                self._streams.add(stream)
+        return self.find_or_make([check_name(topic, queue_id)])[0]
+
+    def _make(self, topic: str, queue_id: int) -> Stream:
+        """A new stream. The lock of names is held."""
+        index = lane_of(topic, queue_id, len(self._lanes))
+        stream = Stream(topic, queue_id, self._lanes[index], self._queues[index])
+        self._streams.add(stream)
         return stream
 
     def flush(self) -> None:

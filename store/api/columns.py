@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from ..config import MOST_MESSAGE_BYTES
 from ..format.blobs import Int64s, gathered
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.column_group import ColumnGroup, ColumnRows
-from ..log.streams import Stream
+from ..log.streams import FindOrMake
 from ..log.ticket import BatchTicket
 from .batch_ticket import GroupsTicket
 from .batches import AsyncBatch, Part, offsets_of
@@ -21,9 +20,9 @@ from .stream_table import StreamTable, table_of
 
 
 class ColumnAppender:
-    """What `ColumnCalls` passes its calls on to. `find_or_make` gives the stream of a name."""
+    """What `ColumnCalls` passes its calls on to."""
 
-    def __init__(self, shared: Shared, find_or_make: Callable[[str, int], Stream]) -> None:
+    def __init__(self, shared: Shared, find_or_make: FindOrMake) -> None:
         self._shared = shared
         self._find_or_make = find_or_make
         self._stream_table = StreamTable(())  # of the newest call

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -10,9 +10,7 @@ import numpy as np
 
 from ..errors import InvalidMessage, InvalidTopic, StoreError, shown
 from ..format.blobs import Int64s
-from ..log.streams import NOT_DEFINED, Stream, check_name
-
-FindOrMake = Callable[[str, int], Stream]
+from ..log.streams import NOT_DEFINED, FindOrMake, Stream, check_name
 
 
 class Resolved(NamedTuple):
@@ -77,8 +75,8 @@ class StreamTable:
         wanted = used[self._numbers[used] < 0].tolist()
         unknown = [at for at in wanted if self._streams[at] is None]
         names = [name_at(self.given, at, index) for at in unknown]
-        for at, name in zip(unknown, names, strict=True):
-            self._streams[at] = find_or_make(*name)
+        for at, stream in zip(unknown, find_or_make(names), strict=True):
+            self._streams[at] = stream
         found = self._taken(wanted)
         self._lanes[wanted] = [stream.lane.index for stream in found]
         self._numbers[wanted] = [stream.number for stream in found]

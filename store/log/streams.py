@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from .queue import RequestQueue
 
 NOT_DEFINED = -1
+CHECKED_TOPICS = 1024  # so many are known again: queues of a topic come together
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -44,6 +47,10 @@ class Stream:
         self.hidden = 0
 
 
+# The streams of names that were checked, those that are new made.
+FindOrMake: TypeAlias = Callable[[Sequence[tuple[str, int]]], list[Stream]]
+
+
 class StreamMap:
     """The streams of a store by name, the users' apart from the hidden ones.
 
@@ -62,7 +69,10 @@ class StreamMap:
             stream.lane.hidden.append(stream)
             self.hidden[stream.topic] = stream
         else:
-            self.topics.setdefault(stream.topic, {})[stream.queue_id] = stream
+            queues = self.topics.get(stream.topic)
+            if queues is None:
+                queues = self.topics[stream.topic] = {}
+            queues[stream.queue_id] = stream
 
     def get(self, topic: str, queue_id: int) -> Stream | None:
         """The users' stream of a name, if there is one."""
@@ -87,6 +97,12 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
     queue_id = int.__index__(queue_id) if isinstance(queue_id, int) else int(queue_id)  # plain, also of a subclass
     if not 0 <= queue_id <= MAX_QUEUE_ID:
         raise InvalidTopic(f"a queue id is from 0 to {MAX_QUEUE_ID}, not {shown(queue_id)}")
+    _check_topic(topic)
+    return topic, queue_id
+
+
+@lru_cache(CHECKED_TOPICS)
+def _check_topic(topic: str) -> None:
     if not topic:
         raise InvalidTopic("a topic has at least one character")
     try:
@@ -97,7 +113,6 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
         raise InvalidTopic(f"a topic has at most {MAX_TOPIC_BYTES} bytes of UTF-8, this one has {size}")
     if _CONTROL.search(topic):
         raise InvalidTopic(f"a topic has no control characters: {topic!r}")
-    return topic, queue_id
 
 
 def store_of(topic: str, queue_id: int, stores: int) -> int:

@@ -19,10 +19,11 @@ import numpy.typing as npt
 from ..format.layout import NO_DUES, WIDE_NUMBERS
 from .postings import Row, Rows
 
-GROWTH = 1.5
+GROWTH = 4  # pages that nothing was written to cost no memory, and a copy writes to all of its pages
 FEW = 4  # messages
 BYTES_OBJECT = 41  # what a frame's numbers cost beside themselves
 POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
+ENTRY_BYTES = 12
 
 Uint32s = npt.NDArray[np.uint32]
 # Positions in the segment, lengths and checksums of some messages: lists, for who takes them one by one.
@@ -89,7 +90,7 @@ class OpenTable:
     def _make_room(self, end: int) -> None:
         if end > len(self._columns):
             first = self.entries
-            grown = np.zeros((int(end * GROWTH) + 1024, 3), np.uint32)
+            grown = np.zeros((end * GROWTH, 3), np.uint32)
             grown[:first] = self._columns[:first]
             self._columns = grown  # readers keep the old one, in which what they may see is the same
             self.flat = grown.reshape(-1).data
@@ -197,7 +198,7 @@ class OpenTable:
         """Memory of the columns and rows, without the objects around them."""
         numbers = sum(map(len, list(self.frame_numbers)))
         frames = (18 + BYTES_OBJECT) * len(self.frame_entry)
-        return self._columns.nbytes + self.rows.nbytes() + numbers + frames
+        return ENTRY_BYTES * self.entries + self.rows.nbytes() + numbers + frames
 
 
 def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]) -> array[int]:

@@ -14,8 +14,9 @@ from ..errors import ReplayDiffers, StoreClosed, StoreCorrupt, StoreError
 from ..format.applied import NO_BATCH, batches_in
 from ..format.shard import MANIFEST_SUFFIX, Manifest
 from ..log.flusher import Flusher
+from ..log.streams import FindOrMake
 from ..log.upkeep import Upkeep
-from .lane_attach import FindOrMake, LaneAttach, key_of
+from .lane_attach import LaneAttach, key_of
 from .staging import (
     Pending,
     Staged,

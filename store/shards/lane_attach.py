@@ -19,13 +19,12 @@ from ..log.at_once import append_at_once, frame_bytes, room_for_once
 from ..log.column_group import ColumnGroup, ColumnRows
 from ..log.flusher import Flusher
 from ..log.quiet import quiet
-from ..log.streams import Stream
+from ..log.streams import FindOrMake, Stream, check_name
 from ..log.upkeep import Upkeep
 from .lane_build import LaneBuild, record_of
 from .loading import groups_of
 from .staging import Staged
 
-FindOrMake = Callable[[str, int], Stream]
 Key = tuple[str, bool]
 SMALL_BYTES = 4 << 20  # two segments for fewer bytes cost more than to write them twice
 RECORD_BYTES = 2 << 10  # more than any record has, with its frame
@@ -153,10 +152,13 @@ class LaneAttach:
         skip = sum(staged.shard.rows for staged in shards) - remaining if remaining else 0
         groups: list[ColumnGroup] = []
         for staged in shards:
-            streams = [self._find_or_make(*name) for name in names_in(staged.index.footer)]
-            groups += groups_of(self._disk, staged, streams, skip)
+            groups += groups_of(self._disk, staged, self._streams_of(staged), skip)
             skip = max(0, skip - staged.shard.rows)
         return groups
+
+    def _streams_of(self, staged: Staged) -> list[Stream]:
+        """A shard's streams, by the numbers that it gives them."""
+        return self._find_or_make([check_name(*name) for name in names_in(staged.index.footer)])
 
     def _append(
         self, manifest: Manifest, groups: list[ColumnGroup], begun: Applied | None, waiting: frozenset[Key]
@@ -192,7 +194,7 @@ class LaneAttach:
         lane, spares = self._lane, self._spares
         with quiet(self._flusher, self._sealer), spares.making:
             todo = shards if begun is None else shards[len(shards) - self._remaining(begun) :]
-            streams = [[self._find_or_make(*name) for name in names_in(staged.index.footer)] for staged in todo]
+            streams = [self._streams_of(staged) for staged in todo]
             touched = [stream for mine in streams for stream in mine]
             records = [] if begun is not None else [lane.trims.records]
             names = self._sealer.names[lane.index]

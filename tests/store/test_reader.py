@@ -196,7 +196,8 @@ class Watched:
 def cold(tmp_path: Path) -> Iterator[Any]:
     """A sealed segment of which nothing was read yet, with its file watched."""
     home = tmp_path / "store"
-    with MessageStore.open(home, StoreConfig(segment_bytes=4 << 20, prewrite_bytes=8 << 20)) as store:
+    config = StoreConfig(segment_bytes=4 << 20, prewrite_bytes=8 << 20, max_frame_bytes=1 << 20)
+    with MessageStore.open(home, config) as store:
         fill(store, 8000, 1000, queues=1)
     with MessageStore.open(home) as store:
         segment = lane_of(store).view.sealed[-1].segment
