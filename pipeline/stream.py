@@ -136,7 +136,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                             f"{paths[planner.store_id]} and {path} are one store, or copies of one; give one of them"
                         )
                     paths[planner.store_id] = path
-            except BaseException:
+            except BaseException:  # also an interrupt: nobody else knows what was opened
                 _close(opened)
                 raise
             self._planners = opened

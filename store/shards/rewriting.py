@@ -29,6 +29,7 @@ from .writer import lasting_sum, length_bytes
 
 Int64s = npt.NDArray[np.int64]
 Mark = tuple[int, int]
+_LOW_BITS = np.arange(1 << 16, dtype=np.uint16)  # of 0, 1, 2 ..: what is added to them may go round, too
 
 
 class Place(NamedTuple):
@@ -75,7 +76,7 @@ def write_segment(
     lows = np.empty(index.rows, np.uint16)
     of_entry[footer.entries] = numbers.repeat(counts)
     begins = place.firsts[numbers] - footer.start[:-1]
-    lows[footer.entries] = (begins.repeat(counts) + np.arange(index.rows)).astype(np.uint16)
+    lows[footer.entries] = begins.astype(np.uint16).repeat(counts) + np.resize(_LOW_BITS, index.rows)
     chain = place.header.chain
     file = disk.open(path)
     try:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..device.disk import Disk, LogFile
 from ..format.blobs import Blobs, Int64s
-from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, Uint32s, message_checksums
+from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, Uint32s, message_checksums, narrow
 from ..format.footer import FooterData, by_stream
 from ..format.frame import due_range
 from ..format.layout import (
@@ -83,7 +83,7 @@ class ShardFile:
     def add(self, rows: Rows, time_ms: int) -> None:
         """Write a frame of these messages. Raises OSError; the shard is then of no use any more."""
         numbers = self._numbers_of(rows.streams)[rows.index].astype(np.uint32)
-        offsets = self._offsets.give_column(numbers)
+        offsets = self._offsets.give_column(narrow(numbers))
         columns = FrameColumns(numbers, rows.lengths, offsets, rows.times_ms, rows.keys, rows.properties, ())
         flags, whole, count, size = columns.flags, 0, len(numbers), rows.payload.nbytes
         payload: bytes | memoryview = rows.payload
