@@ -53,7 +53,7 @@ class StoreConfig:
             can lower it.
         append_timeout_ms: how long an append waits at that cap before `PublishBufferFull`.
         max_message_bytes: a larger message, with key and properties, raises `MessageTooLarge`.
-        max_frame_bytes: a frame ends when its payloads reach this size.
+        max_frame_bytes: a frame ends when its payloads reach this size; in small segments earlier, see `frame_bytes`.
         recent_bytes: the size of the ring of recent frames in memory, over all lanes. None takes 64 MiB (less if the
             plan has less), which grow with the log to the plan's share, 512 MiB at the most, unless there is a cache;
             or the plan's share at once if `memory_limit_bytes` is given. A lane's ring is never smaller than
@@ -115,6 +115,13 @@ class StoreConfig:
         if self.segment_bytes % BLOCK_BYTES:
             raise InvalidConfig(f"segment_bytes must be a multiple of {BLOCK_BYTES}, not {self.segment_bytes}")
         self._check_choices()
+
+    @property
+    def frame_bytes(self) -> int:
+        """Where a frame ends: a fourth of a segment at the most, but for 1 MiB. Half of a segment would leave the other
+        half empty, since its headers take some bytes, too.
+        """
+        return min(self.max_frame_bytes, max(self.segment_bytes // 4, MIB))
 
     def _check_choices(self) -> None:
         plans = isinstance(self.cache, str) and self.cache == "plan"

@@ -31,7 +31,7 @@ from .experiment import Experiment, medians, queues, repeats, setting
 
 KEY_BYTES = 16
 UNDER_WAY = 2
-CONTEST_CALL_BYTES = 4 << 20  # several frames: the second is built while the first is with the device
+CONTEST_CALL_BYTES = 4 << 20  # two frames: the second is built while the first is with the device
 WRITE_BYTES = StoreConfig().max_frame_bytes
 PREWRITE_PART = 1.5
 SHOWN = {"way": "way", "msg/s": "messages_per_s", "MB/s": "mb_per_s", **COLUMNS}
@@ -125,7 +125,10 @@ class Columns(Experiment):
     """append_columns of small messages beside RocksDB, and of contest sizes beside the raw device."""
 
     NAME: ClassVar[str] = "columns"
-    METHOD: ClassVar[str] = f"acknowledged durable, one thread, columns made before; {RocksDb.SETUP}"
+    METHOD: ClassVar[str] = (
+        "acknowledged durable, one thread, columns made before; "
+        f"raw device: {UNDER_WAY} writes of {WRITE_BYTES >> 20} MiB under way; {RocksDb.SETUP}"
+    )
 
     messages: int = setting(4_000_000, "messages per round", short=10_000, least=1)
     message_bytes: int = setting(100, "bytes per message", least=HEADER_BYTES, option="size")

@@ -174,7 +174,7 @@ class Appender:
         if not rows:
             self._check_open()
             return []
-        return cut_by_lane(self._lanes, *self._accept_batch(rows), self.config.max_frame_bytes)
+        return cut_by_lane(self._lanes, *self._accept_batch(rows), self.config.frame_bytes)
 
     def _accept(
         self,
@@ -244,12 +244,15 @@ class Appender:
         """A batch, a row at a time, with the error of the first row that cannot be."""
         checked = check_rows(rows, self._max_message_bytes)  # all of them, before the first stream is made
         names = [(topic, queue_id) for topic, queue_id, _ in checked]
-        streams = [self._streams.get(*name) or self._stream(*name) for name in names]
+        streams = self.find_or_make(names)
         datas = [data for _, _, data in checked]
         return streams, datas, list(map(len, datas))
 
     def find_or_make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
         """The streams of names that were checked, made at first use."""
+        found = [stream for name in names if (stream := self._streams.get(*name)) is not None]
+        if len(found) == len(names):
+            return found
         with self._shared.naming:
             self._check_open()
             return [self._streams.get(*name) or self._make(*name) for name in names]

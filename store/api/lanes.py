@@ -54,7 +54,7 @@ class LaneMaker:
         cap = max(self._caches.publish_buffer_bytes // self._lanes, LEAST_BUFFER_BYTES)
         threads = 2 if config.durability == "force" else 1
         sizer = Sizer(OVERLAP_BYTES)
-        queue = RequestQueue(cap, config.max_frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
+        queue = RequestQueue(cap, config.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
         queue.listeners = running.listeners
         adopt_streams(lane, queue, found.streams, found.trimmed, shared.streams)
         lane.offsets = NextOffsets(found.next_offsets)
@@ -73,5 +73,5 @@ class LaneMaker:
 def ring_bytes(config: StoreConfig, recent_bytes: int) -> int:
     """How large a lane's ring begins: for `recent_bytes` of readers, and the frames in flight in any case."""
     overhead = COLUMN_BYTES_A_MESSAGE * MAX_FRAME_MESSAGES + 64 * BLOCK_BYTES
-    largest = config.max_frame_bytes + config.max_message_bytes + overhead
+    largest = config.frame_bytes + config.max_message_bytes + overhead
     return align_up(max(recent_bytes, RING_FRAMES * largest))

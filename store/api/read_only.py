@@ -126,7 +126,7 @@ class Following(Fetcher):
         if not folder.is_dir():
             raise StoreCorrupt("a lane's folder is missing", folder, 0)
         config, clock = shared.config, shared.clock
-        queue = RequestQueue(config.publish_buffer_bytes, config.max_frame_bytes, 0, Sizer(0), 0, clock)
+        queue = RequestQueue(config.publish_buffer_bytes, config.frame_bytes, 0, Sizer(0), 0, clock)
         queue.close(refusal(shared.path))
         ring = FollowedRing(header.lanes)
         lane = Lane(index, folder, self._disk, config, clock.wall_ms, ring, _no_segment, _nothing, _nothing)

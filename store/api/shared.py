@@ -32,7 +32,7 @@ class Shared:
         self.lanes: list[Lane] = []
         self.queues: list[RequestQueue] = []
         self.hidden = HiddenStreams(
-            self.streams, self.lanes, self.queues, self.naming, self.check_open, config.max_frame_bytes
+            self.streams, self.lanes, self.queues, self.naming, self.check_open, config.frame_bytes
         )
 
     def check_open(self) -> None:

@@ -113,6 +113,6 @@ class SubscriptionCalls:
         return Parts(
             shared.streams, shared.hidden, shared.clock, fetcher, self._columns.append_again, fetcher.waiting,
             fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
-            shared.config.max_frame_bytes, shared.config.append_timeout_ms / 1000, ReceiptNumbers(),
+            shared.config.frame_bytes, shared.config.append_timeout_ms / 1000, ReceiptNumbers(),
             self._running.delays, self._delaying.sets,
         )  # fmt: skip

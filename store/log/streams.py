@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from .queue import RequestQueue
 
 NOT_DEFINED = -1
-CHECKED_TOPICS = 1024  # so many are known again: queues of a topic come together
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -97,12 +95,6 @@ def check_name(topic: object, queue_id: object) -> tuple[str, int]:
     queue_id = int.__index__(queue_id) if isinstance(queue_id, int) else int(queue_id)  # plain, also of a subclass
     if not 0 <= queue_id <= MAX_QUEUE_ID:
         raise InvalidTopic(f"a queue id is from 0 to {MAX_QUEUE_ID}, not {shown(queue_id)}")
-    _check_topic(topic)
-    return topic, queue_id
-
-
-@lru_cache(CHECKED_TOPICS)
-def _check_topic(topic: str) -> None:
     if not topic:
         raise InvalidTopic("a topic has at least one character")
     try:
@@ -113,6 +105,7 @@ def _check_topic(topic: str) -> None:
         raise InvalidTopic(f"a topic has at most {MAX_TOPIC_BYTES} bytes of UTF-8, this one has {size}")
     if _CONTROL.search(topic):
         raise InvalidTopic(f"a topic has no control characters: {topic!r}")
+    return topic, queue_id
 
 
 def store_of(topic: str, queue_id: int, stores: int) -> int:

@@ -3,11 +3,13 @@
 A segment's messages are numbered 0, 1, 2 .. in log order: *entries*. The columns of all entries stand in
 one array in log order, so a batch is added with a few array operations. What a stream has of them, its *row*, is
 found out when somebody asks: who appends pays nothing for it, and what is never read while its segment is open is
-never indexed. 14 bytes a message (wide stream numbers: 16), 4 more with rows, plus growth.
+never indexed. 14 bytes a message (wide stream numbers: 16), 4 more with rows. Room to
+grow costs memory only in small tables.
 """
 
 from __future__ import annotations
 
+import mmap
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -19,7 +21,8 @@ import numpy.typing as npt
 from ..format.layout import NO_DUES, WIDE_NUMBERS
 from .postings import Row, Rows
 
-GROWTH = 4  # pages that nothing was written to cost no memory, and a copy writes to all of its pages
+GROWTH = 4  # a copy writes to all of its pages, and those that nothing was written to cost no memory ..
+OWN_PAGES_BYTES = 1 << 20  # .. from this size on: less is memory that was used before, and is written to
 FEW = 4  # messages
 BYTES_OBJECT = 41  # what a frame's numbers cost beside themselves
 POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
@@ -55,7 +58,7 @@ class OpenTable:
         self.dues = NO_DUES
         self.frame_numbers: list[bytes] = []  # stream numbers, packed as in the frame: the footer is made of them
         # One plain matrix: a row is taken, and its columns become lists, in half the time of a record array.
-        self._columns: Uint32s = np.zeros((1024, 3), np.uint32)
+        self._columns = _no_entries(1024)
         self.flat = self._columns.reshape(-1).data
 
     def add_frame(self, position: int, time_ms: int, flags: int, numbers: bytes, rows: EntryRows) -> None:
@@ -90,7 +93,7 @@ class OpenTable:
     def _make_room(self, end: int) -> None:
         if end > len(self._columns):
             first = self.entries
-            grown = np.zeros((end * GROWTH, 3), np.uint32)
+            grown = _no_entries(end * GROWTH)
             grown[:first] = self._columns[:first]
             self._columns = grown  # readers keep the old one, in which what they may see is the same
             self.flat = grown.reshape(-1).data
@@ -198,7 +201,21 @@ class OpenTable:
         """Memory of the columns and rows, without the objects around them."""
         numbers = sum(map(len, list(self.frame_numbers)))
         frames = (18 + BYTES_OBJECT) * len(self.frame_entry)
-        return ENTRY_BYTES * self.entries + self.rows.nbytes() + numbers + frames
+        columns = self._columns.nbytes
+        if columns >= OWN_PAGES_BYTES:
+            columns = ENTRY_BYTES * self.entries
+        return columns + self.rows.nbytes() + numbers + frames
+
+
+def _no_entries(room: int) -> Uint32s:
+    """(room, 3) zeros."""
+    if room * ENTRY_BYTES < OWN_PAGES_BYTES:
+        return np.zeros((room, 3), np.uint32)
+    try:
+        pages = mmap.mmap(-1, room * ENTRY_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for the places of {room} messages") from error
+    return np.frombuffer(pages, np.uint32).reshape(room, 3)
 
 
 def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]) -> array[int]:

@@ -31,6 +31,26 @@ def test_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
         StoreConfig(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [
+        ({}, 2 << 20),
+        ({"max_frame_bytes": 64 << 10}, 64 << 10),
+        ({"segment_bytes": 6 << 20}, 3 << 19),
+        ({"segment_bytes": 4 << 20}, 1 << 20),
+        ({"segment_bytes": 64 << 10}, 1 << 20),
+    ],
+)
+def test_frames_are_smaller_in_small_segments(settings: dict[str, int], size: int) -> None:
+    assert StoreConfig(**settings).frame_bytes == size  # type: ignore[arg-type]
+
+
+def test_a_small_segment_is_not_half_empty(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, StoreConfig(segment_bytes=4 << 20)) as store:
+        store.append_columns([("t", 0)], np.zeros(24_000, int), np.full(24_000, 1000), bytes(24_000_000))
+        assert len([*tmp_path.rglob("*.seg")]) <= 10  # of 3 frames each, and a spare; with 2 MiB there were 13
+
+
 def odd_values() -> list[Any]:
     view = memoryview(b"gone")
     view.release()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from array import array
 from itertools import accumulate
 
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 
 from stratalog.store.segment.open_table import OpenTable, entry_rows
+
+HUGE_PAGE_BYTES = 2 << 20
 
 
 class Book:
@@ -86,3 +90,26 @@ def test_columns_grow_and_keep_what_they_have() -> None:
     (first, _), lengths, _ = book.table.places(np.array([0, 6999], np.uint32))
     assert (first, lengths) == (8192 + 88, [3, 3])
     assert book.table.nbytes() < 7000 * 24
+
+
+def test_a_large_table_has_the_pages_that_were_written_to_and_no_more() -> None:
+    for _ in range(2):  # the second lies in memory that the allocator keeps for later, once it has seen the first freed
+        np.ones(30 << 20, np.uint8)
+    table, frame = OpenTable(), 4000
+    rows = entry_rows(range(frame), array("I", [3] * frame), array("I", [1] * frame))
+    for number in range(100):
+        table.add_frame(8192 + number, 5, 0, bytes(2 * frame), rows)
+    needed = 12 * table.entries
+    columns = table.columns(0, 1 << 40)
+    assert columns.nbytes > 1.2 * needed  # there is room for more
+    assert resident_bytes(columns) <= needed + HUGE_PAGE_BYTES
+    assert needed < table.nbytes() < 1.3 * needed
+
+
+def resident_bytes(array: np.ndarray) -> int:
+    """Bytes of the array's pages that are in memory."""
+    begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+    count = -(-(array.ctypes.data + array.nbytes - begin) // mmap.PAGESIZE)
+    found = (ctypes.c_ubyte * count)()
+    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(begin), ctypes.c_size_t(count * mmap.PAGESIZE), found) == 0
+    return mmap.PAGESIZE * sum(byte & 1 for byte in found)
