@@ -118,8 +118,9 @@ class StoreConfig:
 
     @property
     def frame_bytes(self) -> int:
-        """Where a frame ends: a fourth of a segment at the most, but for 1 MiB. Half of a segment would leave the other
-        half empty, since its headers take some bytes, too.
+        """Where a frame ends: at `max_frame_bytes`, or earlier: at a quarter of a segment, or 1 MiB if that is more.
+
+        Two frames of half a segment do not fit into it with their headers, and half of it would stay empty.
         """
         return min(self.max_frame_bytes, max(self.segment_bytes // 4, MIB))
 

@@ -31,7 +31,7 @@ from .experiment import Experiment, medians, queues, repeats, setting
 
 KEY_BYTES = 16
 UNDER_WAY = 2
-CONTEST_CALL_BYTES = 4 << 20  # two frames: the second is built while the first is with the device
+CONTEST_CALL_BYTES = 4 << 20  # two frames or three: the second is built while the first is with the device
 WRITE_BYTES = StoreConfig().max_frame_bytes
 PREWRITE_PART = 1.5
 SHOWN = {"way": "way", "msg/s": "messages_per_s", "MB/s": "mb_per_s", **COLUMNS}

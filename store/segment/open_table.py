@@ -21,8 +21,9 @@ import numpy.typing as npt
 from ..format.layout import NO_DUES, WIDE_NUMBERS
 from .postings import Row, Rows
 
-GROWTH = 4  # a copy writes to all of its pages, and those that nothing was written to cost no memory ..
-OWN_PAGES_BYTES = 1 << 20  # .. from this size on: less is memory that was used before, and is written to
+GROWTH = 4
+MOST_ROOM = 4 << 20  # entries
+OWN_PAGES_BYTES = 1 << 20
 FEW = 4  # messages
 BYTES_OBJECT = 41  # what a frame's numbers cost beside themselves
 POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
@@ -93,7 +94,9 @@ class OpenTable:
     def _make_room(self, end: int) -> None:
         if end > len(self._columns):
             first = self.entries
-            grown = _no_entries(end * GROWTH)
+            # Room costs no memory before it is used, and each growth writes to all that is copied. But addresses may be
+            # limited.
+            grown = _no_entries(end + min((GROWTH - 1) * end, MOST_ROOM))
             grown[:first] = self._columns[:first]
             self._columns = grown  # readers keep the old one, in which what they may see is the same
             self.flat = grown.reshape(-1).data
@@ -208,7 +211,11 @@ class OpenTable:
 
 
 def _no_entries(room: int) -> Uint32s:
-    """(room, 3) zeros."""
+    """(room, 3) zeros.
+
+    Large ones are pages of their own, which cost memory once they are written to. The allocator would give memory that
+    was used before, and write zeros to all of it.
+    """
     if room * ENTRY_BYTES < OWN_PAGES_BYTES:
         return np.zeros((room, 3), np.uint32)
     try:

@@ -29,7 +29,7 @@ from .writer import lasting_sum, length_bytes
 
 Int64s = npt.NDArray[np.int64]
 Mark = tuple[int, int]
-_LOW_BITS = np.arange(1 << 16, dtype=np.uint16)  # of 0, 1, 2 ..: what is added to them may go round, too
+_LOW_BITS = np.arange(1 << 16, dtype=np.uint16)  # of 0, 1, 2 ..; sums wrap modulo 65,536
 
 
 class Place(NamedTuple):

@@ -93,7 +93,7 @@ class Callers:
         for lane in {stream.lane.index: stream.lane for stream in streams}.values():
             picked = [i for i, stream in enumerate(streams) if stream.lane is lane]
             columns = [streams[i] for i in picked], [datas[i] for i in picked], [sizes[i] for i in picked]
-            groups = cut(*columns, store.config.max_frame_bytes)
+            groups = cut(*columns, store.config.frame_bytes)
             for group in groups:
                 group.stream.queue.put(group)
             at = 0
