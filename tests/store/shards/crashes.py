@@ -55,13 +55,15 @@ class State:
 class Round:
     """One round of a seed; `states` are checked by `check`."""
 
-    def __init__(self, seed: int, folder: Path, share: float) -> None:
-        """`share`: of the operations, how many leave a disk."""
+    def __init__(self, seed: int, folder: Path, share: float, only_segments: bool) -> None:
+        """`share`: of the operations, how many leave a disk. `only_segments`: there are rows, and never in frames."""
         self.chance = random.Random(seed)
+        self.only_segments = only_segments
         self.folder = folder
         self.share = share
         self.lanes = self.chance.choice((1, 1, 3))
-        self.rows = rows_of("new", self.chance.choice((0, 1, 40, 200)), queues=self.chance.choice((1, 4)))
+        count = self.chance.choice((40, 200) if only_segments else (0, 1, 40, 200))
+        self.rows = rows_of("new", count, queues=self.chance.choice((1, 4)))
         self.tasks = self.chance.choice((1, 2, 3))
         self.told = Told(before=rows_of("old", self.chance.choice((0, 30))))
         self.disk = SimulatedDisk()
@@ -70,7 +72,8 @@ class Round:
     def choose(self) -> None:
         """Draw how commits go into the log from here on."""
         frame_bytes = self.chance.choice((1_500, 4_000, 4 << 20))
-        attaching(setattr, as_segments=self.chance.random() < 0.4, frame_bytes=frame_bytes)
+        as_segments = self.only_segments or self.chance.random() < 0.4
+        attaching(setattr, as_segments=as_segments, frame_bytes=frame_bytes)
 
     def run(self) -> None:
         """Stage, commit, attach, append."""
@@ -185,10 +188,10 @@ class Round:
         return sum(row[2] in there for row in self.told.after)
 
 
-def run_round(seed: int, *, share: float) -> int:
+def run_round(seed: int, *, share: float, only_segments: bool = False) -> int:
     """A round; how many states were looked at. Raises AssertionError, with the step."""
     with memory_folder() as folder:
-        one = Round(seed, folder, share)
+        one = Round(seed, folder, share, only_segments)
         try:
             one.run()
             return one.check()

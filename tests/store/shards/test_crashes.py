@@ -14,3 +14,8 @@ ROUNDS = 6
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_a_cut_at_any_step_leaves_the_commit_done_or_not_done(number: int) -> None:
     assert run_round(draw_seed(), share=0.4) > 5
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_a_cut_while_rows_become_segments_leaves_the_commit_done_or_not_done(number: int) -> None:
+    assert run_round(draw_seed(), share=0.8, only_segments=True) > 5
