@@ -33,7 +33,6 @@ ROW_BYTES = ROW.size
 STREAM_BYTES = 16
 MOST_MESSAGES = 1024  # of a call; the lock is not held for longer ones
 NEVER = -(1 << 33)  # of a segment that the ring has nothing of: no position in it makes a lane position of this
-
 COPY_MASK = COPY_BYTES - 1
 RENAME_CALLS = 1024  # after a trim: to make the names of 20,000 queues again costs as much as a few hundred calls
 PLACES_A_CALL = 8  # and of more queues more
@@ -99,9 +98,7 @@ class LanePlaces(Item):
     ) -> None:
         """`growing`: so many of the last segments may get more messages. `index`: as `_index_of` makes it.
 
-        `rows` (n, 4). `names`: None in a store of more lanes than this one.
-
-        The arrays are for this object alone.
+        `rows` (n, 4). `names`: None in a store of more lanes than this one. The arrays are for this object alone.
         """
         self._held = held
         self._counters = counters
@@ -264,18 +261,26 @@ class LanePlaces(Item):
             except IndexError:  # behind the end of a file
                 pass
         recent = index - begun - mapped
-        if recent and ring.low > low:
-            first = row
-            while self._position(first) < low:  # lane positions only rise
-                first += 1
-            if self._position(first) < ring.low:  # overtaken while it was copied
-                for lost in range(begun + first - row, index):
-                    del found[lost]
-                sizes = [len(found[one]) for one in range(begun, len(found))]
-                mapped, mapped_bytes, least = len(sizes), sum(sizes), min(sizes, default=NOWHERE)
-                recent = recent_bytes = 0
+        if recent and ring.low > low and self._lose_overtaken(ring.low, low, row, begun, found):
+            sizes = [len(found[one]) for one in range(begun, len(found))]
+            mapped, mapped_bytes, least = len(sizes), sum(sizes), min(sizes, default=NOWHERE)
+            recent = recent_bytes = 0
         self._counters.count_both(mapped, mapped_bytes, least, recent, recent_bytes)
         return row + mapped + recent
+
+    def _lose_overtaken(self, now: int, low: int, row: int, begun: int, found: dict[int, bytes]) -> bool:
+        """Whether the ring had messages from `low` on, and lost some while they were copied: `row` is number `begun`.
+
+        They and all behind them are then taken out.
+        """
+        first = row
+        while self._position(first) < low:  # lane positions only rise
+            first += 1
+        if self._position(first) >= now:
+            return False
+        for lost in range(begun + first - row, len(found)):
+            del found[lost]
+        return True
 
     def _recent(self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]) -> int:
         """The same of messages that are all in the ring, from `low` on."""
@@ -344,10 +349,7 @@ class LanePlaces(Item):
         return position
 
     def _asked(self, row: int, low: int, found: dict[int, bytes]) -> bool:
-        """Add a message by a system call, if the kernel was asked for its windows, and had them a moment ago.
-
-        Not of what the ring has: `low` and all behind it.
-        """
+        """Add a message in front of `low` by a system call, if the kernel was asked for its windows, and had them."""
         which, at, length, checksum = _ROW(self._rows, ROW_BYTES * row)
         segment = self._segments[which]
         try:

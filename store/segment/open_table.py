@@ -3,8 +3,8 @@
 A segment's messages are numbered 0, 1, 2 .. in log order: *entries*. The columns of all entries stand in
 one array in log order, so a batch is added with a few array operations. What a stream has of them, its *row*, is
 found out when somebody asks: who appends pays nothing for it, and what is never read while its segment is open is
-never indexed. 14 bytes a message (wide stream numbers: 16), 4 more with rows. Room to
-grow costs memory only in small tables.
+never indexed. 14 bytes a message (wide stream numbers: 16), 4 more with rows. Room to grow costs memory only in small
+tables.
 """
 
 from __future__ import annotations

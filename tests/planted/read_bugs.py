@@ -156,7 +156,7 @@ READING: dict[str, Bug] = {
         ("tests/store/test_lane_places.py::test_what_the_ring_loses_during_a_copy_comes_from_the_device",),
     ),
     "reading: messages that the ring has lost are believed behind others of the table of places": Bug(
-        "store/read/lane_places.py", "        if recent and ring.low > low:", "        if False:",
+        "store/read/lane_places.py", "        if recent and ring.low > low and", "        if False and",
         ("tests/store/test_named_rows.py::test_what_the_ring_loses_behind_other_messages_comes_from_the_device",),
     ),
     "reading: a trim leaves the names of a table of places as they are": Bug(

@@ -321,7 +321,8 @@ def test_a_scan_passes_over_no_frame_that_the_footer_leaves_out(forged: Forge, f
     def change(data: FooterData) -> FooterData:
         counts = np.diff(data.frame_entry.astype(np.int64), append=len(data.entries))
         left_out = np.flatnonzero(counts)[frame]  # of those with messages: the background may have written a mark
-        return replace(data, **{name: np.delete(getattr(data, name), left_out) for name in FRAME_COLUMNS})
+        columns: dict[str, Any] = {name: np.delete(getattr(data, name), left_out) for name in FRAME_COLUMNS}
+        return replace(data, **columns)
 
     with forged(change) as store, pytest.raises(StoreCorrupt, match="table of frames"):
         list(store.scan())
