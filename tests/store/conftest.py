@@ -18,4 +18,9 @@ def disk() -> GatedDisk:
 @pytest.fixture
 def no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes that go quiet write no marks, however slow the machine is: for tests that count frames or blocks."""
+    without_marks(monkeypatch)
+
+
+def without_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for fixtures of a whole module."""
     monkeypatch.setattr(Upkeep, "_mark_quiet", lambda upkeep: None)

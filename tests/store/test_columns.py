@@ -473,7 +473,7 @@ def test_bytes_that_change_meanwhile_leave_a_sound_store(tmp_path: Path) -> None
 
 
 def test_bytes_that_change_behind_the_copy_are_not_those_that_are_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    no_marks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = bytearray(b"abb")
     real = Ring.fill

@@ -15,6 +15,7 @@ from stratalog.store.log.sealer import Sealer
 from stratalog.store.recovery import reindex
 
 from ..seeds import draw_seed
+from .conftest import without_marks
 from .damage import KINDS, Sample, check_refusals_agree, check_repair, flip_footer, take_sample
 from .helpers import (
     Queue,
@@ -48,7 +49,8 @@ def fill(store: MessageStore, begin: int, end: int, queues: list[Queue] = QUEUES
 @pytest.fixture(scope="module")
 def samples() -> Iterator[Samples]:
     """Small stores, closed and crashed, with and without retention, lanes and pre-written files."""
-    with memory_folder() as folder:
+    with memory_folder() as folder, pytest.MonkeyPatch.context() as patched:
+        without_marks(patched)
         found: Samples = {}
         snapshots = []
         with MessageStore.open(folder / "one", TINY) as store:
@@ -139,7 +141,7 @@ def test_random_damage_moves_no_message_of_a_long_queue(many: Sample, folder: Pa
         check_repair(path, many)
 
 
-def test_offset_of_a_lost_last_message_is_not_given_again(folder: Path) -> None:
+def test_offset_of_a_lost_last_message_is_not_given_again(no_marks: None, folder: Path) -> None:
     """Nothing tells of which queue it was: each leaves one offset out."""
     path = folder / "s"
     with MessageStore.open(path, TINY) as store:

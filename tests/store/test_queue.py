@@ -153,7 +153,7 @@ def test_cap_is_over_all_lanes(tmp_path: Path, lanes: int) -> None:
 
 @pytest.mark.parametrize("before", [True, False])
 def test_flush_does_not_fail_with_a_message_that_has_no_space(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+    no_marks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """They stand in one batch: the messages get the error, the barrier waits for what came before it."""
     disk = GatedDisk()

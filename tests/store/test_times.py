@@ -92,8 +92,8 @@ def test_lost_messages_are_passed_over(tmp_path: Path) -> None:
     times = sealed_store(tmp_path)
     with MessageStore.open(tmp_path) as store:
         lost = 7
-        position = next(iter(store._reader.finder.runs(store._streams.topics["t"][0], lost, 1))).places[0][0]
-    flip_bit(segment_path(tmp_path, 1), position)
+        run = next(iter(store._reader.finder.runs(store._streams.topics["t"][0], lost, 1)))
+    flip_bit(run.segment.path, run.places[0][0])
     with MessageStore.open(tmp_path, repair=True) as store:
         assert [message.offset for message in store.read("t", 0, 6, 2)] == [6, 8]
         assert store.offset_at("t", 0, times[lost]) == 8

@@ -136,8 +136,11 @@ def test_copy_that_went_with_its_segment_is_passed_over(tmp_path: Path, hand: Ha
         assert taken(sub) == delayed[copies:]
 
 
-def test_copies_that_went_with_their_segment_take_no_memory(tmp_path: Path, hand: Hand) -> None:
+def test_copies_that_went_with_their_segment_take_no_memory(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody wanted them, and then a subscription that goes back does, for ever: it cannot get them."""
+    monkeypatch.setattr(Delays, "_drop_copies_in_time", lambda delays: None)  # this test says when
     with hand.open(tmp_path / "s", aging()) as store:
         sub, delayed = all_copied(store, hand)
         topic, delays = topic_of(store), store._delaying.delays
@@ -222,7 +225,7 @@ def test_copies_go_once_they_are_acknowledged_or_cancelled(tmp_path: Path, hand:
         until(lambda: stream.low == topic.copies.next_at)
 
 
-def test_segments_of_pending_messages_alone_are_kept_and_not_copied(tmp_path: Path, hand: Hand) -> None:
+def test_segments_of_pending_messages_alone_are_kept_and_not_copied(no_marks: None, tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s", aging(segment_bytes=256 << 10)) as store:
         sub = store.subscribe("t", "a")
         delayed = fill(store, 200, every=1)
