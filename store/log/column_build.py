@@ -59,7 +59,6 @@ def _put_columns(lane: Lane, columns: FrameColumns, rows: ColumnRows) -> array[i
     stored, flags, whole = lane.ring.look(payload, payload_bytes), columns.flags, 0
     if payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
         flags |= HAS_PAYLOAD_CHECKSUM
-        stored = bytes(stored)  # its messages are quicker taken from bytes than from a view
         whole = checksum64(stored)
     checksums = message_checksums(stored, rows.lengths)
     packed = columns.packed(checksums)

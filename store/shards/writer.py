@@ -86,19 +86,17 @@ class ShardFile:
         offsets = self._offsets.give_column(narrow(numbers))
         columns = FrameColumns(numbers, rows.lengths, offsets, rows.times_ms, rows.keys, rows.properties, ())
         flags, whole, count, size = columns.flags, 0, len(numbers), rows.payload.nbytes
-        payload: bytes | memoryview = rows.payload
         if size < WHOLE_CHECKSUM_BELOW_BYTES * count:
             flags |= HAS_PAYLOAD_CHECKSUM
-            payload = bytes(payload)  # its messages are quicker taken from bytes than from a view
-            whole = checksum64(payload)
-        checksums = message_checksums(payload, rows.lengths)
+            whole = checksum64(rows.payload)
+        checksums = message_checksums(rows.payload, rows.lengths)
         packed = columns.packed(checksums)
         header = FrameHeader(
             flags, self._lane, FRAME_HEADER_BYTES + len(packed), count, size, self._rows, 0, self.end, time_ms,
             0, 0, self._chain, whole,
         )  # fmt: skip
         head, self._chain = header.seal(packed)
-        self._file.write([head, payload], self.end)
+        self._file.write([head, rows.payload], self.end)
         self._headers.append(header)
         self._sums.append(lasting_sum(header, packed))
         self._numbers.append(numbers)

@@ -129,6 +129,20 @@ def test_columns_become_the_bytes_that_rows_become(
     assert (columns.flags, columns.size_bytes) == (expected.flags, len(expected.packed))
 
 
+@pytest.mark.parametrize("sizes", [
+    [], [0], [0, 0, 0], [1] * 5, [100] * 40, [256] * 3, [257] * 3, [1023] * 2, [1024] * 2, [5000] * 2, [99, 100, 101],
+    [100, 100, 101], [0, 100], [3000, 10, 0],
+])  # fmt: skip
+@pytest.mark.parametrize("ending", [b"", b"\0"], ids=["plain", "zeros"])
+def test_each_message_has_its_own_checksum_whatever_the_others_lengths(sizes: list[int], ending: bytes) -> None:
+    datas = [(b"%d" % number * size)[: max(0, size - len(ending))] + ending[:size] for number, size in enumerate(sizes)]
+    payload, expected = b"".join(datas), [checksum64(data) & 0xFFFFFFFF for data in datas]
+    lengths = np.array(sizes, np.int64)
+    assert list(map(len, datas)) == sizes
+    for buffer in (payload, memoryview(payload), memoryview(bytearray(payload))):
+        assert message_checksums(buffer, lengths).tolist() == expected
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=20), st.booleans())
 def test_any_batch_comes_back_and_its_size_was_bounded(
