@@ -21,7 +21,7 @@ from ..store import Shard, ShardWriter, StoreConfig, abort_shards, commit_shards
 from .errors import BadOption, PipelineError
 from .sink_columns import by_store, check_columns, columns_of
 from .sink_stores import SinkOptions, existing, sink_options, stores_at, stores_in_place_of
-from .workers import settle
+from .workers import Prompt, settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,7 +107,7 @@ def written_in(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
     return sorted([one for one in messages if isinstance(one, Written)], key=lambda one: one.partition)
 
 
-class BatchSink(DataSourceArrowWriter):
+class BatchSink(Prompt, DataSourceArrowWriter):
     """A batch write: `mode("append")`, or `mode("overwrite")` for a store from nothing."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -141,7 +141,7 @@ class BatchSink(DataSourceArrowWriter):
             abort_rows(messages, self._stores, None if self._keep else self._name)
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class StreamSink(Prompt, DataSourceStreamArrowWriter):
     """A streaming write, append mode."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:

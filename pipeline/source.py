@@ -13,7 +13,7 @@ from ..store import ScanPart, StoreCorrupt, plan_scan, read_part
 from .arrow import damage_batch, joined, record_batch
 from .options import ReadOptions
 from .schema import arrow_schema
-from .workers import settle
+from .workers import Prompt, settle
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -22,7 +22,7 @@ _log = logging.getLogger("stratalog.pipeline")
 OPTIONAL = ("key", "properties", "deliver_at")
 
 
-class StoreReader(DataSourceReader):
+class StoreReader(Prompt, DataSourceReader):
     """Reads stores up to the ends that they have when the query is planned (R41)."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:

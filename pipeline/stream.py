@@ -23,6 +23,7 @@ from .options import ON_LOST, ReadOptions, check_schema, integer, one_of, read_o
 from .positions import Json, Positions, packed, unpacked
 from .schema import arrow_schema
 from .source import batches_of
+from .workers import Prompt
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -94,7 +95,7 @@ def _starting(wanted: ScanFilter, text: str) -> ScanFilter:
     return replace(wanted, starts=starts)
 
 
-class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StoreStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what comes to the stores, from position to position (R41).
 
     A position is that of each lane's log: what lies before it was read. So a micro-batch that is run again gives the

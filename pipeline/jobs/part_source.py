@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ...store import ScanPart, StoreCorrupt, plan_scan
 from ..options import ReadOptions, read_options
+from ..workers import Prompt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ class PartSource(DataSource):
         return PartReader(self.options[JOB], read_options(options), schema)
 
 
-class PartReader(DataSourceReader):
+class PartReader(Prompt, DataSourceReader):
     """The function is called as `function(part)` and yields rows as tuples.
 
     A store that cannot be planned, as damage hides where its log goes on, is one row of `function(error)`.
