@@ -88,19 +88,25 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
 
 def _streams(topics: Any, queue_ids: Any) -> tuple[Sequence[tuple[str, int]], Int64s]:
     """The streams of the rows, perhaps with some that have no row, and each row's place among them."""
-    encoded = topics.dictionary_encode()
-    names = encoded.dictionary.to_pylist()
+    names, topic = _numbered(topics)
     queues = queue_ids.to_numpy(zero_copy_only=False).astype(np.int64)
     wrong = (queues < 0) | (queues >= 1 << 31)
     if wrong.any():
         raise InvalidMessage(f"a queue id is from 0 to {(1 << 31) - 1}, not {int(queues[wrong][0])}")
-    topic = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     span = int(queues.max(initial=0)) + 1
     if len(names) * span * MANY_ROWS <= len(queues):  # sorting would take longer than all else
         return _table(tuple(names), span), topic * span + queues
     codes = (topic << 31) | queues
     found, index = np.unique(codes, return_inverse=True)
     return [(names[code >> 31], code & (1 << 31) - 1) for code in found.tolist()], index
+
+
+def _numbered(topics: Any) -> tuple[list[str], Int64s]:
+    """The different topics, and the place of each row's among them."""
+    if len(topics) and topics[0] == topics[-1] and pc.all(pc.equal(topics, topics[0])).as_py():
+        return [topics[0].as_py()], np.zeros(len(topics), np.int64)  # in a third of the time
+    encoded = topics.dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 @lru_cache(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.shard import Shard
 from ..log.streams import lane_of
 from ..shards.staging import incoming_of, remove_staged, staging_name
-from ..shards.writer import Rows, ShardFile
+from ..shards.writer import Rows, ShardFile, Streams
 from .checks import check_counts
 from .column_checks import CheckedColumns, check_columns
 from .stream_table import check_table, name_at
@@ -110,10 +110,10 @@ class ShardWriter:
         found = check_columns(
             len(table), stream_index, lengths, payload, keys, properties, deliver_at_ms, self._limit_bytes
         )
-        names = self._names_of(table, found.stream_index)
+        names, index = self._names_of(table, found.stream_index)
         try:
-            for lane, picked in self._by_lane(names, found.stream_index):
-                for rows in _frames(names, _picked(found, picked)):
+            for lane, its, columns in self._by_lane(names, found._replace(stream_index=index)):
+                for rows in _frames(its, columns):
                     self._file(lane).add(rows, self._clock.wall_ms())
         except OSError as error:
             self.abort()
@@ -122,36 +122,35 @@ class ShardWriter:
         self.payload_bytes += found.payload.nbytes
         return len(found.lengths)
 
-    def _names_of(self, table: Sequence[object], index: Int64s) -> dict[int, tuple[str, int]]:
-        """The names of the streams that have rows, checked, by their places in the table.
+    def _names_of(self, table: Sequence[object], index: Int64s) -> tuple[Streams, Int64s]:
+        """The names of the streams that have rows, checked, and the place of each row's among them.
 
         Those of a tuple that comes again and again are checked once, but for pairs that may change.
         """
         if table is not self._table:
             self._table, self._names = (table if type(table) is tuple else None), {}
-        known, names = self._names, {}
-        for at in _numbered(index)[0].tolist():
+        known, names = self._names, []
+        used, places = _numbered(index)
+        for at in used.tolist():
             name = known.get(at)
             if name is None:
                 name = name_at(table, at, index)
                 if type(table[at]) is tuple:
                     known[at] = name
-            names[at] = name
-        return names
+            names.append(name)
+        return names, places
 
-    def _by_lane(
-        self, names: dict[int, tuple[str, int]], index: Int64s
-    ) -> list[tuple[int, npt.NDArray[np.intp] | None]]:
-        """The lanes that get messages, and which; None for all."""
-        if self._header.lanes == 1:
-            return [(0, None)]
-        lanes = {at: lane_of(*name, self._header.lanes) for at, name in names.items()}
-        if len(set(lanes.values())) <= 1:
-            return [(lane, None) for lane in set(lanes.values())]
-        table = np.zeros(max(lanes) + 1, np.int64)
-        table[list(lanes)] = list(lanes.values())
-        of_row = table[index]
-        return [(lane, np.flatnonzero(of_row == lane)) for lane in sorted(set(lanes.values()))]
+    def _by_lane(self, streams: Streams, rows: CheckedColumns) -> Iterator[tuple[int, Streams, CheckedColumns]]:
+        """The lanes that get messages, each with its streams and its rows."""
+        lanes = [lane_of(*name, self._header.lanes) for name in streams] if self._header.lanes > 1 else [0]
+        if len(set(lanes)) == 1:
+            yield lanes[0], streams, rows
+            return
+        of_row = np.array(lanes, np.int64)[rows.stream_index]
+        for lane in sorted(set(lanes)):
+            mine = _picked(rows, np.flatnonzero(of_row == lane))
+            used, places = _numbered(mine.stream_index)
+            yield lane, [streams[at] for at in used.tolist()], mine._replace(stream_index=places)
 
     def _file(self, lane: int) -> ShardFile:
         """The shard of a lane that takes rows."""
@@ -206,9 +205,7 @@ class ShardWriter:
         self.abort()
 
 
-def _picked(found: CheckedColumns, rows: npt.NDArray[np.intp] | None) -> CheckedColumns:
-    if rows is None:
-        return found
+def _picked(found: CheckedColumns, rows: npt.NDArray[np.intp]) -> CheckedColumns:
     ends = found.lengths.cumsum()
     return CheckedColumns(
         found.stream_index[rows],
@@ -231,19 +228,18 @@ def _numbered(values: Int64s) -> tuple[Int64s, Int64s]:
     return np.flatnonzero(is_there), (is_there.cumsum() - 1)[values]
 
 
-def _frames(names: dict[int, tuple[str, int]], found: CheckedColumns) -> list[Rows]:
-    """The messages of a lane, cut to frames."""
+def _frames(streams: Streams, found: CheckedColumns) -> list[Rows]:
+    """The messages of a lane, cut to frames. All have the same list of streams."""
     ends = found.lengths.cumsum()
     count, begin, frames = len(ends), 0, []
     while begin < count:
         low = int(ends[begin] - found.lengths[begin])
         fitting = int(ends.searchsorted(low + FRAME_BYTES, side="right"))
         end = min(max(fitting, begin + 1), begin + MAX_FRAME_MESSAGES, count)
-        used, index = _numbered(found.stream_index[begin:end])
         frames.append(
             Rows(
-                [names[at] for at in used.tolist()],
-                index,
+                streams,
+                found.stream_index[begin:end],
                 found.lengths[begin:end],
                 found.payload[low : int(ends[end - 1])],
                 None if found.keys is None else found.keys.part(begin, end),

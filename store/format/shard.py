@@ -13,8 +13,8 @@ A shard that no manifest names was never committed: it is never read, and is rem
 
 Shard
     Two empty blocks, where header and seal record of the segment will stand, then frames as in a segment (`layout`),
-    always with WIDE_NUMBERS. They count from 0 by themselves: `sequence` 0, streams numbered by the shard, offsets from
-    0. The first frame's `chain` is 0. No frame defines streams, or has a mark.
+    always with WIDE_NUMBERS. They count from 0 by themselves: `sequence` 0, streams numbered by the shard. The low bits
+    of offsets are 0: attaching gives them. The first frame's `chain` is 0. No frame defines streams, or has a mark.
 
 Index
     header      magic, version, store id, lane, frames, rows, where the frames end, bytes of the payloads, the sum of

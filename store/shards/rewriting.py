@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.disk import Disk, LogFile
+from ..device.write_behind import WriteBehind
 from ..errors import StoreCorrupt
 from ..format.footer import FooterData
 from ..format.layout import (
@@ -74,11 +75,13 @@ def write_segment(
     counts = index.counts
     of_entry = np.empty(index.rows, np.uint32)
     lows = np.empty(index.rows, np.uint16)
-    of_entry[footer.entries] = numbers.repeat(counts)
+    entries = footer.entries.astype(np.intp)  # once, not by each assignment
+    of_entry[entries] = numbers.repeat(counts)
     begins = place.firsts[numbers] - footer.start[:-1]
-    lows[footer.entries] = begins.astype(np.uint16).repeat(counts) + np.resize(_LOW_BITS, index.rows)
+    lows[entries] = begins.astype(np.uint16).repeat(counts) + np.resize(_LOW_BITS, index.rows)
     chain = place.header.chain
     file = disk.open(path)
+    behind = WriteBehind(file)
     try:
         rows = zip(
             footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True
@@ -89,6 +92,7 @@ def write_segment(
             lasting = _columns(columns, of_entry[part], lows[part], length_bytes(header.flags))
             head, chain = placed(header, place, chain).seal(lasting)
             file.write([head], position)
+            behind.reached(position + size)
         data = _lane_footer(index, place, numbers, counts)
         record = finish_segment(file, place, data, index.data_end, chain)
         file.force()

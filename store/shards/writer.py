@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.disk import Disk, LogFile
+from ..device.write_behind import WriteBehind
 from ..format.blobs import Blobs, Int64s
-from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, Uint32s, message_checksums, narrow
+from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, Uint32s, message_checksums
 from ..format.footer import FooterData, by_stream
 from ..format.frame import due_range
 from ..format.layout import (
@@ -24,17 +25,15 @@ from ..format.layout import (
     checksum64,
 )
 from ..format.shard import INDEX_SUFFIX, SHARD_CHAIN, SHARD_SUFFIX, Shard, pack_index
-from ..log.offsets import NextOffsets
 
 _LASTING = struct.Struct("<IIQQQqQ")
-START_WRITING_BYTES = 8 << 20
 _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
 
 Streams = Sequence[tuple[str, int]]
 
 
 class Rows:
-    """n messages of one lane, checked: `index` (n,) is each one's place in `streams`."""
+    """n messages of one lane, checked: `index` (n,) is each one's place in `streams`, which may have others as well."""
 
     __slots__ = ("index", "keys", "lengths", "payload", "properties", "streams", "times_ms")
 
@@ -68,23 +67,23 @@ class ShardFile:
         self._streams: dict[tuple[str, int], int] = {}
         self._last: tuple[Streams, Int64s] = ((), np.zeros(0, np.int64))  # the newest frame's streams and their numbers
         self._hashes = np.zeros(64, np.uint64)  # of the streams, by number
-        self._offsets = NextOffsets()
+        self._counts = np.zeros(64, np.int64)  # messages of each stream, by number
         self._numbers: list[Uint32s] = []
         self._headers: list[FrameHeader] = []
         self._sums: list[int] = []
         self._dues = NO_DUES
         self._chain = SHARD_CHAIN
         self._rows = self._payload_bytes = self._rows_sum = 0
-        self._begun = 0  # up to here the kernel was told to write
         self.end = DATA_START
         self._file = disk.open(self._path, create=True)
+        self._behind = WriteBehind(self._file)
         self._file.write([bytes(DATA_START)], 0)
 
     def add(self, rows: Rows, time_ms: int) -> None:
         """Write a frame of these messages. Raises OSError; the shard is then of no use any more."""
-        numbers = self._numbers_of(rows.streams)[rows.index].astype(np.uint32)
-        offsets = self._offsets.give_column(narrow(numbers))
-        columns = FrameColumns(numbers, rows.lengths, offsets, rows.times_ms, rows.keys, rows.properties, ())
+        places = self._numbers_of(rows.streams)[rows.index]
+        numbers, no_offsets = places.astype(np.uint32), np.zeros(len(places), np.int64)
+        columns = FrameColumns(numbers, rows.lengths, no_offsets, rows.times_ms, rows.keys, rows.properties, ())
         flags, whole, count, size = columns.flags, 0, len(numbers), rows.payload.nbytes
         if size < WHOLE_CHECKSUM_BELOW_BYTES * count:
             flags |= HAS_PAYLOAD_CHECKSUM
@@ -101,28 +100,30 @@ class ShardFile:
         self._sums.append(lasting_sum(header, packed))
         self._numbers.append(numbers)
         self._dues = self._dues.joined(due_range(flags, count, packed))
+        counts = np.bincount(places)
+        self._counts[: len(counts)] += counts
         self._rows_sum += self._hash(rows, numbers, checksums)
         self._rows += count
         self._payload_bytes += size
         self.end = header.end
-        self._write_behind()
+        self._behind.reached(self.end)
 
     def _numbers_of(self, streams: Streams) -> Int64s:
         """(streams,) the shard's number of each."""
-        if streams == self._last[0]:  # as of nearly each frame of a bulk load
-            return self._last[1]
-        known = self._streams
-        numbers = []
+        last, numbers = self._last
+        if streams is last or streams == last:  # as of nearly each frame of a bulk load
+            return numbers
+        known, given = self._streams, []
         for stream in streams:
             number = known.get(stream)
             if number is None:
                 number = known[stream] = len(known)
                 if number == len(self._hashes):
                     self._hashes = np.concatenate([self._hashes, np.zeros(number, np.uint64)])
+                    self._counts = np.concatenate([self._counts, np.zeros(number, np.int64)])
                 self._hashes[number] = checksum64(stream[0].encode(), seed=stream[1])
-            numbers.append(number)
-        self._offsets.grow(len(known))
-        self._last = streams, np.array(numbers, np.int64)
+            given.append(number)
+        self._last = streams, np.array(given, np.int64)
         return self._last[1]
 
     def _hash(self, rows: Rows, numbers: Uint32s, checksums: Uint32s) -> int:
@@ -136,13 +137,6 @@ class ShardFile:
             if values is not None:
                 of_row = (of_row ^ of_row >> np.uint64(29)) * _MIX[1] + values.astype(np.uint64) * _MIX[2]
         return int((of_row ^ of_row >> np.uint64(32)).sum(dtype=np.uint64))
-
-    def _write_behind(self) -> None:
-        """Have the kernel write what is there while more is made: the force at the end then has little to wait for."""
-        begin = getattr(self._file, "begin_writing", None)
-        if begin is not None and self.end - self._begun >= START_WRITING_BYTES:
-            begin(self._begun, self.end - self._begun)
-            self._begun = self.end
 
     def finish(self) -> Shard:
         """Force the shard and its index; the folder is not forced yet. Raises OSError."""
@@ -166,15 +160,15 @@ class ShardFile:
         numbers: npt.NDArray[np.unsignedinteger] = np.concatenate(self._numbers or [np.zeros(0, np.uint32)])
         if len(names) <= 1 << 16:
             numbers = numbers.astype(np.uint16)  # sorted in one pass
-        order = by_stream(numbers)
-        start = numbers[order].searchsorted(np.arange(len(names) + 1))
+        start = np.zeros(len(names) + 1, np.uint32)
+        start[1:] = self._counts[: len(names)].cumsum()
         return FooterData(
             list(topics),
             np.array([topics[topic] for topic, _ in names], np.uint32),
             np.array([queue_id for _, queue_id in names], np.uint32),
             np.zeros(len(names), np.int64),
-            start.astype(np.uint32),
-            order.astype(np.uint32),
+            start,
+            by_stream(numbers).astype(np.uint32),
             np.array([header.position for header in headers], np.uint32),
             np.array([header.first_entry for header in headers], np.uint32),
             np.array([header.time_ms for header in headers], np.int64),
