@@ -42,7 +42,7 @@ class SparkReads(Experiment):
     METHOD: ClassVar[str] = (
         "local mode, each query to the sink noop; 'touched' copies each payload in a projection; files are in the page "
         "cache as far as it has room; each way runs three times before the clock starts; the bare source yields the "
-        "same batches out of mapped Arrow files, and is plain: its tasks wait 40 ms for the kernel, ours do not"
+        "same batches out of mapped Arrow files, and its tasks are as prompt as ours"
     )
 
     size_bytes: int = setting(1 << 30, "payload of the store", short=4 << 20, least=1 << 16)

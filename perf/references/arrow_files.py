@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from ...pipeline.workers import Prompt
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -33,7 +35,7 @@ class ArrowFiles(DataSource):
         return _Reader(Path(self.options["path"]))
 
 
-class _Reader(DataSourceReader):
+class _Reader(Prompt, DataSourceReader):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
+from ...pipeline.workers import Prompt
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -40,7 +42,7 @@ class _Written(WriterCommitMessage):
     rows: int
 
 
-class _Writer(DataSourceArrowWriter):
+class _Writer(Prompt, DataSourceArrowWriter):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
