@@ -67,11 +67,11 @@ def scanned_rows(store: MessageStore) -> list[Row]:
                     pairs, bytes(batch.payload(at)),
                 )
             )  # fmt: skip
-    return sorted(rows, key=lambda row: row[:3])
+    return sorted(rows, key=lambda row: (*row[:3], row.data or b""))
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """The rows of a query's result, sorted."""
+    """The rows of a query's result, sorted; those of several stores at one offset by their data."""
     columns: list[list[Any]] = []
     for name in Row._fields:
         column = table.column(name)
@@ -82,4 +82,4 @@ def rows_of(table: pa.Table) -> list[Row]:
             columns.append([None if one is None else tuple(sorted(one)) for one in column.to_pylist()])
         else:
             columns.append(column.to_pylist())
-    return sorted((Row(*row) for row in zip(*columns, strict=True)), key=lambda row: row[:3])
+    return sorted((Row(*row) for row in zip(*columns, strict=True)), key=lambda row: (*row[:3], row.data or b""))

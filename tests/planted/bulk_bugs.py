@@ -7,6 +7,7 @@ from .plant import Bug
 CRASHES = ("tests/store/shards/test_crashes.py",)
 ATTACHING = "tests/store/shards/test_attaching.py"
 FRAMES = "tests/store/shards/test_frames.py"
+BEHIND = "tests/store/test_write_behind.py"
 NOTE = "tests/store/shards/test_note.py"
 
 BULK: dict[str, Bug] = {
@@ -17,6 +18,20 @@ BULK: dict[str, Bug] = {
     "bulk: a shard is not forced before it is committed": Bug(
         "store/shards/writer.py", "        self._file.truncate(self.end)\n        self._file.force()\n",
         "        self._file.truncate(self.end)\n", CRASHES,
+    ),
+    "bulk: a shard's bytes are written by the force at its end alone": Bug(
+        "store/shards/writer.py", "        self._behind.reached(self.end)\n", "", (BEHIND,)
+    ),
+    "bulk: what begins writing is called by a name that the system does not have": Bug(
+        "store/device/write_behind.py", "use_errno=True).sync_file_range", "use_errno=True).sync_file_ranges", (BEHIND,)
+    ),
+    "bulk: a device that fails while a shard is written is not noticed": Bug(
+        "store/device/write_behind.py", "            if number not in REFUSED:\n", "            if not number:\n",
+        (BEHIND,),
+    ),
+    "bulk: a worker of Spark's lets the kernel put off acknowledging its task": Bug(
+        "pipeline/workers.py", "        if _is_worker():\n            acknowledge()\n", "",
+        ("tests/pipeline/test_workers.py",),
     ),
     "bulk: a commit returns before the manifest's name is durable": Bug(
         "store/shards/staging.py", "    disk.force_folder(folder)\n    return name\n", "    return name\n",
