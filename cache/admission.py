@@ -1,4 +1,4 @@
-"""Which messages go to the cache: those up to a size that is computed, not tuned (R17).
+"""Which messages go to the cache: those up to a size that is computed, not tuned.
 
 A cache is best filled with small messages: the reads that are left are then few and large. Were the threshold too
 low, capacity would stay empty; too high, and small messages would be turned away at the end. So it is set, batch by

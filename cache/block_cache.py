@@ -16,6 +16,7 @@ from .chain import Chain, Dropped
 from .counters import TierCounters
 from .errors import InvalidCacheConfig
 from .filling import Filler
+from .placing import sizes_of
 from .remainder import CLASS_BYTES
 from .rows import Columns, Rows
 from .space import BlockSpace
@@ -40,7 +41,7 @@ NO_HIT = Hit((), (), ())
 
 
 class BlockCache:
-    """Messages of numbered streams in chains of blocks, over the tiers given (R13 to R16, R18).
+    """Messages of numbered streams in chains of blocks, over the tiers given.
 
     One thread fills at a time, any number reads. A reader takes no lock: it copies and then looks whether what it
     copied was taken away meanwhile (`Chain.version`), as a reader of a ring does.
@@ -49,6 +50,7 @@ class BlockCache:
         * a block's bytes are written once between `take` and `give`, from its beginning on: `used` only grows;
         * `refs[block]` is the number of live parts in it, over all chains; at 0 it is free;
         * only a stream's last block has room that anybody writes to;
+        * a stream has a chain as long as it has a live part; a reader that holds an older one finds nothing in it;
         * `refs`, `owners` and `next_block` are columns by block; for whole batches the same memory has numpy's face.
     """
 
@@ -61,7 +63,7 @@ class BlockCache:
         remainders: bool = True,
         class_bytes: int = CLASS_BYTES,
     ) -> None:
-        """`evict`: what is oldest makes room, else what finds none is refused; `remainders` are then lent (R18)."""
+        """`evict`: what is oldest makes room, else what finds none is refused; `remainders` are then lent."""
         self.space = BlockSpace(list(tiers), block_bytes)
         self.block_bytes = block_bytes
         self.evict = evict
@@ -86,6 +88,10 @@ class BlockCache:
 
     # -- filling --------------------------------------------------------------------------------------
 
+    def blocks_of(self, lengths: npt.NDArray[np.int64]) -> int:
+        """How many new blocks a stream's messages take that has none yet."""
+        return -(-int(sizes_of(lengths).sum()) // self.block_bytes)
+
     def fill(self, batch: Batch, is_intact: Callable[[], bool] = lambda: True) -> npt.NDArray[np.bool_]:
         """Copy messages in; (n,) which of them are cached now (as far as later ones did not push them out).
 
@@ -103,7 +109,7 @@ class BlockCache:
     def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Hit:
         """Copies of the cached messages with `offset <= .. < offset + limit`.
 
-        With `consume` the blocks that this read passed, or finished, go back to the pool (R16).
+        With `consume` the blocks that this read passed, or finished, go back to the pool.
         """
         chain = self.chains.get(stream)
         if chain is None:
@@ -189,7 +195,7 @@ class BlockCache:
     # -- releasing ------------------------------------------------------------------------------------
 
     def release(self, stream: int, offset: int) -> None:
-        """Nobody will read messages below `offset`: blocks with only such ones are free again (R16).
+        """Nobody will read messages below `offset`: blocks with only such ones are free again.
 
         A note, done by the next fill: a reader takes no lock, and an interrupt of one can leave nothing by halves.
         """
@@ -227,10 +233,11 @@ class BlockCache:
         assert self.owners[block] == -1
 
     def _give(self, stream: int, chain: Chain, dropped: Dropped, *, evicted: bool = False) -> None:
-        """What a chain dropped is free, as far as nobody else has something in it."""
+        """What a chain dropped is free, as far as nobody else has something in it. An empty chain is forgotten."""
         blocks, leaves = dropped
-        if blocks and not chain.parts:
+        if blocks and not chain.parts:  # with nothing left it would only be kept, as long as the cache is
             self._filler.emptied(stream)
+            self.chains.pop(stream, None)
         for leaf in leaves:
             self.rows.give(leaf)
         for block in blocks:
@@ -271,7 +278,7 @@ class BlockCache:
         return self.capacity_bytes - self.used_bytes
 
     def largest_room(self) -> int:
-        """The size of message that finds room now: when all blocks are taken, what the remainders have (R18)."""
+        """The size of message that finds room now: when all blocks are taken, what the remainders have."""
         with self._lock:
             self._drain()
             if not self.lends or self.space.free:

@@ -1,4 +1,4 @@
-"""A stream's chain: the leaves that its rows are in, and the blocks that its messages are in (R15)."""
+"""A stream's chain: the leaves that its rows are in, and the blocks that its messages are in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Chain:
     """The cached messages of one stream, in offset order.
 
     Their rows are in `leaves`, all but the last of them full. A *part* is a stretch of messages that begin in one
-    block; a block may have several parts, in several chains, when its end was lent out (R18). A message may go on in
+    block; a block may have several parts, in several chains, when its end was lent out. A message may go on in
     the next blocks, in which then no message may begin.
 
     `version` is odd while rows are being taken away, and never the same again after that. So a reader needs no lock:

@@ -21,26 +21,26 @@ SWITCHES = ("remainders", "release_on_read")
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """Settings of a message cache. Sizes are in bytes; 0 turns a part off. `plan_memory` computes them (R24).
+    """Settings of a message cache. Sizes are in bytes; 0 turns a part off. `plan_memory` computes them.
 
     A wrong setting raises InvalidCacheConfig here. Memory that this machine does not have is an error when the cache
     opens.
 
     Attributes:
-        heap_bytes, off_heap_bytes, private_file_bytes, persistent_bytes: the sizes of the tiers (R13).
+        heap_bytes, off_heap_bytes, private_file_bytes, persistent_bytes: the sizes of the tiers.
         private_file_folder, persistent_folder: where the last two have their files; needed if they are on.
-        block_bytes: the size of a block of a chain (R15), a power of two.
+        block_bytes: the size of a block of a chain, a power of two.
         expected_bytes: the size of all messages that will come. The cache then computes the admission threshold: the
-            size up to which messages are cached (R17).
+            size up to which messages are cached.
         threshold_bytes: a fixed threshold instead. Without either, all messages are cached.
         evict: True: the oldest messages make room for new ones. False: cached messages stay until they are released.
             None: False with `expected_bytes`, else True.
-        remainders: lend the free ends of last blocks to other streams when blocks run out (R18); only without `evict`.
+        remainders: lend the free ends of last blocks to other streams when blocks run out; only without `evict`.
         class_bytes: the size step of the classes in which these free ends are kept.
-        edge_bytes: memory for fragments of messages that are over the threshold (R12).
-        active_backlog_messages: cache a message only if a reader of its stream is fewer messages behind than this
-            (R20; the source has 1,000). 0 caches without regard to readers.
-        release_on_read: release the messages that a stream's reader has passed (R16). Use it only if each message is
+        edge_bytes: memory for fragments of messages that are over the threshold.
+        active_backlog_messages: cache a message only if a reader of its stream is fewer messages behind than this,
+            1,000 for example. 0 caches without regard to readers.
+        release_on_read: release the messages that a stream's reader has passed. Use it only if each message is
             read once.
     """
 

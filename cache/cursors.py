@@ -1,4 +1,4 @@
-"""Active cursors: which messages some reader will want soon (R20).
+"""Active cursors: which messages some reader will want soon.
 
 A tail cache is for readers that keep up. A cursor is *active* while its backlog, the messages between it and its
 stream's end, is under a threshold; a new message is worth caching only for an active one. What a reader far behind

@@ -1,4 +1,4 @@
-"""The edge cache: the short fragments of large messages that stick out of their aligned blocks (R12).
+"""The edge cache: the short fragments of large messages that stick out of their aligned blocks.
 
 A message that is too large for the cache is read from the device, in whole blocks of 4 KiB. Where only a few bytes of
 it lie in its first or last block, that block is read for next to nothing. So a fragment under 1 KiB at either end is

@@ -1,4 +1,4 @@
-"""Tiers whose memory is a mapping of a file: a private one (R13's mmap cache), and persistent memory.
+"""Tiers whose memory is a mapping of a file: a private one, and persistent memory.
 
 A page of a file mapping that the file system has no space for kills the process when it is touched. So the space is
 reserved at open, with posix_fallocate, and too little of it is an error there. The file has no name any more once it
@@ -53,7 +53,7 @@ class FileTier(Tier):
 
 
 class PrivateFileTier(FileTier):
-    """A MAP_PRIVATE file mapping with every page touched once: each page is then the process's own copy (R13).
+    """A MAP_PRIVATE file mapping with every page touched once: each page is then the process's own copy.
 
     The file is never written to after that, so there is no write-back; its use is a limit on anonymous memory or on
     the heap that does not count file mappings.

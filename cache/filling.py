@@ -118,7 +118,7 @@ class Filler:
         used[newest[live]] = placing.filled[live]
         self._tails[runs.streams[live]] = newest[live]
 
-    # -- remainders (R18) -----------------------------------------------------------------------------
+    # -- remainders -----------------------------------------------------------------------------------
 
     def _lend(self, runs: Runs, done: Mask, addresses: Ints, is_intact: Callable[[], bool]) -> None:
         """Put the messages that found no block into the ends of any streams' last blocks."""

@@ -47,7 +47,7 @@ class SizeHistogram:
 
         If `expected_bytes` more come with the sizes seen so far, the share of them in smaller messages is kept free:
         s + expected x share(sizes below s) <= free. Returns -1 if even the smallest does not fit, the largest
-        integer if all fit. For sizes uniform on [0, M] this is M x sqrt(free / expected) (R17).
+        integer if all fit. For sizes uniform on [0, M] this is M x sqrt(free / expected).
         """
         some = np.flatnonzero(self.highest >= 0)
         if not len(some):

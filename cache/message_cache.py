@@ -25,7 +25,7 @@ NO_EDGES = Edges((), (), ())
 class MessageCache:
     """The message cache. A store fills it after its appends, and reads it before the device.
 
-    One thread fills (R14), a batch of a few hundred messages or more at a time: a call costs some 200 us, so single
+    One thread fills, a batch of a few hundred messages or more at a time: a call costs some 200 us, so single
     frames of a dozen are better gathered first. Any number of threads read and release; these never wait for a fill.
     """
 
@@ -58,8 +58,8 @@ class MessageCache:
     ) -> Mask:
         """Cache what is admitted; (n,) which messages that were. `is_intact`: see `BlockCache.fill`.
 
-        With `positions` (n,), where the payloads lie on the device, the edges of the others are kept (R12). With
-        active cursors (R20), messages that no active reader will want soon are left out.
+        With `positions` (n,), where the payloads lie on the device, the edges of the others are kept. With
+        active cursors, messages that no active reader will want soon are left out.
         """
         unread = self._unread(batch)
         if unread is None:
@@ -111,7 +111,7 @@ class MessageCache:
         return NO_EDGES if self.edges is None else self.edges.read(stream, offset, limit, consume=consume)
 
     def release(self, stream: int, offset: int) -> None:
-        """All readers of the stream are at `offset` or behind it (R16), also if what is below it is still to come."""
+        """All readers of the stream are at `offset` or behind it, also if what is below it is still to come."""
         self._raise_floor(stream, offset)
         self.blocks.release(stream, offset)
         if self.edges is not None:

@@ -1,4 +1,4 @@
-"""The memory plan: one number in, the sizes of all parts out (R24)."""
+"""The memory plan: one number in, the sizes of all parts out."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ DEFAULT_SHARE = Fraction(1, 4)  # of what is available: this is a library, and i
 LEAST_BYTES = 8 << 20
 
 # A storage node's memory, heap : direct : page cache.
+DELAYED = Fraction(1, 2)  # of the heap
 HEAP, DIRECT, PAGE_CACHE = Fraction(1, 6), Fraction(2, 6), Fraction(3, 6)
 # What the parts take of the direct memory, in the source: of a broker's (the first two) and of a storage node's. Here
 # one process has one direct memory, so they are scaled down to fit in.
@@ -26,7 +27,7 @@ PARTS = {
     "read_cache_bytes": Fraction(1, 4),
     "index_cache_bytes": Fraction(1, 10),
 }
-# Tiers of DRAM in the contest's engine: 32 MB of heap, 1,700 MB off the heap, 5,000 MB of private file mapping.
+# Tiers of DRAM of the engine that this is taken from: 32 MB of heap, 1,700 MB off it, 5,000 MB of private file mapping.
 TIERS = {
     "heap_bytes": Fraction(32, 6732),
     "off_heap_bytes": Fraction(1700, 6732),
@@ -41,9 +42,10 @@ class MemoryPlan:
     Attributes:
         memory_limit_bytes: the number that everything follows from.
         working_bytes: left for objects, columns and buffers of work (the sources' heap).
+        delayed_index_bytes: of these, what the indexes of delayed messages may take.
         page_cache_bytes: left for the system's page cache.
         publish_buffer_bytes: for what is accepted and not durable yet.
-        index_cache_bytes: for the decoded heads of frames of sealed segments; their footers are mapped.
+        index_cache_bytes: for the decoded heads of frames of sealed segments, and for their footers.
         read_cache_bytes: what the sources give it; a store whose reads are buffered leaves it to the page cache.
         write_cache_bytes: for the ring of what was written last.
         tail_cache_bytes: for the tiers, or, where there are none, for the ring as well: `dram_bytes` is both.
@@ -55,6 +57,7 @@ class MemoryPlan:
 
     memory_limit_bytes: int
     working_bytes: int
+    delayed_index_bytes: int
     page_cache_bytes: int
     publish_buffer_bytes: int
     tail_cache_bytes: int
@@ -116,6 +119,7 @@ def plan_memory(
     return MemoryPlan(
         memory_limit_bytes=memory_limit_bytes,
         working_bytes=int(memory_limit_bytes * HEAP),
+        delayed_index_bytes=int(memory_limit_bytes * HEAP * DELAYED),
         page_cache_bytes=int(memory_limit_bytes * PAGE_CACHE),
         **parts,
         **tiers,

@@ -1,4 +1,4 @@
-"""The depth of read-ahead after a miss (R22): deeper for a sequential reader, none for a random one."""
+"""The depth of read-ahead after a miss: deeper for a sequential reader, none for a random one."""
 
 from __future__ import annotations
 

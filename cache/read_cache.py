@@ -1,4 +1,4 @@
-"""The read cache: what was read from the device, and read ahead of its reader (R22).
+"""The read cache: what was read from the device, and read ahead of its reader.
 
 Messages come in *runs*: neighbours of one stream that one read brought in. A run lives in a block chain of its own,
 so that runs of one stream can come and go in any order.
@@ -46,7 +46,8 @@ class ReadCache:
 
     Invariants:
         * runs of a stream do not overlap; `_firsts[stream]` is sorted;
-        * a run is in exactly one of the lists, least recently used first.
+        * a run is in exactly one of the lists, least recently used first;
+        * a number is a run's, or in `_numbers`: so there are never more of them than there were runs at once.
     """
 
     def __init__(
@@ -105,15 +106,21 @@ class ReadCache:
                 del self._firsts[stream]
 
     def _add(self, stream: int, batch: Batch, first: int, end: int, read: int) -> None:
-        blocks = -(-int(batch.lengths.clip(1).sum()) // self.cache.block_bytes)
+        blocks = self.cache.blocks_of(batch.lengths)
         if blocks > self.cache.space.blocks:
             return
         while self.cache.space.free < blocks:
             self._evict(self._rest or self._protected)
         number = self._numbers.pop() if self._numbers else next(self._fresh_numbers)
         chain = Batch(batch.streams * 0 + number, batch.offsets, batch.lengths, batch.starts, batch.tags, batch.payload)
-        if not bool(self.cache.fill(chain).all()):
-            self.cache.drop(number)
+        is_filled = False
+        try:
+            is_filled = bool(self.cache.fill(chain).all())
+        finally:
+            if not is_filled:  # refused, or without memory: the number is as free as before
+                self.cache.drop(number)
+                self._numbers.append(number)
+        if not is_filled:
             return
         run = Run(number, stream, first, end, min(max(read, first), end), blocks)
         insort(self._firsts.setdefault(stream, []), first)

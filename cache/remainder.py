@@ -1,4 +1,4 @@
-"""Shared remainders: the free ends of streams' last blocks, lent to any stream when blocks run out (R18).
+"""Shared remainders: the free ends of streams' last blocks, lent to any stream when blocks run out.
 
 Each stream's last block is half empty on average; with 200,000 streams and blocks of 32 KiB that is 3 GB. The source
 numbers these blocks and puts them into sets by their free space, in classes of 1 KiB. A message takes from the

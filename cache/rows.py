@@ -1,4 +1,4 @@
-"""Rows of the messages that are cached: columns for all streams together, in leaves of a few rows each (R15).
+"""Rows of the messages that are cached: columns for all streams together, in leaves of a few rows each.
 
 A batch of messages of as many streams is written with a few array operations, where columns of each stream's own would
 take a loop over the streams. A stream has a list of leaves, and is touched once in `LEAF_ROWS` messages.

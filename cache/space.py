@@ -1,8 +1,8 @@
 """The blocks of all tiers as one row of numbers, and one range of addresses.
 
 A *block* is `block_bytes` of one tier. Blocks are numbered through all tiers in their order of use; a byte's
-*address* is block x `block_bytes` + its place in the block (R15). Free blocks are taken from the first tier that has
-one: DRAM first, persistent memory last (R13).
+*address* is block x `block_bytes` + its place in the block. Free blocks are taken from the first tier that has
+one: DRAM first, persistent memory last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tier: one contiguous piece of memory that the cache keeps blocks in, wherever it comes from (R13).
+"""A tier: one contiguous piece of memory that the cache keeps blocks in, wherever it comes from.
 
 Everything above this file is one code path. Tiers differ in how their memory is had, and in what can go wrong with
 that, all of which happens at open: later, touching a tier's memory never fails (no SIGBUS from a full disk). Every page

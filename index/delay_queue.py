@@ -1,4 +1,4 @@
-"""The delay queue of buckets (R37): which bucket is due next. It is what drives a wheel, in place of one step a tick.
+"""The delay queue of buckets: which bucket is due next. It is what drives a wheel, in place of one step a tick.
 
 A bucket enters the queue when its first timer comes, and leaves it when it is emptied. So the queue has at most as many
 items as there are buckets, however many timers there are, and an empty tick is never looked at.

@@ -26,7 +26,11 @@ class TrackerFull(RuntimeError):
 
 
 class TrackerDamaged(RuntimeError):
-    """Files of a tracker are missing or have wrong bytes. Clear its folder, and add what is pending from the log."""
+    """Files of a tracker are missing or have wrong bytes: clear its folder, and add what is pending from the log.
+
+    Or an exception, an interrupt above all, has ended a change in the middle: a tracker on disk is opened anew from its
+    files, as after a crash; one in memory is made anew.
+    """
 
 
 def report(what: str, error: BaseException) -> None:

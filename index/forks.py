@@ -14,17 +14,19 @@ class Forked(Protocol):
         """Lay down fresh locks and refuse further use."""
 
 
-_KNOWN: weakref.WeakSet[Forked] = weakref.WeakSet()
+_KNOWN: set[weakref.ref[Forked]] = set()  # no WeakSet: that is copied step by step, beside threads that add to it
 
 
 def tell_after_fork(one: Forked) -> None:
     """Call its `after_fork` in each child of this process, as long as it lives."""
-    _KNOWN.add(one)
+    _KNOWN.add(weakref.ref(one, _KNOWN.discard))
 
 
 def _in_the_child() -> None:
-    for one in list(_KNOWN):
-        one.after_fork()
+    for known in list(_KNOWN):
+        one = known()
+        if one is not None:
+            one.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""An operation that waits for a condition or for its time-out (R38): completed once, whoever comes first."""
+"""An operation that waits for a condition or for its time-out: completed once, whoever comes first."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ if hasattr(os, "register_at_fork"):
 class DelayedOperation(Placed):
     """Something to be done when a condition holds, or after `timeout_ms`. Override the three methods.
 
+    Attributes:
+        group: of operations whose conditions one of them answers for all; None for one that is alone.
+
     Invariants:
         * `on_complete` is called once, by the thread that completes it; `on_expiration` after it if that is its timer;
         * no lock is held while one of the three runs: they may block, raise, and call the purgatory;
@@ -38,6 +41,8 @@ class DelayedOperation(Placed):
     """
 
     __slots__ = ("again", "is_completed", "is_counted", "purgatory", "timeout_ms", "trying")
+
+    group: object = None
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms

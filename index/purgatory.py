@@ -1,4 +1,4 @@
-"""Operations that wait, watched by keys (R38), and lists of them that are purged by an estimate (R39).
+"""Operations that wait, watched by keys, and lists of them that are purged by an estimate.
 
 Source: Apache Kafka's request purgatory. A completed operation leaves the timer at once, but stays in the lists of its
 keys until one of them is looked through. Their number is estimated as
@@ -157,19 +157,25 @@ class Purgatory:
         self.end(operation)
         self._wheel.tell_earlier()  # what has raised may have kept that back, and others may rely on it
 
-    def check_and_complete(self, key: Hashable) -> int:
+    def check_and_complete(self, key: Hashable, *, one_a_group: bool = False) -> int:
         """Something of this key has changed: complete its operations whose condition holds. How many this call did.
 
         In the order in which they came. An operation whose `try_complete` raises stays watched; the error is logged.
+        With `one_a_group`, one operation of each group is asked for all.
         """
         if key not in self._lists:  # one that is watched from now on looks at its condition after this
             return 0
         with self._lock:
             watched = list(self._lists.get(key, ()))
-        completed, gone = 0, False
+        completed, gone, asked = 0, False, set[object]()
         for operation in watched:
+            if operation.group in asked:
+                continue
             try:
-                completed += not operation.is_completed and operation.attempt(self._lock)
+                if not operation.is_completed:
+                    completed += operation.attempt(self._lock)
+                    if one_a_group and operation.group is not None:
+                        asked.add(operation.group)
             except Exception as error:  # a user's own code; the other operations are tried all the same
                 report(f"try_complete of {type(operation).__name__} has raised", error)
             gone |= operation.is_completed

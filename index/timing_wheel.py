@@ -1,4 +1,4 @@
-"""The hierarchical timing wheel (R36, R37): timers one by one, each with its payload.
+"""The hierarchical timing wheel: timers one by one, each with its payload.
 
 Source: G. Varghese, A. Lauck, "Hashed and Hierarchical Timing Wheels", IEEE/ACM Transactions on Networking 5 (6), 1997.
 A bucket is an array, and a timer knows its place in it: to cancel is to move the array's last timer into the gap. That

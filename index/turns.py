@@ -3,8 +3,8 @@
 A thread that blocks on a lock is given it by the release, while it still waits for the interpreter. The thread that
 has the interpreter then finds the lock taken at its next step, and blocks as well: from then on each step of both is a
 switch between threads, some 20 us in place of 0.1, for as long as both have work. So whoever finds the lock taken lets
-the others go on for a moment, and does not stand in line for it. It does that some times at most: a lock that is held
-for long is waited for as usual.
+the others go on for a moment, and does not stand in line for it. It does that some times at most: it waits
+for a lock that is held for long, as any thread does.
 """
 
 from __future__ import annotations

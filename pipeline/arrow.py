@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..store import Blobs, ScanBatch, StoreError
-from .schema import ARROW_TYPES
+from .schema import ARROW_TYPES, MOST_MS
 
 Int64s = npt.NDArray[np.int64]
 US_A_MS = 1000
@@ -22,7 +22,7 @@ _ROW_BYTES = 40  # of the small columns, about
 
 
 def joined(batches: Iterable[ScanBatch]) -> Iterator[ScanBatch]:
-    """The same messages in fewer batches: a large frame alone and not copied, small ones joined."""
+    """Messages in fewer batches: a large frame alone and not copied, small ones joined."""
     group: list[ScanBatch] = []
     rows = size = 0
     for batch in batches:
@@ -88,7 +88,14 @@ def _data(batch: ScanBatch) -> pa.Array:
 
 
 def _times(batch: ScanBatch) -> pa.Array:
-    return _fixed(ARROW_TYPES["timestamp"], batch.times_ms * US_A_MS)
+    return _fixed(ARROW_TYPES["timestamp"], _us(batch.times_ms))
+
+
+def _us(times_ms: Int64s) -> Int64s:
+    """Times in microseconds; a later one than rows have is the last one."""
+    times = np.minimum(times_ms, MOST_MS)
+    times *= US_A_MS
+    return times
 
 
 def _fixed(kind: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
@@ -117,7 +124,7 @@ def _delivery_times(batch: ScanBatch) -> pa.Array:
     if times is None:
         return pa.nulls(len(batch), kind)
     missing = times < 0
-    return pa.array(np.where(missing, 0, times) * US_A_MS, mask=missing).cast(kind)
+    return pa.array(_us(np.where(missing, 0, times)), mask=missing).cast(kind)
 
 
 def _properties(batch: ScanBatch) -> pa.Array:

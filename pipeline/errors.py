@@ -10,11 +10,12 @@ class PipelineError(StoreError):
 
 
 class SparkNotFound(PipelineError):
-    """PySpark is not installed. Install it with `pip install 'stratalog[spark]'`."""
+    """PySpark is not installed. In a checkout, `pip install '.[spark]'` brings it."""
 
 
 class JavaNotFound(PipelineError):
-    """There is no Java that Spark runs on. Install Java 17 or later, or `pip install 'stratalog[spark]'`."""
+    """There is no Java that Spark runs on. Install Java 17 or later; or `pip install '.[spark]'` in a checkout,
+    which brings one."""
 
 
 class BadOption(PipelineError):

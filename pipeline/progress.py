@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from .. import store
-from ..store import StoreError
+from ..store import StoreCorrupt, StoreError
 from . import errors
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], object]  # tasks that are done, tasks in all
 LOOK_S = 0.3
 _NAMED = re.compile(r"\bstratalog\.[\w.]*?(\w+): (.+)")
+_PLACE = re.compile(r"(.+?) in (/.+) at byte (\d+)\. (.*)")  # the sentence of a StoreCorrupt
 
 
 @contextmanager
@@ -59,11 +60,21 @@ def unwrapped() -> Iterator[None]:
 
 
 def store_error_in(text: str) -> StoreError | None:
-    """The error of the store that a text of Spark's tells of, if there is one. It has the sentence, and its kind."""
+    """The error of the store that a text of Spark's tells of, if there is one: its sentence, kind and attributes."""
     for name, sentence in reversed(_NAMED.findall(text)):
         kind = getattr(errors, name, None) or getattr(store, name, None)
         if isinstance(kind, type) and issubclass(kind, StoreError):
-            found = kind.__new__(kind, sentence)
-            Exception.__init__(found, sentence)
-            return found
+            return _made_again(kind, sentence)
     return None
+
+
+def _made_again(kind: type[StoreError], sentence: str) -> StoreError:
+    """An error out of its sentence; a plain StoreError if that does not say what the attributes of the kind are."""
+    place = _PLACE.fullmatch(sentence) if kind is StoreCorrupt else None
+    if place is not None:
+        what, file, position, advice = place.groups()
+        return StoreCorrupt(what, file, int(position), advice)
+    try:
+        return kind(sentence)
+    except TypeError:  # it is made of more
+        return StoreError(sentence)

@@ -21,6 +21,9 @@ TYPES = {
     "store": "string",
 }
 DAMAGE = "damage"  # a column of reads that report damage: None for a message, else what is damaged and where
+# The start of 9999-12-31, UTC: rows have no later time. Spark's own end in the year 294,247, and Python, JSON and CSV
+# name no day after that one in any zone. A later delivery time means "never", and this one is as good.
+MOST_MS = 253_402_214_400_000
 _TIME = pa.timestamp("us", tz="UTC")
 ARROW_TYPES = {
     "topic": pa.string(),

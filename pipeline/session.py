@@ -35,13 +35,13 @@ LOCAL_SETTINGS = {
 def needs_spark() -> None:
     """Raises SparkNotFound if PySpark is not installed."""
     if find_spec("pyspark") is None:
-        raise SparkNotFound("PySpark is not installed; `pip install 'stratalog[spark]'` brings it with all it needs")
+        raise SparkNotFound("PySpark is not installed; `pip install '.[spark]'` in a checkout brings it")
 
 
 def spark_session(
     master: str | None = None, *, app_name: str = "stratalog", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return a session of Spark that knows the data source `stratalog` (R41). Stop it with `stop()`.
+    """Return a session of Spark that knows the data source `stratalog`. Stop it with `stop()`.
 
     If there is a session already, it is returned, and only those settings count that can still be changed.
 

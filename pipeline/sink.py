@@ -1,4 +1,4 @@
-"""Writing with Spark: tasks write shards, and the driver commits them, each row exactly once (R41).
+"""Writing with Spark: tasks write shards, and the driver commits them, each row exactly once.
 
 A commit has a name. A batch's is the option `transaction`, or drawn; a stream's is the option `query`, or Spark's id of
 the query, with the number of the micro-batch. The stores remember it: a commit that comes again, because the driver
@@ -79,13 +79,19 @@ def commit_rows(
     messages: Sequence[WriterCommitMessage | None], stores: Sequence[Path], name: str, batch: int | None, *,
     keep: bool, wait_ms: int,
 ) -> None:  # fmt: skip
-    """Commit what the tasks have written to each store, in the order of the partitions. Raises StoreError."""
+    """Commit what the tasks have written to each store, in the order of the partitions. Raises StoreError.
+
+    A name that is kept is kept in each store, also where there are no rows: a replay that has some is found out. But a
+    micro-batch without any row is only compared with what it may replay, and leaves nothing: a stream that reads the
+    store that it writes would find news for ever. A replay of it that has rows is refused if later batches have come.
+    """
     settle()
     written = written_in(messages)
+    leaves = keep and (batch is None or any(one.rows for one in written))
     for store in stores:
         shards = [shard for one in written for shard in one.shards.get(str(store), ())]
-        if shards or keep:  # also where there are no rows: a replay that has some is found out
-            commit_shards(store, shards, name=name, batch=batch, keep=keep, wait_ms=wait_ms)
+        if shards or keep:
+            commit_shards(store, shards, name=name, batch=batch, keep=leaves, wait_ms=wait_ms)
 
 
 def abort_rows(
@@ -158,9 +164,15 @@ class StreamSink(Prompt, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks of a micro-batch have written. Raises StoreError; Spark then calls `abort`, and the query fails."""
-        name = self._options.name or next((one.query_id for one in written_in(messages) if one.query_id), None)
+        written = written_in(messages)
+        name = self._options.name or next((one.query_id for one in written if one.query_id), None)
         if name is None:
-            return  # no task has run: there are no rows
+            if any(one.rows for one in written):
+                raise PipelineError(
+                    f"Spark told no task of which query its rows are, so batch {batchId} has no name and was not "
+                    f"written; give the query one with the option query"
+                )
+            return
         commit_rows(messages, self._stores, name, batchId, keep=True, wait_ms=self._options.wait_ms)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

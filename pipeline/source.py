@@ -23,7 +23,7 @@ OPTIONAL = ("key", "properties", "deliver_at")
 
 
 class StoreReader(Prompt, DataSourceReader):
-    """Reads stores up to the ends that they have when the query is planned (R41)."""
+    """Reads stores up to the ends that they have when the query is planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options

@@ -96,7 +96,7 @@ def _starting(wanted: ScanFilter, text: str) -> ScanFilter:
 
 
 class StoreStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes to the stores, from position to position (R41).
+    """Reads what comes to the stores, from position to position.
 
     A position is that of each lane's log: what lies before it was read. So a micro-batch that is run again gives the
     same messages, as long as the options are the same and nothing of it was removed.

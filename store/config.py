@@ -37,7 +37,7 @@ class StoreConfig:
     """Settings of one opened store. A value out of its range raises InvalidConfig.
 
     Attributes:
-        lanes: the number of append logs, 1 to 64, each with its own flushers (R1). It is fixed when the folder is
+        lanes: the number of append logs, 1 to 64, each with its own flushers. It is fixed when the folder is
             created; another number than the folder's raises InvalidConfig in `open`. None takes the folder's number, 1
             in a new folder; the `config` of the opened store has the number.
         durability: what an answer means. "force": the message was forced to the device, and survives a power cut.
@@ -45,11 +45,11 @@ class StoreConfig:
             of the last `flush_interval_ms`.
         flush_interval_ms: how often "os" forces.
         alignment: "pad" fills the last, partly filled 4 KiB block of a write with zeros, "trim" holds its messages
-            back for the next write, and "adaptive" chooses for each write (R4 to R6).
+            back for the next write, and "adaptive" chooses for each write.
         segment_bytes: the size of a full segment, a multiple of 4,096; the first ones of a new lane are smaller.
-        prewrite_bytes: `open` pre-writes segments of this many bytes in all (R7) and touches as many bytes of the
+        prewrite_bytes: `open` pre-writes segments of this many bytes in all and touches as many bytes of the
             ring, so the first appends need not.
-        publish_buffer_bytes: the cap of the bytes accepted and not yet durable, over all lanes (R19); the memory plan
+        publish_buffer_bytes: the cap of the bytes accepted and not yet durable, over all lanes; the memory plan
             can lower it.
         append_timeout_ms: how long an append waits at that cap before `PublishBufferFull`.
         max_message_bytes: a larger message, with key and properties, raises `MessageTooLarge`.
@@ -62,13 +62,15 @@ class StoreConfig:
         retention_bytes: removes the oldest sealed segments while the store is larger than this; None keeps them.
         direct_io: None writes with O_DIRECT if the file system takes it, else through the page cache. True makes
             `open` raise StoreUnusable if the file system refuses it. False never uses it; durability "os" never does.
-        memory_limit_bytes: the one number that the memory plan follows from (R24): the sizes of the ring and of the
+        memory_limit_bytes: the one number that the memory plan follows from: the sizes of the ring and of the
             plan's tiers, see `stats()["cache"]["plan"]`. None takes a quarter of the memory that is available in this
             container. 0 makes no plan: the ring then has 64 MiB.
-        cache: a message cache of tiers for messages that have left the ring (R13 to R18, R20). "plan" takes the
+        cache: a message cache of tiers for messages that have left the ring. "plan" takes the
             plan's tiers, which evict the oldest messages. None makes no such cache: the ring then has the plan's whole
             share for messages, and appends pay nothing for a cache.
-        read_cache_bytes: the memory of a read cache with its own read-ahead (R22). 0 leaves both to the page cache.
+        read_cache_bytes: the memory of a read cache with its own read-ahead. 0 leaves both to the page cache.
+        delayed_index_bytes: the memory of the indexes of delayed messages, of all topics together; what has no room is
+            on disk. None takes the plan's part of this name, up to 256 MiB.
     """
 
     lanes: int | None = None
@@ -88,6 +90,7 @@ class StoreConfig:
     memory_limit_bytes: int | None = None
     cache: AnyCacheConfig | Literal["plan"] | None = None
     read_cache_bytes: int = 0
+    delayed_index_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.lanes is not None:
@@ -110,6 +113,8 @@ class StoreConfig:
             if self.memory_limit_bytes:
                 self._integer("memory_limit_bytes", LEAST_BYTES, 1 << 50)
         self._integer("read_cache_bytes", 0, 1 << 50)
+        if self.delayed_index_bytes is not None:
+            self._integer("delayed_index_bytes", 8 * MIB, 1 << 50)
         if self.read_cache_bytes != 0:
             self._integer("read_cache_bytes", CACHE_BLOCK_BYTES, 1 << 50)
         if self.segment_bytes % BLOCK_BYTES:

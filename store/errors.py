@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +15,8 @@ REPAIR_ADVICE = (
 )
 
 
+NOTHING_IS_LOST = "Nothing is lost; call it again."
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SHOWN_CHARACTERS = 200
 
 
@@ -80,7 +85,10 @@ class StoreCorrupt(StoreError):
 
 
 class StoreUnreadable(StoreError):
-    """The operating system refused a read: a bad sector, or no file descriptor left. Nothing is lost; read again."""
+    """The operating system refused a step: a bad sector, or no file descriptor or thread left. Nothing is lost by it.
+
+    Call it again; the text says what else is to be known.
+    """
 
 
 class LogOvertaken(StoreError):
@@ -92,7 +100,7 @@ class StorePoisoned(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no space for another segment. The message was not stored. Free some space and append again."""
+    """There is no space for another segment; nothing was stored. Free some space; docs/operating.md says how."""
 
 
 class PublishBufferFull(StoreError):
@@ -104,13 +112,19 @@ class MessageTooLarge(_OfOneMessage):
 
 
 class OffsetOutOfRange(StoreError):
-    """A read before the queue's first offset (`first`) or beyond its next one (`next_offset`)."""
+    """A read before the queue's first offset (`first`) or beyond its next one (`next_offset`).
+
+    `topic`, `queue_id` and `offset` say what was asked for.
+    """
 
     def __init__(self, topic: str, queue_id: int, offset: int, first: int, next_offset: int) -> None:
         super().__init__(
             f"offset {shown(offset)} is outside {topic!r}/{queue_id}, which holds offsets {first} to {next_offset} "
             f"(exclusive); read from one of those, see queue_bounds()."
         )
+        self.topic = topic
+        self.queue_id = queue_id
+        self.offset = offset
         self.first = first
         self.next_offset = next_offset
 
@@ -144,6 +158,22 @@ class StaleReceipt(StoreError):
 
 class SubscriptionClosed(StoreError):
     """The subscription was closed or deleted. Subscribe again."""
+
+
+def of_system(error: OSError, what: object, advice: str = NOTHING_IS_LOST) -> StoreError:
+    """The error to raise in the place of one of the system's, where that has no other meaning. `what` was worked on."""
+    if error.errno in NO_SPACE:
+        return StoreFull(f"{what}: {error}. Free some space. {advice}")
+    return StoreUnreadable(f"{what}: {error}. {advice}")
+
+
+@contextmanager
+def system_errors(what: object, advice: str = NOTHING_IS_LOST) -> Iterator[None]:
+    """Errors of the system that come out of here are errors of this package; see `of_system`."""
+    try:
+        yield
+    except OSError as error:
+        raise of_system(error, what, advice) from error
 
 
 def again(error: Failure) -> Failure:

@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from .seeds import draw_seed
 
@@ -16,31 +16,6 @@ class PartialRound(Protocol):
 
     def __call__(self, seed: int, *, share: float) -> int:
         """Returns how many; raises AssertionError for a wrong one."""
-
-
-class History(Protocol):
-    """Random calls of a store, from a seed, with a crash between or in some of them. `moments` are the crashes."""
-
-    moments: list[Any]
-
-    def run(self, steps: int) -> None:
-        """Make so many calls."""
-
-    def check(self) -> list[str]:
-        """What was wrong behind the crashes."""
-
-
-def run_histories(module: str, about: str | None, history: Callable[[int], History], steps: int) -> int:
-    """`run_rounds` of histories: the states are the crashes that were recovered from."""
-
-    def run_round(seed: int) -> int:
-        one = history(seed)
-        one.run(steps)
-        wrong = one.check()
-        assert not wrong, "\n".join(wrong)
-        return len(one.moments)
-
-    return run_rounds(module, about, run_round, "nothing wrong")
 
 
 def run_rounds(module: str, about: str | None, run_round: Callable[[int], int], verdict: str) -> int:

@@ -60,10 +60,13 @@ def are_in(places: Int64s, bitmap: BitMap64) -> npt.NDArray[np.bool_] | None:
     return found
 
 
-def those_before(bitmap: BitMap64, place: int) -> BitMap64:
-    """The part of the set that is below a place."""
+def those_between(bitmap: BitMap64, first: int, before: int) -> BitMap64:
+    """The part of the set from a place up to another one."""
+    if not bitmap.range_cardinality(first, before):
+        return BitMap64()
     part = bitmap.copy()
-    part.remove_range(place, 1 << 63)  # it visits only what is there
+    part.remove_range(0, first)  # it visits only what is there
+    part.remove_range(before, 1 << 63)
     return part
 
 

@@ -1,4 +1,4 @@
-"""The tracker on disk (R31 to R34): memory holds what comes next, and a set of what is pending."""
+"""The tracker on disk: memory holds what comes next, and what finds the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from ..columns import Int64s
 from ..errors import BadEntry, report
-from .bitmaps import are_in, bitmap_of, memory_bytes
+from .bitmaps import bitmap_of, memory_bytes
 from .bucket_writer import MOST_DELTA_MS, SegmentRule
 from .due import Due
 from .files import Files, FolderFiles
@@ -21,26 +21,9 @@ from .shelf import Shelf
 from .time_buckets import TimeBuckets
 from .tracker import Tracker
 
-PORTION_ROWS = 1 << 17  # peeked at a time
 MERGED_A_ROW = 4  # rows that are merged for each one that is sealed
+SHRUNK_ROWS = 1 << 18  # rows that are merged by one `shrink`
 MEMORY_LIMIT_BYTES = 256 << 20
-
-
-class _Pulled:
-    """A sealed bucket as a source of `Due`: notes what is pulled."""
-
-    def __init__(self, bucket: SealedBucket, pulled: BitMap64) -> None:
-        self._bucket = bucket
-        self._pulled = pulled
-
-    @property
-    def head_ms(self) -> int | None:
-        return self._bucket.head_ms
-
-    def take(self, until_ms: int, count: int) -> Rows:
-        rows = self._bucket.take(until_ms, count)
-        self._pulled |= self._bucket.last_taken
-        return rows
 
 
 class BucketTracker(Tracker):
@@ -88,33 +71,84 @@ class BucketTracker(Tracker):
         self._seal_entries, self._most_entries, self._seal_after_ms = seal_entries, most_entries, seal_after_ms
         self._files = FolderFiles(folder) if files is None else files
         self._shelf = Shelf(self._files, SegmentRule(segment_ms, segment_entries), most_buckets)
+        self._shelf.bits = max(self._shelf.bits, precision_bits)
         self._mutable = TimeBuckets()
         self._begun_ms: int | None = None  # when the mutable bucket was first seen with something in it
         self._last_ledger = -1
         self._due = Due()  # of sealed buckets; their order with the mutable one's rows is made on the way out
-        self._pulled = BitMap64()  # the places of `_due`
+        self._again = BitMap64()  # places that were added again, while the disk may have them in an older bucket
         self._heads: tuple[list[SealedBucket], int] = ([], 0)  # no bucket of this list has a row before this time
         self._seals = 0
+        self._peeked_sealed = 0  # rows of the last `_peek` that are of `_due`
 
     @property
     def mark(self) -> bytes:
         """Of the last checkpoint."""
         return self._shelf.mark
 
+    @property
+    def latest_ms(self) -> int:
+        """What is pending comes later than its own time by less than this; 1: exactly then."""
+        return 1 << self._shelf.bits
+
+    def reset_tick_time(self, ms: int) -> None:
+        """The precision of what is added from now on, as of all trackers. The files know the coarsest one."""
+        super().reset_tick_time(ms)
+        self._shelf.bits = max(self._shelf.bits, self._bits)  # listed with the first bucket that has such entries
+
+    def shrink(self) -> None:
+        """Let go of what is in memory for speed alone, and seal the mutable bucket if it is most of the rest.
+
+        If it is not, go on with merging: a bucket of which most is gone takes memory for all that it had.
+
+        Raises OSError.
+        """
+        self._change(self._shrink)
+
+    def _shrink(self) -> None:
+        self._shelf.pages.clear()
+        if 2 * self._mutable.memory_bytes >= self._memory_bytes():
+            self._seal()
+        else:
+            self._shelf.merge_some(SHRUNK_ROWS)
+
     # adding
 
-    def _overlapping(self, low: int, high: int) -> list[BitMap64]:
-        sets = [bucket.live for bucket in self._shelf.buckets if bucket.low <= high and low <= bucket.high]
-        return [*sets, self._pulled] if self._pulled else sets
+    def _are_sealed(self, places: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which places are pending in sealed buckets, or pulled from them.
+
+        Notes which of the others the disk calls pending still: it is told when the next bucket is sealed.
+        """
+        found = np.zeros(len(places), np.bool_)
+        known = np.flatnonzero(self._shelf.ends.may_have(places))
+        if len(known):
+            asked, at = np.unique(places[known], return_inverse=True)
+            here, on_disk = np.isin(asked, self._due.rows[1]), np.zeros(len(asked), np.bool_)
+            for bucket in self._shelf.buckets:
+                if bucket.low <= asked[-1] and asked[0] <= bucket.high:
+                    pending, listed = bucket.look(asked)
+                    here |= pending
+                    on_disk |= listed
+            found[known] |= here[at]
+            again = on_disk & ~here
+            if again.any():
+                self._again |= bitmap_of(asked[again])
+        return found
 
     def _add_one(self, place: int, time_ms: int) -> bool:
         self._seal_before(place >> ENTRY_BITS)
         self._last_ledger = place >> ENTRY_BITS
-        return self._put_back(place, time_ms)
+        if self._are_sealed(np.array([place], np.int64))[0]:
+            return False
+        return self._mutable.add_one(place, time_ms)
 
     def _put_back(self, place: int, time_ms: int) -> bool:
-        if place <= self._shelf.highest and any(place in known for known in self._overlapping(place, place)):
-            return False
+        """It was pending just now, so the disk may say that it is; no file has to be read for it."""
+        try:
+            if self._are_sealed(np.array([place], np.int64))[0]:
+                return False
+        except OSError:
+            self._again.add(place)
         return self._mutable.add_one(place, time_ms)
 
     def _add_rows(self, times: Int64s, places: Int64s) -> int:
@@ -133,15 +167,15 @@ class BucketTracker(Tracker):
             self._seal()
 
     def _add_part(self, times: Int64s, places: Int64s) -> int:
-        if sets := self._overlapping(int(places.min()), int(places.max())):
-            known = _common(sets, places)
-            if known and (found := are_in(places, known)) is not None:
-                times, places = times[~found], places[~found]
+        found = self._are_sealed(places)
+        if found.any():
+            times, places = times[~found], places[~found]
         return self._mutable.add_rows(times, places) if len(times) else 0
 
     def _refuse_if_full(self) -> None:
         """The mutable bucket goes to disk first."""
-        if self.should_pause_all_deliveries:
+        if self._is_full():
+            self._shelf.pages.clear()
             self._seal()
         super()._refuse_if_full()
 
@@ -153,10 +187,12 @@ class BucketTracker(Tracker):
         if not len(rows[0]):
             return
         try:
-            self._shelf.seal(rows, bitmap_of(rows[1]))
-        except BaseException:  # also an interrupt: no entry is lost
+            self._shelf.seal(rows, self._again)
+        except OSError:
             self._mutable.put_back(*rows)
             raise
+        if self._again:
+            self._again -= bitmap_of(rows[1])
         self._seals += 1
         self._begun_ms = None
         self._shelf.merge_some(MERGED_A_ROW * len(rows[0]))
@@ -166,31 +202,40 @@ class BucketTracker(Tracker):
 
         `mark` is kept with it; None: the last one stays. The mutable bucket is sealed, however small it is.
         """
-        with self._open():
-            new = self._mutable.take_all()
-            rows = joined([new, self._due.rows])
-            try:
-                self._shelf.checkpoint(rows, bitmap_of(rows[1]), self._shelf.mark if mark is None else mark)
-            except BaseException:  # as above
-                if len(new[0]):
-                    self._mutable.put_back(*new)
-                raise
-            self._due, self._pulled = Due(), BitMap64()
-            self._begun_ms = None
-            self._shelf.merge_some(MERGED_A_ROW * len(rows[0]))
+        self._change(self._checkpoint, self._shelf.mark if mark is None else mark)
+
+    def _checkpoint(self, mark: bytes) -> None:
+        new = self._mutable.take_all()
+        rows = joined([new, self._due.rows])
+        try:
+            self._shelf.checkpoint(rows, mark)
+        except OSError:
+            if len(new[0]):
+                self._mutable.put_back(*new)
+            raise
+        self._due, self._again = Due(), BitMap64()
+        self._begun_ms = None
+        self._shelf.merge_some(MERGED_A_ROW * len(rows[0]))
 
     def upkeep(self, rows: int = 1 << 20) -> bool:
         """Merge about so many rows, if there are too many buckets; whether there is more to do.
 
         Sealing does the same in small parts: a caller who has idle time may call this, nobody has to.
         """
-        with self._open():
-            self._shelf.merge_some(rows)
-            return self._shelf.is_merging or len(self._shelf.buckets) > self._shelf.most_buckets
+        return self._change(self._upkeep, rows)
+
+    def _upkeep(self, rows: int) -> bool:
+        self._shelf.merge_some(rows)
+        return self._shelf.is_merging or len(self._shelf.buckets) > self._shelf.most_buckets
 
     # taking
 
-    def _peek(self, now_ms: int, count: int) -> tuple[Rows, int]:
+    def _peek(self, now_ms: int, count: int) -> Int64s:
+        self._seal_in_time(now_ms)
+        rows, self._peeked_sealed = self._peek_rows(now_ms, count)
+        return rows[1]
+
+    def _peek_rows(self, now_ms: int, count: int) -> tuple[Rows, int]:
         """The first rows, and how many of them are of `_due`."""
         sealed = self._due.peek(now_ms, count, self._sources(now_ms))
         mutable = self._mutable.peek(now_ms, count)
@@ -202,34 +247,21 @@ class BucketTracker(Tracker):
         rows = times[:count], places[:count]
         return rows, rows_until(sealed, int(rows[0][-1]), int(rows[1][-1]))
 
-    def _sources(self, now_ms: int) -> list[_Pulled]:
+    def _sources(self, now_ms: int) -> list[SealedBucket]:
         """The sealed buckets, if one of them may have something: heads are looked at once for what is due soon."""
         buckets, head_ms = self._heads
         if buckets is not self._shelf.buckets or head_ms <= now_ms:
             buckets = self._shelf.buckets
             head_ms = min([MOST_TIME_MS, *(head for one in buckets if (head := one.head_ms) is not None)])
             self._heads = buckets, head_ms
-        return [_Pulled(one, self._pulled) for one in buckets] if head_ms <= now_ms else []
+        return buckets if head_ms <= now_ms else []
 
-    def _take(self, now_ms: int, count: int) -> Int64s:
-        self._seal_in_time(now_ms)
-        parts: list[Int64s] = []
-        is_more = True
-        while count and is_more:
-            wanted = min(count, PORTION_ROWS)
-            (times, places), of_sealed = self._peek(now_ms, wanted)
-            is_more = len(times) == wanted
-            if of_sealed:
-                if of_sealed == len(self._due.rows[0]):
-                    self._pulled = BitMap64()
-                else:
-                    self._pulled -= bitmap_of(self._due.rows[1][:of_sealed])
-                self._due.drop(of_sealed)
-            if len(times) > of_sealed:
-                self._mutable.drop(len(times) - of_sealed)
-            parts.append(places)
-            count -= len(places)
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    def _drop(self, count: int) -> None:
+        of_sealed = self._peeked_sealed
+        if of_sealed:
+            self._due.drop(of_sealed)
+        if count > of_sealed:
+            self._mutable.drop(count - of_sealed)
 
     def _seal_in_time(self, now_ms: int) -> None:
         if not len(self._mutable):
@@ -254,15 +286,13 @@ class BucketTracker(Tracker):
         return min(found, default=None)
 
     def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
-        found = self._mutable.are_pending(places)
-        sets = self._overlapping(int(places.min()), int(places.max())) if len(places) else []
-        here = are_in(places, _common(sets, places)) if sets else None
-        return found if here is None else found | here
+        return self._mutable.are_pending(places) | self._are_sealed(places)
 
     def _pending_places(self) -> BitMap64:
-        found = self._mutable.pending_places() | self._pulled
+        found = self._mutable.pending_places() | bitmap_of(self._due.rows[1])
         for bucket in self._shelf.buckets:
-            found |= bucket.live
+            for places in bucket.pending_between(0, 1 << 63):
+                found |= bitmap_of(places)
         return found
 
     # leaving
@@ -270,25 +300,45 @@ class BucketTracker(Tracker):
     def _cancel(self, place: int) -> bool:
         if self._mutable.cancel(place):
             return True
-        if place in self._pulled:
-            self._pulled.remove(place)
-            self._keep_due(self._due.rows[1] != place)
+        others = self._due.rows[1] != place
+        if not others.all():
+            self._keep_due(others)
             return True
-        return any(one.low <= place <= one.high and one.cancel(place) for one in self._shelf.buckets)
+        places = np.array([place], np.int64)
+        if self._shelf.ends.may_have(places)[0]:
+            for bucket in self._shelf.buckets:
+                if bucket.low <= place <= bucket.high and bucket.look(places)[0][0]:
+                    bucket.kill(places)
+                    return True
+        return False
 
     def _keep_due(self, kept: Any) -> None:
         self._due.rows = self._due.rows[0][kept], self._due.rows[1][kept]
 
+    def _discard(self, first_place: int, before_place: int) -> BitMap64:
+        """As cancellations do: the disk forgets it at the next checkpoint."""
+        gone = self._discard_in_memory(first_place, before_place)
+        for bucket in self._shelf.buckets:
+            for places in bucket.pending_between(first_place, before_place):
+                bucket.kill(places)
+                gone |= bitmap_of(places)
+        return gone
+
+    def _discard_in_memory(self, first_place: int, before_place: int) -> BitMap64:
+        due = self._due.rows[1]
+        others = (due < first_place) | (due >= before_place)
+        gone = bitmap_of(due[~others])
+        if gone:
+            self._keep_due(others)
+        return gone | self._mutable.discard(first_place, before_place)
+
     def _trim(self, before_place: int) -> int:
-        count = self._mutable.trim(before_place) + len(self._due.rows[0])
-        self._keep_due(self._due.rows[1] >= before_place)
-        self._pulled = bitmap_of(self._due.rows[1])
-        return count - len(self._due.rows[0]) + self._shelf.trim(before_place)
+        return len(self._discard_in_memory(0, before_place)) + self._shelf.trim(before_place)
 
     def _clear(self) -> None:
         self._shelf.clear()
         self._mutable.clear()
-        self._due, self._pulled = Due(), BitMap64()
+        self._due, self._again = Due(), BitMap64()
 
     def _close(self) -> None:
         self._mutable.clear()
@@ -302,7 +352,8 @@ class BucketTracker(Tracker):
 
     def _memory_bytes(self) -> int:
         sealed = sum(one.memory_bytes for one in self._shelf.buckets)
-        return sealed + self._mutable.memory_bytes + self._due.memory_bytes + memory_bytes(self._pulled)
+        again = memory_bytes(self._again) if self._again else 0
+        return sealed + self._shelf.memory_bytes + self._mutable.memory_bytes + self._due.memory_bytes + again
 
     def _stats(self) -> dict[str, Any]:
         buckets = self._shelf.buckets
@@ -310,15 +361,7 @@ class BucketTracker(Tracker):
             "memory_bytes": self._memory_bytes(), "buckets": len(buckets),
             "sealed": sum(one.count for one in buckets),
             "disk_bytes": sum(one.listed.size for one in buckets), "disk_rows": sum(one.rows for one in buckets),
-            "not_checkpointed": sum(len(one.gone) for one in buckets), "ready": len(self._due.rows[0]),
+            "not_checkpointed": sum(one.disk.rows - one.count for one in buckets), "ready": len(self._due.rows[0]),
             "seals": self._seals, "merges": self._shelf.merges, "merged_rows": self._shelf.merged_rows,
             "is_merging": self._shelf.is_merging, "mutable": {"pending": len(self._mutable), **self._mutable.stats()},
         }  # fmt: skip
-
-
-def _common(sets: list[BitMap64], places: Int64s) -> BitMap64:
-    """Those of some places that are in a set."""
-    batch, common = bitmap_of(np.unique(places)), BitMap64()
-    for one in sets:
-        common |= one & batch
-    return common

@@ -1,10 +1,9 @@
-"""Writing a bucket's file: rows in order come in parts of any size, and go out as segments."""
+"""Writing a bucket's file: rows come in parts, by time and then by place, and go out as segments and pages."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
 
 from ..columns import Int64s
 from .files import Files
@@ -23,9 +22,11 @@ from .format import (
     checksum,
     with_sum,
 )
-from .places import Rows
+from .pages import MOST_ENDS, PageCache, ends_of, packed_pages
+from .places import ENTRY_BITS, Rows
 from .sealed_bucket import SealedBucket
 
+JOINED_ENDS = 64
 GATHERED_ROWS = 1 << 16  # so that segments are not cut where a small part ends
 FLUSHED_BYTES = 8 << 20  # else the end of a merge would wait for all that it has written
 MOST_DELTA_MS = (1 << 32) - 1
@@ -64,7 +65,11 @@ class BucketWriter:
         self._waiting = 0
         self._unforced = 0
         self._table: list[npt.NDArray[np.void]] = []
+        self._directory: list[npt.NDArray[np.void]] = []
+        self._ends: list[Int64s] = []
         self.rows = 0
+        self._sure_from = 0  # ledgers before this one are not in `_ends`
+        self.placed = 0  # of the rows, how many were given by their places
         self.size = HEADER_BYTES
         header = BUCKET_HEADER.pack(
             BUCKET_MAGIC, VERSION, packing.width, 0, number, packing.first_ledger, packing.spread
@@ -92,35 +97,67 @@ class BucketWriter:
         table = np.zeros(len(begins), TABLE)
         table["at"] = self.size + begins * width
         table["first_ms"] = times[begins]
+        table["first_place"] = places[begins]
         table["last_ms"] = times[begins + rows - 1]
         table["rows"] = rows
         table["checksum"] = [
             checksum(data[begin * width : end * width])
             for begin, end in zip(begins.tolist(), (begins + rows).tolist(), strict=True)
         ]
+        self._table.append(table)
+        self._out(data)
+
+    def append_places(self, times: Int64s, places: Int64s) -> None:
+        """After all rows: the same ones by their places."""
+        if not self.placed:
+            self._write()
+        self._gathered.append((times, places))
+        self._waiting += len(times)
+        self.placed += len(times)
+        self._ends.append(ends_of(places))
+        if len(self._ends) >= JOINED_ENDS:
+            self._ends = [self._joined_ends()]
+        if self._waiting >= GATHERED_ROWS:
+            self._write_pages()
+
+    def _joined_ends(self) -> Int64s:
+        ends = ends_of(np.concatenate(self._ends)) if self._ends else np.empty(0, np.int64)
+        if len(ends) > MOST_ENDS:
+            ends = ends[-MOST_ENDS:]
+            self._sure_from = int(ends[0]) >> ENTRY_BITS
+        return ends
+
+    def _write_pages(self) -> None:
+        times, places = (np.concatenate([rows[column] for rows in self._gathered]) for column in (0, 1))
+        self._gathered, self._waiting = [], 0
+        data, directory = packed_pages(places, times, self.size)
+        self._directory.append(directory)
+        self._out(data)
+
+    def _out(self, data: bytes | memoryview) -> None:
         self._files.append(self._name, data)
+        self.size += len(data)
         self._unforced += len(data)
         if self._unforced >= FLUSHED_BYTES:
             self._files.flush(self._name)
             self._unforced = 0
-        self._table.append(table)
-        self.size += len(data)
 
-    def finish(self, places: BitMap64) -> None:
-        """Write the set of what is pending, the table and the trailer, and force the file."""
-        self._write()
-        places.run_optimize()
-        bitmap = places.serialize()
-        table = np.concatenate(self._table).tobytes() if self._table else b""
-        table_at = self.size + len(bitmap)
+    def finish(self) -> None:
+        """Write what finds the rows, and the trailer, and force the file. All rows are there, in both orders."""
+        if self._waiting:
+            self._write_pages()
+        ends = self._joined_ends()
+        tables = [np.concatenate(parts) for parts in (self._table, self._directory) if parts]
+        data = b"".join(table.tobytes() for table in [*tables, ends.astype("<i8")])
+        segments, pages = (sum(map(len, parts)) for parts in (self._table, self._directory))
         trailer = TRAILER.pack(
-            TRAILER_MAGIC, VERSION, 0, 0, self._number, self.rows, self.size, len(bitmap), table_at,
-            len(table) // TABLE.itemsize, checksum(bitmap), checksum(table),
+            TRAILER_MAGIC, VERSION, 0, 0, self._number, self.rows, self.size, segments, pages, len(ends),
+            checksum(data), self._sure_from,
         )  # fmt: skip
-        self._files.append(self._name, bitmap + table + with_sum(trailer))
+        self._files.append(self._name, data + with_sum(trailer))
         self._files.force(self._name)
-        self.size = table_at + len(table) + TRAILER_BYTES
+        self.size += len(data) + TRAILER_BYTES
 
-    def opened(self) -> SealedBucket:
+    def opened(self, cache: PageCache) -> SealedBucket:
         """The bucket, read back from its file."""
-        return SealedBucket(self._files, Listed(self._number, self.size))
+        return SealedBucket(self._files, Listed(self._number, self.size), cache)

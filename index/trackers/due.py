@@ -84,4 +84,9 @@ class Due:
             pulled = [source for head, source in heads if head <= until_ms + ahead_ms]
             # More than a source's share, and what comes soon: each pull sorts again what is here.
             wanted = max(LEAST_PULLED, 2 * count // len(pulled))
-            self.rows = joined([self.rows, *(source.take(now_ms + ahead_ms, wanted) for source in pulled)])
+            taken = [self.rows]
+            try:
+                for source in pulled:
+                    taken.append(source.take(now_ms + ahead_ms, wanted))  # one may raise
+            finally:  # what the others gave is here then
+                self.rows = joined(taken)

@@ -1,12 +1,12 @@
 """The files of a bucket tracker. All numbers are little-endian, all checksums are xxh3 of 64 bits.
 
     MANIFEST            which buckets there are; it is replaced in one step (written as MANIFEST.new, forced, renamed)
-    0000...2a.bucket    bucket 42: entries by their times, in segments; never changed
-    0000...2b.live      which entries of some buckets are still pending since a checkpoint; a bucket that is in no such
-                        file: those that it lists
+    0000...2a.bucket    bucket 42: entries by their times, in segments, and by their places, in pages; never changed
+    0000...2b.left      which entries of some buckets are not pending any more; of a bucket that is in no such file, all
+                        are
 
 A file that the manifest does not list is of a step that a crash has cut off, and is removed at the next opening.
-Numbers ascend and are not given again. If two buckets list the same entry, the one of the higher number is right.
+Numbers ascend and are not given again. An entry is pending in one bucket at most.
 
 BUCKET
     header    magic "STRABUCK", version, row width, zero, bucket number, first ledger, spread; checksum of these
@@ -16,38 +16,47 @@ BUCKET
                                                                2 bytes (width 8) or 4 (width 10)
                   entry % 65,536                               2 bytes
               with width 12 the last two are one number of 8 bytes, ledger * 2**32 + entry
-    places    the set of the entries that are pending in this bucket as it was written: the portable format of 64-bit
-              Roaring bitmaps, of ledger * 2**32 + entry
-    table     a record a segment: place in the file, first time, last time, rows, zero, checksum of the segment
-    trailer   magic "STRAENDS", version, zeros, bucket number, rows, place of the bitmap, its size, place of the table,
-              segments, checksums of the bitmap and of the table; checksum of these
+    pages     the same rows by (ledger, entry): of each page first all
+                  place - the place before it, 0 for the first 1, 2, 4 or 8 bytes, as the directory says
+              then all
+                  time - the page's first time                 likewise
+    table     a record a segment: place in the file, first time, last time, first place, rows, zero, checksum
+    directory a record a page: place in the file, first place, last place, first time, rows, bytes of a place, bytes of
+              a time, zeros, checksum
+    ends      the last place of each ledger, ascending, 8 bytes each; of the 65,536 highest ledgers at most
+    trailer   magic "STRAENDS", version, zeros, bucket number, rows, place of the table, segments, pages, ledgers,
+              checksum of table, directory and ends, the first ledger of ends (0: it has all); checksum of these
 
-A segment ends where a span of 5 minutes (from 0 on) ends, and after 5,000 rows. Both are settings.
+A segment ends where a span of 5 minutes (from 0 on) ends, and after 5,000 rows. Both are settings. A place is
+ledger * 2**32 + entry.
 
-LIVE
-    for each bucket a section: magic "STRALIVE", version, zeros, bucket number, size of the bitmap; checksum of this
-    header and the bitmap; the bitmap
+LEFT
+    for each bucket a section: magic "STRALEFT", version, zeros, bucket number, size of the set, how many entries are
+    pending, then what says which: all rows are but those before (time, place), those of places before the floor, and
+    those of the set; checksum of this header and the set; the set, in the portable format of 64-bit Roaring bitmaps
 
 MANIFEST
-    magic "STRAMANI", version, zeros, next bucket number, size of the mark, number of buckets; then a record a bucket:
-    its number, size in bytes, number of the live file (0: none), place and size of its section there, floor (entries
-    at places below were trimmed); then the caller's mark; then a checksum of all that.
+    magic "STRAMANI", version, zeros, bits of the coarsest precision of an entry, next bucket number, size of the
+    mark, number of buckets; then a record a bucket:
+    its number, size in bytes, number of the left file (0: none), place and size of its section there; then the
+    caller's mark; then a checksum of all that.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 from xxhash import xxh3_64_intdigest
 
 from ..columns import Int64s
 from ..errors import TrackerDamaged
 from .places import ENTRY_BITS, Rows, positions_of
 
-VERSION: Final = 1
+VERSION: Final = 2
 MANIFEST: Final = "MANIFEST"
 MANIFEST_NEW: Final = "MANIFEST.new"
 SUM: Final = struct.Struct("<Q")
@@ -59,13 +68,28 @@ TRAILER: Final = struct.Struct("<8sHHIQQQQQQQQ")
 TRAILER_MAGIC: Final = b"STRAENDS"
 TRAILER_BYTES: Final = TRAILER.size + SUM.size
 TABLE: Final = np.dtype(
-    [("at", "<u8"), ("first_ms", "<i8"), ("last_ms", "<i8"), ("rows", "<u4"), ("zero", "<u4"), ("checksum", "<u8")]
-)
-LIVE_HEADER: Final = struct.Struct("<8sHHIQQ")
-LIVE_MAGIC: Final = b"STRALIVE"
+    [
+        ("at", "<u8"), ("first_ms", "<i8"), ("last_ms", "<i8"), ("first_place", "<i8"), ("rows", "<u4"),
+        ("zero", "<u4"), ("checksum", "<u8"),
+    ]
+)  # fmt: skip
+PAGES: Final = np.dtype(
+    [
+        ("at", "<u8"), ("first", "<i8"), ("last", "<i8"), ("base_ms", "<i8"), ("rows", "<u4"), ("gap", "u1"),
+        ("delta", "u1"), ("zero", "<u2"), ("checksum", "<u8"),
+    ]
+)  # fmt: skip
+WIDTHS: Final[dict[int, np.dtype[Any]]] = {
+    1: np.dtype("<u1"),
+    2: np.dtype("<u2"),
+    4: np.dtype("<u4"),
+    8: np.dtype("<u8"),
+}
+LEFT_HEADER: Final = struct.Struct("<8sHHIQQQqqq")
+LEFT_MAGIC: Final = b"STRALEFT"
 MANIFEST_HEADER: Final = struct.Struct("<8sHHIQII")
 MANIFEST_MAGIC: Final = b"STRAMANI"
-LISTED: Final = struct.Struct("<QQQQQQ")
+LISTED: Final = struct.Struct("<QQQQQ")
 
 LOW_BITS: Final = 16
 WIDE: Final = 12
@@ -86,9 +110,30 @@ def bucket_name(number: int) -> str:
     return f"{number:016x}.bucket"
 
 
-def live_name(number: int) -> str:
-    """Of a file that says which entries of some buckets are pending."""
-    return f"{number:016x}.live"
+def left_name(number: int) -> str:
+    """Of a file that says which entries of some buckets are not pending any more."""
+    return f"{number:016x}.left"
+
+
+def packed_page(places: Int64s, times: Int64s) -> tuple[bytes, int, int, int]:
+    """A page of rows whose places ascend: its bytes, those of a place and of a time in it, and its first time."""
+    gaps = np.diff(places, prepend=places[0])
+    base_ms = int(times.min())
+    deltas = times - base_ms
+    gap, delta = _width(int(gaps.max())), _width(int(deltas.max()))
+    return gaps.astype(WIDTHS[gap]).tobytes() + deltas.astype(WIDTHS[delta]).tobytes(), gap, delta, base_ms
+
+
+def _width(most: int) -> int:
+    return next(width for width in WIDTHS if most < 1 << 8 * width)
+
+
+def unpacked_page(data: memoryview, record: np.void) -> Rows:
+    """Its rows."""
+    rows = int(record["rows"])
+    gap, delta = WIDTHS[int(record["gap"])], WIDTHS[int(record["delta"])]
+    places = np.frombuffer(data, gap, rows).astype(np.int64).cumsum() + record["first"]
+    return np.frombuffer(data, delta, rows, rows * gap.itemsize).astype(np.int64) + record["base_ms"], places
 
 
 class Packing(NamedTuple):
@@ -154,15 +199,52 @@ def damaged(what: str) -> TrackerDamaged:
     )
 
 
+class Left(NamedTuple):
+    """Which rows of a bucket are pending: all but those before the cut, those below the floor, and those of the set.
+
+    Attributes:
+        cut: (time, place): rows before it were taken.
+        floor: entries at places below were trimmed.
+        dead: the others, at the cut or after it, that are not pending.
+        rows: how many are pending.
+    """
+
+    cut: tuple[int, int]
+    floor: int
+    dead: BitMap64
+    rows: int
+
+    def section(self, number: int) -> bytes:
+        """Of a left file, for the bucket of this number."""
+        data = self.dead.serialize()
+        head = LEFT_HEADER.pack(
+            LEFT_MAGIC, VERSION, 0, 0, number, len(data), self.rows, self.cut[0], self.cut[1], self.floor
+        )
+        return head + SUM.pack(checksum(head + data)) + data
+
+    @classmethod
+    def of_section(cls, section: bytes, number: int, name: str) -> Left:
+        """Raises TrackerDamaged."""
+        head, data = section[: LEFT_HEADER.size], section[LEFT_HEADER.size + SUM.size :]
+        if section[LEFT_HEADER.size :][: SUM.size] != SUM.pack(checksum(head + data)) or len(head) < LEFT_HEADER.size:
+            raise damaged(name)
+        magic, version, _, _, of_number, size, count, cut_ms, cut_place, floor = LEFT_HEADER.unpack(head)
+        if magic != LEFT_MAGIC:
+            raise damaged(name)
+        check_version(version, name)
+        if (of_number, size) != (number, len(data)):
+            raise damaged(name)
+        return cls((cut_ms, cut_place), floor, BitMap64.deserialize(data), count)
+
+
 class Listed(NamedTuple):
     """What the manifest says of one bucket."""
 
     number: int
     size: int
-    live_file: int = 0
-    live_at: int = 0
-    live_size: int = 0
-    floor: int = 0
+    left_file: int = 0
+    left_at: int = 0
+    left_size: int = 0
 
 
 class Manifest(NamedTuple):
@@ -171,11 +253,12 @@ class Manifest(NamedTuple):
     next_number: int
     buckets: tuple[Listed, ...]
     mark: bytes
+    bits: int = 0
 
     def encoded(self) -> bytes:
         """The file's bytes."""
         header = MANIFEST_HEADER.pack(
-            MANIFEST_MAGIC, VERSION, 0, 0, self.next_number, len(self.mark), len(self.buckets)
+            MANIFEST_MAGIC, VERSION, 0, self.bits, self.next_number, len(self.mark), len(self.buckets)
         )
         return with_sum(header + b"".join(LISTED.pack(*listed) for listed in self.buckets) + self.mark)
 
@@ -184,7 +267,7 @@ class Manifest(NamedTuple):
         """Raises TrackerDamaged."""
         if len(data) < MANIFEST_HEADER.size + SUM.size:
             raise damaged(MANIFEST)
-        magic, version, _, _, next_number, mark_size, count = MANIFEST_HEADER.unpack_from(data)
+        magic, version, _, bits, next_number, mark_size, count = MANIFEST_HEADER.unpack_from(data)
         if magic != MANIFEST_MAGIC:
             raise damaged(MANIFEST)
         check_version(version, MANIFEST)
@@ -192,7 +275,7 @@ class Manifest(NamedTuple):
         end = count * LISTED.size
         if len(body) != end + mark_size:
             raise damaged(MANIFEST)
-        return cls(next_number, tuple(Listed(*fields) for fields in LISTED.iter_unpack(body[:end])), body[end:])
+        return cls(next_number, tuple(Listed(*fields) for fields in LISTED.iter_unpack(body[:end])), body[end:], bits)
 
 
 def check_version(version: int, what: str) -> None:

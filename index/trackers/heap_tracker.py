@@ -1,4 +1,4 @@
-"""The heap of delayed entries (R26): the reference that the other trackers are tested against."""
+"""The heap of delayed entries: the reference that the other trackers are tested against."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class HeapTracker(Tracker):
         super().__init__(0, memory_limit_bytes)
         self._heap: list[tuple[int, int]] = []
         self._pending: dict[int, int] = {}  # place -> time
+        self._peeked: list[tuple[int, int]] = []  # taken off the heap, and pending until they are dropped
 
     def _add_one(self, place: int, time_ms: int) -> bool:
         if place in self._pending:
@@ -38,18 +39,33 @@ class HeapTracker(Tracker):
         return sum(map(self._add_one, places.tolist(), times.tolist()))
 
     def _next_ms(self) -> int | None:
+        self._unpeek()
+        return self._head_ms()
+
+    def _unpeek(self) -> None:
+        while self._peeked:
+            heappush(self._heap, self._peeked[-1])
+            del self._peeked[-1]
+
+    def _head_ms(self) -> int | None:
         heap, pending = self._heap, self._pending
         while heap and pending.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def _take(self, now_ms: int, count: int) -> Int64s:
-        taken: list[int] = []
-        while len(taken) < count and (next_ms := self._next_ms()) is not None and next_ms <= now_ms:
-            _, place = heappop(self._heap)
+    def _peek(self, now_ms: int, count: int) -> Int64s:
+        self._unpeek()
+        peeked = self._peeked
+        while len(peeked) < count and (next_ms := self._head_ms()) is not None and next_ms <= now_ms:
+            row = heappop(self._heap)
+            if not peeked or peeked[-1] != row:  # cancelled and added again, it is there twice
+                peeked.append(row)
+        return np.array([place for _, place in peeked], np.int64)
+
+    def _drop(self, count: int) -> None:
+        for _, place in self._peeked[:count]:
             del self._pending[place]
-            taken.append(place)
-        return np.array(taken, np.int64)
+        self._peeked = []
 
     def _cancel(self, place: int) -> bool:
         found = self._pending.pop(place, None) is not None
@@ -57,15 +73,17 @@ class HeapTracker(Tracker):
         return found
 
     def _drop_dead(self) -> None:
+        self._unpeek()
         if len(self._heap) > 2 * len(self._pending) + DEAD_LEAST:
             self._heap = [(time_ms, place) for place, time_ms in self._pending.items()]
             heapify(self._heap)
 
-    def _trim(self, before_place: int) -> int:
-        before = len(self._pending)
-        self._pending = {place: time_ms for place, time_ms in self._pending.items() if place >= before_place}
+    def _discard(self, first_place: int, before_place: int) -> BitMap64:
+        gone = BitMap64([place for place in self._pending if first_place <= place < before_place])
+        for place in gone:
+            del self._pending[place]
         self._drop_dead()
-        return before - len(self._pending)
+        return gone
 
     def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
         return np.fromiter(map(self._pending.__contains__, places.tolist()), np.bool_, len(places))
@@ -83,7 +101,7 @@ class HeapTracker(Tracker):
         return {"heap_rows": len(self._heap), "memory_bytes": self._memory_bytes()}
 
     def _clear(self) -> None:
-        self._heap, self._pending = [], {}
+        self._heap, self._pending, self._peeked = [], {}, []
 
     def _close(self) -> None:
         self._clear()

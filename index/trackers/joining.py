@@ -14,7 +14,7 @@ MOST_BUCKETS = 50
 
 
 def join_trackers(sources: Sequence[Files], to: Files, mark: bytes) -> int:
-    """Write what is pending in the files of some closed trackers as the files of a new one (R33), and return how much.
+    """Write what is pending in the files of some closed trackers as the files of a new one, and return how much.
 
     The sorted rows of all are merged, a part at a time, and their sets of pending entries joined. An entry is in one of
     the sources at most. A `BucketTracker` that opens `to` has all entries, and this mark. Nothing counts before the

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
+from .pages import in_place_order
 from .places import NO_ROWS, Rows, joined, rows_until
 
 
@@ -43,3 +46,13 @@ def merge(sources: Iterable[Iterable[Rows]]) -> Iterator[Rows]:
             continue
         time_ms, place = min((int(source.rows[0][-1]), int(source.rows[1][-1])) for source in left)
         yield joined([source.take(rows_until(source.rows, time_ms, place)) for source in left])
+
+
+def merge_places(sources: Iterable[Iterable[Rows]]) -> Iterator[Rows]:
+    """`merge` of rows that are by their places, which are all different."""
+    left = [_Source(parts) for parts in sources]
+    while left := [source for source in left if source.load()]:
+        last = min(int(source.rows[1][-1]) for source in left)
+        parts = [source.take(int(np.searchsorted(source.rows[1], last, side="right"))) for source in left]
+        times, places = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
+        yield in_place_order((times, places)) if len(left) > 1 else (times, places)

@@ -1,4 +1,4 @@
-"""A bucket on disk: its table and its set of pending entries in memory, and of its rows the next segment."""
+"""A bucket on disk: what finds its rows is in memory, and of the rows themselves the next segment."""
 
 from __future__ import annotations
 
@@ -8,62 +8,73 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from ..columns import Int64s
 from .bitmaps import are_in, bitmap_of, memory_bytes
 from .files import Files
 from .format import (
     BUCKET_HEADER,
     BUCKET_MAGIC,
     HEADER_BYTES,
-    LIVE_HEADER,
-    LIVE_MAGIC,
-    SUM,
+    PAGES,
     TABLE,
     TRAILER,
     TRAILER_BYTES,
     TRAILER_MAGIC,
-    VERSION,
+    Left,
     Listed,
     Packing,
     bucket_name,
     check_version,
     checksum,
     damaged,
-    live_name,
+    left_name,
     without_sum,
 )
-from .places import NO_ROWS, Rows
+from .pages import PageCache, Pages
+from .places import NO_ROWS, Rows, rows_until
 
 FIXED_BYTES = 2_000
+NO_MORE = ((1 << 63) - 1, 0)  # the cut of a bucket without a row that is still to come
+
+Bools = npt.NDArray[np.bool_]
 
 
 class SealedBucket:
     """Entries of a bucket, taken from the front. Its file is never changed.
 
+    A row is pending if its (time, place) is not before the *cut*, where the next row is, if its place is not below the
+    floor, and if it is not in `dead`. Memory says so of now, and `disk` of the last checkpoint: that is what a crash
+    brings back, and nothing else.
+
     Invariants:
-        * `live` only loses places; a place that is added again goes into a later bucket.
-        * A place leaves `live` for `gone`, and `gone` at the next checkpoint. What the disk says is pending here is
-          `live` and `gone` together, so a crash brings back what was taken since the checkpoint, and nothing else.
-        * Each place of the two has exactly one row in the segments, and those of `live` have it at the cursor or after.
+        * what is pending only becomes less; an entry that is added again goes into a later bucket;
+        * `dead` has places of rows at the cut or after it, and not below the floor;
+        * `count` rows are pending, and `disk.rows` by what the disk says.
     """
 
-    def __init__(self, files: Files, listed: Listed) -> None:
+    def __init__(self, files: Files, listed: Listed, cache: PageCache) -> None:
         self._files = files
         self._name = bucket_name(listed.number)
         self.number = listed.number
         self.listed = listed
-        self.live, self.gone = BitMap64(), BitMap64()
-        self.count = 0  # of `live`
-        self.last_taken = BitMap64()  # places that the last `take` gave
-        self._next = 0  # segment
-        self._kept_from = 0  # no segment before this one has a row of `live` or `gone`
-        self._open: Rows = NO_ROWS  # the rest of the segment before it
-        self._has_dead = False  # rows at or after the cursor that are not in `live`
-        self._is_stale = False  # the files list places that are in a later bucket, and so not pending here
-        self._read_ends()
-        self.low, self.high = (self.live.min(), self.live.max()) if self.live else (0, -1)
+        self._open: Rows = NO_ROWS  # the rest of the segments before `_next`
+        self._read_ends(cache)
+        directory = self._directory
+        self.low, self.high = (int(directory["first"][0]), int(directory["last"][-1])) if len(directory) else (0, -1)
+        if listed.left_file:
+            self.disk = Left.of_section(self._left_section(), self.number, left_name(listed.left_file))
+        else:
+            self.disk = Left(self._begin_of(0), 0, BitMap64(), self.rows)
+        self.become(self.disk)
 
-    def _read_ends(self) -> None:
-        """The header, the trailer, the table and the set of pending entries."""
+    def become(self, left: Left) -> None:
+        """This is pending now."""
+        self.dead, self.floor, self.count = left.dead.copy(), left.floor, left.rows
+        self._open, self._cut = NO_ROWS, left.cut
+        self._next = max(0, self._segment_of(left.cut))
+
+    def _read_ends(self, cache: PageCache) -> None:
+        """The header, the trailer, the table of segments and the directory of pages."""
         size = self.listed.size
         try:
             if self._files.size(self._name) != size:
@@ -74,90 +85,116 @@ class SealedBucket:
             raise damaged(self._name) from None
         magic, version, width, _, number, first_ledger, spread = BUCKET_HEADER.unpack(header)
         end_magic, _, _, _, end_number, self.rows, *placed = TRAILER.unpack(ends)
-        bitmap_at, bitmap_size, table_at, segments, bitmap_sum, table_sum = placed
+        table_at, segments, pages, ledgers, tables_sum, sure_from = placed
         if (magic, end_magic) != (BUCKET_MAGIC, TRAILER_MAGIC) or not number == end_number == self.number:
             raise damaged(self._name)
         check_version(version, self._name)
         self.packing = Packing(width, first_ledger, spread)
-        table = self._files.read(self._name, table_at, segments * TABLE.itemsize)
-        if checksum(table) != table_sum:
+        directory_at = segments * TABLE.itemsize
+        ends_at = directory_at + pages * PAGES.itemsize
+        tables = self._files.read(self._name, table_at, ends_at + 8 * ledgers)
+        if checksum(tables) != tables_sum:
             raise damaged(self._name)
-        self._table: npt.NDArray[np.void] = np.frombuffer(table, TABLE)
-        if self.listed.live_file:
-            data = self._live_section()
-        else:
-            data = self._files.read(self._name, bitmap_at, bitmap_size)
-            if checksum(data) != bitmap_sum:
-                raise damaged(self._name)
-        self.live = BitMap64.deserialize(data)
-        self.live.remove_range(0, self.listed.floor)
-        self.count = len(self.live)
-        self._has_dead = self.count != self.rows
+        self._table: npt.NDArray[np.void] = np.frombuffer(tables, TABLE, segments).copy()
+        self._directory: npt.NDArray[np.void] = np.frombuffer(tables, PAGES, pages, directory_at).copy()
+        self._ends = np.frombuffer(tables, np.int64, ledgers, ends_at), int(sure_from)
+        self.pages = Pages(self._files, self._name, self._directory, cache)
 
-    def _live_section(self) -> bytes:
-        name = live_name(self.listed.live_file)
+    def take_ends(self) -> tuple[Int64s, int]:
+        """Where its ledgers end, for `Ends.note`. They are read once, and kept no longer."""
+        ends, self._ends = self._ends, (NO_ROWS[0], 0)
+        return ends
+
+    def _left_section(self) -> bytes:
+        name = left_name(self.listed.left_file)
         try:
-            data = self._files.read(name, self.listed.live_at, self.listed.live_size)
+            return self._files.read(name, self.listed.left_at, self.listed.left_size)
         except FileNotFoundError:
             raise damaged(name) from None
-        head, bitmap = data[: LIVE_HEADER.size], data[LIVE_HEADER.size + SUM.size :]
-        if data[LIVE_HEADER.size :][: SUM.size] != SUM.pack(checksum(head + bitmap)) or len(data) < LIVE_HEADER.size:
-            raise damaged(name)
-        magic, version, _, _, number, size = LIVE_HEADER.unpack(head)
-        check_version(version, name)
-        if (magic, number, size) != (LIVE_MAGIC, self.number, len(bitmap)):
-            raise damaged(name)
-        return bitmap
-
-    def live_section(self) -> bytes:
-        """What is pending now, as a section of a live file."""
-        self.live.run_optimize()
-        bitmap = self.live.serialize()
-        head = LIVE_HEADER.pack(LIVE_MAGIC, VERSION, 0, 0, self.number, len(bitmap))
-        return head + SUM.pack(checksum(head + bitmap)) + bitmap
 
     @property
     def names(self) -> list[str]:
         """Of the files that it needs."""
-        return [self._name, *([live_name(self.listed.live_file)] if self.listed.live_file else [])]
+        return [self._name, *([left_name(self.listed.left_file)] if self.listed.left_file else [])]
+
+    @property
+    def _now(self) -> Left:
+        return Left(self.cut, self.floor, self.dead, self.count)
+
+    @property
+    def left(self) -> Left:
+        """What is pending now, as a checkpoint has it. A copy."""
+        return self._now._replace(dead=self.dead.copy())
 
     @property
     def has_changed(self) -> bool:
         """Whether the disk says that more is pending here than what is."""
-        return self._is_stale or bool(self.gone)
-
-    @property
-    def is_over(self) -> bool:
-        """Nothing of it is pending, here or by what the disk says."""
-        return not self.live and not self.gone
+        return self.count != self.disk.rows
 
     @property
     def memory_bytes(self) -> int:
         """What it occupies in memory, about."""
         rows = sum(column.nbytes for column in self._open)
-        return FIXED_BYTES + int(rows) + self._table.nbytes + memory_bytes(self.live) + memory_bytes(self.gone)
+        tables = self._table.nbytes + self.pages.memory_bytes
+        return FIXED_BYTES + int(rows) + tables + sum(memory_bytes(one) for one in (self.dead, self.disk.dead) if one)
+
+    # what is pending
+
+    def look(self, places: Int64s) -> tuple[Bools, Bools]:
+        """(n,) which places, ascending, are pending here now, and which are by what the disk says.
+
+        Raises TrackerDamaged, OSError.
+        """
+        found, times = self.pages.find(places)
+        return found & _pending(self._now, times, places), found & _pending(self.disk, times, places)
+
+    def pending_between(self, first: int, before: int) -> Iterator[Int64s]:
+        """The pending places from the first up to the second, ascending, in parts."""
+        now = self._now
+        for times, places in self.pages.between(first, before):
+            yield places[_pending(now, times, places)]
 
     # taking from the front
 
     @property
+    def cut(self) -> tuple[int, int]:
+        """(time, place) of the next row, which may be dead; NO_MORE if there is none."""
+        if len(self._open[0]):
+            return int(self._open[0][0]), int(self._open[1][0])
+        return max(self._cut, self._begin_of(self._next))
+
+    def _begin_of(self, segment: int) -> tuple[int, int]:
+        if segment >= len(self._table):
+            return NO_MORE
+        return int(self._table["first_ms"][segment]), int(self._table["first_place"][segment])
+
+    def _segment_of(self, cut: tuple[int, int]) -> int:
+        """The segment that has the first row that is not before the cut, or the one before it; -1: it is before all."""
+        low, high = np.searchsorted(self._table["first_ms"], cut[:1]), len(self._table)
+        high = int(np.searchsorted(self._table["first_ms"], cut[0], side="right"))
+        places = self._table["first_place"][int(low[0]) : high]
+        return int(low[0]) + int(np.searchsorted(places, cut[1], side="right")) - 1
+
+    @property
     def head_ms(self) -> int | None:
         """The time of the next row; None if there is none. The row may be dead."""
-        if len(self._open[0]):
-            return int(self._open[0][0])
-        return int(self._table["first_ms"][self._next]) if self._next < len(self._table) else None
+        time_ms = self.cut[0]
+        return None if time_ms == NO_MORE[0] else time_ms
 
     @property
     def next_ms(self) -> int | None:
         """The time of the next pending row, without taking it; None if nothing is pending."""
-        while self.count and self._has_dead:
+        while self.count and (self.dead or self.floor or self._cut > self._begin_of(self._next)):
             if not len(self._open[0]):
-                self._open = self._segments(self._next, self._next + 1)
-                self._next += 1
+                self._load(self._next + 1)
+                continue
             times, places = self._open
-            if int(places[0]) in self.live:
+            if int(places[0]) >= self.floor and int(places[0]) not in self.dead:
                 break
-            live = are_in(places, self.live)
-            self._open = NO_ROWS if live is None else (times[live], places[live])
+            alive = _pending(self._now, times, places)
+            passed = int(alive.argmax()) if alive.any() else len(alive)
+            self._alive(times[:passed], places[:passed])
+            self._open = times[passed:], places[passed:]
         return self.head_ms if self.count else None
 
     def take(self, until_ms: int, count: int) -> Rows:
@@ -168,26 +205,32 @@ class SealedBucket:
             while end < len(self._table) and rows < count and self._table["first_ms"][end] <= until_ms:
                 rows += int(self._table["rows"][end])
                 end += 1
-            self._open = self._segments(self._next, end)
-            self._next = end
+            self._load(end)
         times, places = self._open
         end = min(count, int(np.searchsorted(times, until_ms, side="right")))
         self._open = times[end:], places[end:]
-        times, places = times[:end], places[:end]
-        if self._has_dead:
-            live = are_in(places, self.live)
-            if live is None:
-                times, places = NO_ROWS
-            else:
-                times, places = times[live], places[live]
-        self.last_taken = bitmap_of(places)
-        self.live -= self.last_taken
+        times, places = self._alive(times[:end], places[:end])
         self.count -= len(places)
-        self.gone |= self.last_taken
         return times, places
 
+    def _load(self, end: int) -> None:
+        """Have the rows of the next segments, up to this one."""
+        rows = self._segments(self._next, end)
+        if self._cut > self._begin_of(self._next):
+            passed = rows_until(rows, self._cut[0], self._cut[1] - 1)
+            rows = rows[0][passed:], rows[1][passed:]
+        self._open, self._next = rows, end
+
+    def _alive(self, times: Int64s, places: Int64s) -> Rows:
+        """Those of some rows, which are passed, that are pending. The others are passed for good."""
+        kept = np.ones(len(places), np.bool_) if not self.floor else places >= self.floor
+        if self.dead and (dead := are_in(places, self.dead)) is not None:
+            self.dead -= bitmap_of(places[dead])
+            kept &= ~dead
+        return (times, places) if kept.all() else (times[kept], places[kept])
+
     def _segments(self, first: int, end: int) -> Rows:
-        """The rows of these segments. Raises TrackerDamaged if one has wrong bytes; a second call tries again."""
+        """The rows of these segments. Raises TrackerDamaged if one has wrong bytes."""
         records = self._table[first:end]
         at, width = int(records["at"][0]), self.packing.width
         data = self._files.read(self._name, at, int(records["rows"].sum()) * width)
@@ -200,88 +243,94 @@ class SealedBucket:
 
     # leaving otherwise
 
-    def cancel(self, place: int) -> bool:
-        """Whether it was pending here."""
-        if place not in self.live:
-            return False
-        self.live.remove(place)
-        self.count -= 1
-        self.gone.add(place)
-        self._has_dead = True
-        return True
+    def kill(self, places: Int64s) -> None:
+        """These places, which are pending, are so no more."""
+        self.dead |= bitmap_of(places)
+        self.count -= len(places)
 
-    def trim(self, before_place: int) -> int:
-        """Forget places below this one, also what the disk says of them; how many of them were pending."""
-        before = self.count
-        self.live.remove_range(0, before_place)
-        self.count = len(self.live)
-        self.gone.remove_range(0, before_place)
-        self._has_dead = True
-        self.listed = self.listed._replace(floor=max(self.listed.floor, before_place))
-        return before - self.count
+    def trim(self, before_place: int) -> tuple[Left, int]:
+        """What the disk is to say, and how many are pending, without places below this one."""
+        on_disk = now = 0
+        left = self._now
+        for times, places in self.pages.between(self.disk.floor, before_place):
+            on_disk += int(_pending(self.disk, times, places).sum())
+            now += int(_pending(left, times, places).sum())
+        dead = self.disk.dead.copy()
+        dead.remove_range(0, before_place)
+        floor = max(self.disk.floor, before_place)
+        return Left(self.disk.cut, floor, dead, self.disk.rows - on_disk), self.count - now
 
-    def forget(self, places: BitMap64) -> None:
-        """These places are in a later bucket on disk."""
-        if not self.gone.isdisjoint(places):
-            self.gone -= places
-            self._is_stale = True  # the later bucket may drop them at a checkpoint, and this one must do so by then
-
-    def forget_older(self, newer: BitMap64) -> None:
-        """At an opening: places that a later bucket lists are not pending here."""
-        if not self.live.isdisjoint(newer):
-            self.live -= newer
-            self._is_stale = True
-            self.count = len(self.live)
-            self._has_dead = True
-
-    def checkpointed(self) -> None:
-        """What was taken is durably so."""
-        self.gone = BitMap64()
-        self._is_stale = False
-        self._kept_from = self._next - (1 if len(self._open[0]) else 0)
+    def trimmed(self, before_place: int, count: int) -> None:
+        """The disk says so."""
+        self.floor, self.count = max(self.floor, before_place), count
+        self.dead.remove_range(0, before_place)
 
     # merging
 
-    @property
-    def rows_to_merge(self) -> int:
+    def rows_to_merge(self, left: Left) -> int:
         """That `kept_rows` reads."""
-        return int(self._table["rows"][self._kept_from :].sum())
+        return int(self._table["rows"][max(0, self._segment_of(left.cut)) :].sum())
 
-    def kept_rows(self, part_rows: int) -> Iterator[Rows]:
-        """All rows that the disk says are pending here, from the first one on, whatever was taken, in parts."""
-        first, read, expected = self._kept_from, 0, self.rows_to_merge
+    def kept_rows(self, left: Left, part_rows: int) -> Iterator[Rows]:
+        """The rows that are pending by this, in order, in parts."""
+        first = max(0, self._segment_of(left.cut))
         ends = np.cumsum(self._table["rows"][first:], dtype=np.int64)
+        read, expected = 0, self.rows_to_merge(left)
         while read < expected:
             begin = int(np.searchsorted(ends, read, side="right"))
             end = max(begin + 1, int(np.searchsorted(ends, read + part_rows, side="right")))
             times, places = self._segments(first + begin, first + end)
             read += len(times)
-            if self.count + len(self.gone) != self.rows:
-                kept = _either(are_in(places, self.live), are_in(places, self.gone))
-                if kept is None:
-                    continue
-                times, places = times[kept], places[kept]
-            yield times, places
-        if read != expected:
-            raise damaged(f"the table of {self._name}")  # no source may be deleted then
+            kept = _pending(left, times, places)
+            yield times[kept], places[kept]
 
-    def take_over(self, sources: list[SealedBucket]) -> None:
-        """Of a merged bucket: what is pending in it is what is pending in its sources now."""
-        self.live, self.gone = BitMap64(), BitMap64()
-        for source in sources:
-            self.live |= source.live
-            self.gone |= source.gone
-        self.count = len(self.live)
-        self._has_dead = self.count != self.rows
-        heads = [head for source in sources if (head := source.head_ms) is not None]
-        self._next = len(self._table)
-        if heads:
-            self._next = int(np.searchsorted(self._table["last_ms"], min(heads)))
+    def kept_places(self, left: Left, part_rows: int) -> Iterator[Rows]:
+        """What `kept_rows` gives, in the order of places."""
+        for times, places in self.pages.parts(part_rows):
+            kept = _pending(left, times, places)
+            yield times[kept], places[kept]
 
-    def places(self) -> BitMap64:
-        """What the disk says is pending here."""
-        return self.live | self.gone
+    def passed(self, since: Left, low: tuple[int, int], until: tuple[int, int]) -> BitMap64:
+        """Of the rows that are pending by `since`: those from (time, place) `low` up to `until`."""
+        found = BitMap64()
+        for segment in range(max(0, self._segment_of(max(low, since.cut))), len(self._table)):
+            if self._begin_of(segment) >= until:
+                break
+            times, places = self._segments(segment, segment + 1)
+            kept = _pending(since, times, places) & ~_before(low, times, places) & _before(until, times, places)
+            found |= bitmap_of(places[kept])
+        return found
 
 
-def _either(one: npt.NDArray[np.bool_] | None, other: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
-    return other if one is None else one if other is None else one | other
+def _before(cut: tuple[int, int], times: Int64s, places: Int64s) -> Bools:
+    """(n,) which rows come before (time, place)."""
+    time_ms, place = cut
+    found: Bools = (times < time_ms) | ((times == time_ms) & (places < place))
+    return found
+
+
+def _pending(left: Left, times: Int64s, places: Int64s) -> Bools:
+    """(n,) which rows are pending by this."""
+    found = ~_before(left.cut, times, places)
+    if left.floor:
+        found &= places >= left.floor
+    if left.dead and (dead := are_in(places, left.dead)) is not None:
+        found &= ~dead
+    return found
+
+
+def merged_left(bucket: SealedBucket, sources: list[SealedBucket], starts: list[Left], lefts: list[Left]) -> Left:
+    """What is pending of a bucket that was merged of these sources, as they were at the start, now that they have
+    changed to this.
+
+    What left a source since is before the least cut of all, or is named: the sources are taken from together, so that
+    their cuts lie near each other.
+    """
+    cut = min(left.cut for left in lefts)
+    floor = max((left.floor for start, left in zip(starts, lefts, strict=True) if left.floor > start.floor), default=0)
+    dead = BitMap64()
+    for source, start, left in zip(sources, starts, lefts, strict=True):
+        dead |= left.dead - start.dead
+        dead |= source.passed(start, max(cut, start.cut), left.cut)
+    dead.remove_range(0, floor)
+    return Left(max(cut, bucket.disk.cut), floor, dead, sum(left.rows for left in lefts))

@@ -13,22 +13,29 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from ..columns import Int64s
 from ..errors import report
+from .bitmaps import bitmap_of, places_of
 from .bucket_writer import BucketWriter, SegmentRule
 from .files import Files
-from .format import MANIFEST, MANIFEST_NEW, Manifest, Packing, bucket_name, damaged, live_name
-from .merging import merge
+from .format import MANIFEST, MANIFEST_NEW, Left, Manifest, Packing, bucket_name, damaged, left_name
+from .merging import merge, merge_places
+from .pages import Ends, PageCache, in_place_order
 from .places import MOST_ENTRY, Rows
-from .sealed_bucket import SealedBucket
+from .sealed_bucket import SealedBucket, merged_left
 
 MERGED_ROWS = 1 << 20  # of all sources together in memory
-OURS = re.compile("[0-9a-f]{16}[.](bucket|live)")
+MANY_DEAD = 1 << 16  # a bucket in which so many were cancelled, and at least ..
+DEAD_PART = 4  # .. one so many-th of what is pending, is written anew ..
+GONE_TIMES = 3  # .. as is one of which so many times as many entries are gone as are pending
+OURS = re.compile("[0-9a-f]{16}[.](bucket|left)")
 
 
 class _Merge(NamedTuple):
     """A merge on its way."""
 
     sources: list[SealedBucket]
+    starts: list[Left]  # what the disk said of each at the begin
     number: int
     steps: Iterator[int]  # rows read by each
 
@@ -38,8 +45,8 @@ class Shelf:
 
     Attributes:
         buckets: all that are listed.
-        highest: no place above this one is in a bucket.
         mark: what the caller gave with the last checkpoint.
+        bits: of the coarsest precision that an entry may have been added with.
         most_buckets: with more, some are merged.
         merges: how many were made.
         merged_rows: how many rows they wrote.
@@ -50,8 +57,10 @@ class Shelf:
         self._rule = rule
         self.most_buckets = most_buckets
         self.buckets: list[SealedBucket] = []
-        self.highest = -1
+        self.pages = PageCache()
+        self.ends = Ends()
         self.mark = b""
+        self.bits = 0
         self.merges = self.merged_rows = 0
         self._next_number = 1
         self._merge: _Merge | None = None
@@ -59,13 +68,13 @@ class Shelf:
         self._open()
 
     def _open(self) -> None:
-        """Read the list; remove what it does not list; let the later one of two buckets have what both list."""
+        """Read the list, and remove what it does not list."""
         names = set(self._files.names())
         if MANIFEST in names:
             manifest = Manifest.decoded(self._files.read(MANIFEST, 0, self._files.size(MANIFEST)))
-            self._next_number, self.mark = manifest.next_number, manifest.mark
+            self._next_number, self.mark, self.bits = manifest.next_number, manifest.mark, manifest.bits
             self._files.force_folder()  # the list may be of a step whose last force never was
-            self.buckets = [SealedBucket(self._files, listed) for listed in manifest.buckets]
+            self.buckets = [SealedBucket(self._files, listed, self.pages) for listed in manifest.buckets]
         listed = {MANIFEST, *(name for bucket in self.buckets for name in bucket.names)}
         self._files.remove(MANIFEST_NEW)
         for name in sorted(names - listed):
@@ -73,20 +82,20 @@ class Shelf:
                 self._files.remove(name)  # its number may have been given out by a list that is lost
                 self._next_number = max(self._next_number, int(name.partition(".")[0], 16) + 1)
         self._written_names = listed - {MANIFEST}
-        newest_first = sorted(self.buckets, key=lambda bucket: -bucket.number)
-        for at, newer in enumerate(newest_first):
-            for older in newest_first[at + 1 :]:
-                if newer.live and older.low <= newer.high and newer.low <= older.high:
-                    older.forget_older(newer.live)
-        self.buckets = [bucket for bucket in self.buckets if bucket.live]  # the next list leaves the others out
-        self._note_highest()
+        for bucket in self.buckets:
+            self.ends.note(*bucket.take_ends())
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it keeps beside the buckets."""
+        return self.pages.memory_bytes + self.ends.memory_bytes
 
     # the list
 
     def _publish(self, buckets: list[SealedBucket], mark: bytes | None = None) -> None:
         """The disk has this list, or an error is raised and it may have either."""
         mark = self.mark if mark is None else mark
-        manifest = Manifest(self._next_number, tuple(bucket.listed for bucket in buckets), mark)
+        manifest = Manifest(self._next_number, tuple(bucket.listed for bucket in buckets), mark, self.bits)
         self._files.remove(MANIFEST_NEW)
         self._files.append(MANIFEST_NEW, manifest.encoded())
         self._files.force(MANIFEST_NEW)
@@ -94,10 +103,6 @@ class Shelf:
         self._files.rename(MANIFEST_NEW, MANIFEST)
         self._files.force_folder()
         self.buckets, self.mark = buckets, mark
-        self._note_highest()
-
-    def _note_highest(self) -> None:
-        self.highest = max((bucket.high for bucket in self.buckets), default=-1)
 
     def _remove_unlisted(self) -> None:
         """Remove the files that the list, and a merge on its way, do not need."""
@@ -107,6 +112,7 @@ class Shelf:
             needed |= {name for source in self._merge.sources for name in source.names}
         for name in sorted(self._written_names - needed):
             try:
+                self.pages.forget(name)
                 self._files.remove(name)
                 self._written_names.remove(name)
             except OSError as error:  # the step itself is done
@@ -120,63 +126,90 @@ class Shelf:
         self._written_names.add(bucket_name(number))
         return BucketWriter(self._files, number, packing, self._rule)
 
-    def _written(self, rows: Rows, places: BitMap64) -> SealedBucket:
-        """A new bucket, durable and not listed."""
-        packing = Packing.of(places.min(), places.max(), int((rows[1] & MOST_ENTRY).max()))
+    def _written(self, rows: Rows) -> SealedBucket:
+        """A new bucket of rows in order, durable and not listed."""
+        times, places = in_place_order(rows)
+        packing = Packing.of(int(places[0]), int(places[-1]), int((places & MOST_ENTRY).max()))
         writer = self._writer(self._give_number(), packing)
         writer.append(*rows)
-        writer.finish(places)
-        return writer.opened()
+        writer.append_places(times, places)
+        writer.finish()
+        bucket = writer.opened(self.pages)
+        self.ends.note(*bucket.take_ends())
+        return bucket
 
-    def seal(self, rows: Rows, places: BitMap64) -> None:
-        """A new bucket of these rows, which are in order and not empty, durable and listed."""
-        self._publish([*self.buckets, self._written(rows, places)])
-        for bucket in self.buckets[:-1]:
-            bucket.forget(places)
-        self._remove_unlisted()
+    def seal(self, rows: Rows, again: BitMap64) -> None:
+        """A new bucket of these rows, which are in order and not empty, durable and listed.
 
-    def checkpoint(self, rows: Rows, places: BitMap64, mark: bytes) -> None:
-        """The same, and what was taken or cancelled is durably so, and the mark is this one."""
-        new = [self._written(rows, places)] if places else []
-        if self._merge and not any(source.live for source in self._merge.sources):
+        Args:
+            again: places that may have a row in an older bucket, which the disk calls pending there: it does no more.
+        """
+        new = self._written(rows)
+        again = again & bitmap_of(rows[1]) if again else again
+        lefts = self._without(places_of(again)) if again else {}
+        self._say(lefts, [*self.buckets, new])
+
+    def _without(self, places: Int64s) -> dict[SealedBucket, Left]:
+        """What the disk is to say of the buckets where it calls some of these places, which ascend, pending."""
+        found = {}
+        for bucket in self.buckets:
+            _, on_disk = bucket.look(places)
+            if on_disk.any():
+                dead = bucket.disk.dead | bitmap_of(places[on_disk])
+                found[bucket] = bucket.disk._replace(dead=dead, rows=bucket.disk.rows - int(on_disk.sum()))
+        return found
+
+    def checkpoint(self, rows: Rows, mark: bytes) -> None:
+        """Store the rows as a new bucket, durably, with what was taken or cancelled, and this mark."""
+        new = [self._written(rows)] if len(rows[0]) else []
+        if self._merge and not any(source.count for source in self._merge.sources):
             self._merge = None
         merging = self._merge.sources if self._merge else []
-        kept = [bucket for bucket in self.buckets if bucket.live or bucket in merging]
-        changed = {bucket: bucket.listed for bucket in kept if bucket.has_changed}
+        kept = [bucket for bucket in self.buckets if bucket.count or bucket in merging]
+        self._say({bucket: bucket.left for bucket in kept if bucket.has_changed}, [*kept, *new], mark)
+        for bucket in kept:
+            bucket.disk = bucket.left  # of the others it is the same, with the cut where the next row is
+
+    def _say(self, lefts: dict[SealedBucket, Left], buckets: list[SealedBucket], mark: bytes | None = None) -> None:
+        """Make durable what is pending of some buckets, with this list of all. An error leaves the list as it was."""
+        before = {bucket: bucket.listed for bucket in lefts}
         try:
-            if changed:
-                self._write_live(list(changed))
-            self._publish([*kept, *new], mark)
+            if lefts:
+                self._write_left(lefts)
+            self._publish(buckets, mark)
         except BaseException:  # also an interrupt: the list on disk is the old one
-            for bucket, listed in changed.items():
+            for bucket, listed in before.items():
                 bucket.listed = listed
             raise
-        for bucket in changed:
-            bucket.checkpointed()
+        for bucket, left in lefts.items():
+            bucket.disk = left
         self._remove_unlisted()
 
-    def _write_live(self, buckets: list[SealedBucket]) -> None:
+    def _write_left(self, lefts: dict[SealedBucket, Left]) -> None:
         """A file of what is pending in these buckets, durable; they say where it is."""
         number, at, sections = self._give_number(), 0, []
-        self._written_names.add(live_name(number))
-        for bucket in buckets:
-            section = bucket.live_section()
-            bucket.listed = bucket.listed._replace(live_file=number, live_at=at, live_size=len(section))
+        self._written_names.add(left_name(number))
+        for bucket, left in lefts.items():
+            section = left.section(bucket.number)
+            bucket.listed = bucket.listed._replace(left_file=number, left_at=at, left_size=len(section))
             sections.append(section)
             at += len(section)
-        self._files.append(live_name(number), b"".join(sections))
-        self._files.force(live_name(number))
+        self._files.append(left_name(number), b"".join(sections))
+        self._files.force(left_name(number))
 
     def trim(self, before_place: int) -> int:
         """Forget all places below this one, durably; how many were pending."""
-        if not any(bucket.low < before_place for bucket in self.buckets):
+        found = {bucket: bucket.trim(before_place) for bucket in self.buckets if bucket.low < before_place}
+        if not found:
             return 0
-        count = sum(bucket.trim(before_place) for bucket in self.buckets)
         merging = self._merge.sources if self._merge else []
-        kept = [bucket for bucket in self.buckets if not bucket.is_over or bucket in merging]
-        self._publish(kept)
-        self._remove_unlisted()
-        return count
+        over = [bucket for bucket, (left, count) in found.items() if not left.rows and not count]
+        kept = [bucket for bucket in self.buckets if bucket not in over or bucket in merging]
+        before = sum(bucket.count for bucket in found)
+        self._say({bucket: left for bucket, (left, _) in found.items() if bucket in kept}, kept)
+        for bucket, (_, count) in found.items():
+            bucket.trimmed(before_place, count)
+        return before - sum(count for _, count in found.values())
 
     def clear(self) -> None:
         """Forget everything but the mark, durably."""
@@ -193,12 +226,13 @@ class Shelf:
 
     def merge_some(self, rows: int) -> None:
         """Go on with merging, by about so many rows; more if the buckets would be twice as many as they should be."""
-        if self._merge is None and len(self.buckets) > self.most_buckets:
+        if self._merge is None:
             self._begin_merge()
         if self._merge is None:
             return
         room = 2 * self.most_buckets + 2 - len(self.buckets)
-        left = sum(source.rows_to_merge for source in self._merge.sources)
+        starts = zip(self._merge.sources, self._merge.starts, strict=True)
+        left = 2 * sum(source.rows_to_merge(start) for source, start in starts)
         budget = max(rows, left // room if room > 0 else left)
         try:
             for read in self._merge.steps:
@@ -210,29 +244,39 @@ class Shelf:
             raise
 
     def _begin_merge(self) -> None:
-        """The smaller half of the buckets, at least two, become one: an entry is merged once a doubling or less."""
-        by_rows = sorted(self.buckets, key=lambda bucket: (bucket.rows_to_merge, bucket.number))
+        """The smaller half of the buckets, at least two, become one: an entry is merged once a doubling or less. Or one
+        of which much was cancelled, or most was taken, is written anew, without that.
+        """
+        by_rows = sorted(self.buckets, key=lambda bucket: (bucket.disk.rows, bucket.number))
         sources = by_rows[: max(2, (len(by_rows) + 1) // 2)]
-        number = self._give_number()
-        self._merge = _Merge(sources, number, self._merging(sources, number))
+        if len(self.buckets) <= self.most_buckets:
+            sources = [one for one in by_rows if _is_mostly_gone(one)][:1]
+        if not sources:
+            return
+        number, starts = self._give_number(), [source.disk for source in sources]
+        self._merge = _Merge(sources, starts, number, self._merging(sources, starts, number))
 
-    def _merging(self, sources: list[SealedBucket], number: int) -> Iterator[int]:
+    def _merging(self, sources: list[SealedBucket], starts: list[Left], number: int) -> Iterator[int]:
         writer = self._merged_writer(sources, number)
-        yield from _copied(sources, writer)
-        self._finish_merge(sources, writer)
+        yield from _copied(sources, starts, writer)
+        self._finish_merge(sources, starts, writer)
 
     def _merged_writer(self, sources: list[SealedBucket], number: int) -> BucketWriter:
         first, last = min(bucket.low for bucket in sources), max(bucket.high for bucket in sources)
         packing = Packing.of(first, last, (max(bucket.packing.spread for bucket in sources) << 16) - 1)
         return self._writer(number, packing)
 
-    def _finish_merge(self, sources: list[SealedBucket], writer: BucketWriter) -> None:
+    def _finish_merge(self, sources: list[SealedBucket], starts: list[Left], writer: BucketWriter) -> None:
         """Publish the merged bucket in place of its sources, and only then remove these."""
-        places = _finished(sources, writer)
-        merged = writer.opened()
-        merged.take_over(sources)
+        _finish(sources, starts, writer)
+        merged = writer.opened(self.pages)
+        merged.take_ends()  # they are known
+        on_disk = merged_left(merged, sources, starts, [source.disk for source in sources])
+        now = merged_left(merged, sources, starts, [source.left for source in sources])
         rest = [bucket for bucket in self.buckets if bucket not in sources]
-        self._publish([*rest, merged] if places else rest)
+        is_whole = on_disk == merged.disk
+        self._say({} if is_whole or not on_disk.rows else {merged: on_disk}, [*rest, merged] if on_disk.rows else rest)
+        merged.become(now)
         self._merge = None
         self.merges += 1
         self.merged_rows += writer.rows
@@ -244,28 +288,35 @@ class Shelf:
         """What is pending in buckets of other folders becomes one bucket here, durable and listed with this mark."""
         new: list[SealedBucket] = []
         if sources:
-            writer = self._merged_writer(sources, self._give_number())
-            for _ in _copied(sources, writer):
+            writer, starts = self._merged_writer(sources, self._give_number()), [source.disk for source in sources]
+            for _ in _copied(sources, starts, writer):
                 pass  # all at once: nobody waits meanwhile
-            _finished(sources, writer)
-            new = [writer.opened()]
+            _finish(sources, starts, writer)
+            new = [writer.opened(self.pages)]
         self._publish([*self.buckets, *new], mark)
 
 
-def _copied(sources: list[SealedBucket], writer: BucketWriter) -> Iterator[int]:
-    """Write the rows of some buckets in order; how many with each step."""
-    part = max(1, MERGED_ROWS // len(sources))
-    for times, found in merge([bucket.kept_rows(part) for bucket in sources]):
+def _is_mostly_gone(bucket: SealedBucket) -> bool:
+    """Whether a bucket takes room for what is not pending. One without any goes by itself."""
+    pending = bucket.disk.rows
+    return len(bucket.disk.dead) >= max(MANY_DEAD, pending // DEAD_PART) or (
+        bucket.count > 0 and bucket.rows - pending >= GONE_TIMES * pending
+    )
+
+
+def _copied(sources: list[SealedBucket], starts: list[Left], writer: BucketWriter) -> Iterator[int]:
+    """Write the rows of some buckets, in both orders; how many with each step."""
+    part, both = max(1, MERGED_ROWS // len(sources)), list(zip(sources, starts, strict=True))
+    for times, found in merge([bucket.kept_rows(start, part) for bucket, start in both]):
         writer.append(times, found)
+        yield len(times)
+    for times, found in merge_places([bucket.kept_places(start, part) for bucket, start in both]):
+        writer.append_places(times, found)
         yield len(times)
 
 
-def _finished(sources: list[SealedBucket], writer: BucketWriter) -> BitMap64:
-    """End the file of what was copied: all places that are pending in it."""
-    places = BitMap64()
-    for source in sources:
-        places |= source.places()
-    if len(places) > writer.rows:
-        raise damaged(f"the list of what is pending in {', '.join(source.names[0] for source in sources)}")
-    writer.finish(places)
-    return places
+def _finish(sources: list[SealedBucket], starts: list[Left], writer: BucketWriter) -> None:
+    """End the file of what was copied: all that was pending at the start."""
+    if not writer.rows == writer.placed == sum(start.rows for start in starts):
+        raise damaged(f"a row that is pending in {', '.join(source.names[0] for source in sources)}")
+    writer.finish()

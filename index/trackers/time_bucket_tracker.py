@@ -1,4 +1,4 @@
-"""The tracker of time buckets (R27, R28): all in memory, in a byte an entry where delays are alike."""
+"""The tracker of time buckets: all in memory, in a byte an entry where delays are alike."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pyroaring import BitMap64
 from ..columns import Int64s
 from .time_buckets import TimeBuckets
 from .tracker import Tracker
-
-PORTION_ROWS = 1 << 18  # peeked at a time
 
 
 class TimeBucketTracker(Tracker):
@@ -31,16 +29,11 @@ class TimeBucketTracker(Tracker):
     def _add_rows(self, times: Int64s, places: Int64s) -> int:
         return self._buckets.add_rows(times, places)
 
-    def _take(self, now_ms: int, count: int) -> Int64s:
-        parts: list[Int64s] = []
-        while count:
-            _, places = self._buckets.peek(now_ms, min(count, PORTION_ROWS))
-            if not len(places):
-                break
-            self._buckets.drop(len(places))
-            parts.append(places)
-            count -= len(places)
-        return np.concatenate(parts) if len(parts) > 1 else parts[0].copy() if parts else np.empty(0, np.int64)
+    def _peek(self, now_ms: int, count: int) -> Int64s:
+        return self._buckets.peek(now_ms, count)[1]
+
+    def _drop(self, count: int) -> None:
+        self._buckets.drop(count)
 
     def _next_ms(self) -> int | None:
         return self._buckets.next_ms
@@ -63,8 +56,8 @@ class TimeBucketTracker(Tracker):
     def _cancel(self, place: int) -> bool:
         return self._buckets.cancel(place)
 
-    def _trim(self, before_place: int) -> int:
-        return self._buckets.trim(before_place)
+    def _discard(self, first_place: int, before_place: int) -> BitMap64:
+        return self._buckets.discard(first_place, before_place)
 
     def _clear(self) -> None:
         self._buckets.clear()

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..columns import Int64s, stable_order
-from .bitmaps import add_places, are_in, bitmap_of, memory_bytes, those_before
+from .bitmaps import add_places, are_in, bitmap_of, memory_bytes, those_between
 from .blocks import Run
 from .dense import DenseSlots
 from .density import SLOT_BYTES, Slots, slots_of
@@ -276,19 +276,21 @@ class TimeBuckets:
             self._sweep_if_many()
         return True
 
-    def trim(self, before_place: int) -> int:
-        """How many pending entries were at places before this one; they are not any more."""
-        before = len(self)
+    def discard(self, first_place: int, before_place: int) -> BitMap64:
+        """The pending entries at the places from the first up to the second; they are not pending any more."""
         self._is_exact = False
+        found = BitMap64()
         for waiting in (self._inbox, self._moved):
-            for place in [place for place in waiting if place < before_place]:
+            mine = [place for place in waiting if first_place <= place < before_place]
+            found.update(mine)
+            for place in mine:
                 del waiting[place]
-        gone = those_before(self._live, before_place)
+        gone = those_between(self._live, first_place, before_place)
         self._live -= gone
         self._live_count = len(self._live)
         self._due.dead |= gone
         self._sweep_if_many()
-        return before - len(self)
+        return found | gone
 
     def _sweep_if_many(self) -> None:
         if len(self._due.dead) > max(DEAD_LEAST, self._live_count // DEAD_PART):

@@ -1,30 +1,40 @@
-"""The interface of all trackers (R29): which entries are delayed, and which of them are due.
+"""The interface of all trackers: which entries are delayed, and which of them are due.
 
 A tracker knows positions and times and nothing of messages. An entry is added once, with the time of its delivery. When
-that time has come, `get_scheduled_messages` gives it out, and the tracker forgets it.
+that time has come, `hand_out` gives it out, and the tracker forgets it.
+
+**Give, then take.** An exception may come at any step: a signal's handler raises, memory ends, a file cannot be read.
+So whatever moves an entry from one place to another puts it into the new place first, and removes it from the old one
+then. In between it is in both, which is harmless: to add it again, or to deliver it again to one who has it, does
+nothing. It is never in neither. `hand_out` is this rule for a tracker, and `Walk` for the log. Where a step cannot have
+this order, it is marked while it goes on: a tracker that an exception has met in the middle of a change *is damaged*.
+All its calls raise TrackerDamaged then, and the owner makes it anew.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from operator import index
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..columns import Int64s
-from ..errors import BadEntry, TrackerClosed, TrackerFull
+from ..errors import BadEntry, TrackerClosed, TrackerDamaged, TrackerFull
 from ..forks import tell_after_fork
+from .bitmaps import places_of
 from .places import (
     ENTRY_BITS,
     MOST_ENTRY,
     MOST_LEDGER,
     MOST_PRECISION_BITS,
     MOST_TIME_MS,
+    NO_ROWS,
     Rows,
     bad_entry,
     checked_columns,
@@ -34,10 +44,16 @@ from .places import (
 
 SLICE_ROWS = 1 << 18  # the limit of memory is looked at once for so many rows ..
 UNCHECKED_ADDS = 256  # .. or single entries
+PORTION_ROWS = 1 << 17  # that are handed out together
+CUT_SHORT = "an exception has ended a change of the index in the middle"
+AS_BEFORE = (OSError, BadEntry, TrackerFull)  # errors after which a tracker is as it was before the call
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Tracker(ABC):
-    """Delayed entries of one topic, all queues and subscriptions of it together (R35).
+    """Delayed entries of one topic, all queues and subscriptions of it together.
 
     A position is (ledger, entry): ledger 0 .. 2**31 - 1, entry 0 .. 2**32 - 1. Times are integer milliseconds, 0 ..
     2**62 - 1. With a precision of b bits each time is rounded *up* to a multiple of 2**b ms: delivery is never early,
@@ -46,6 +62,9 @@ class Tracker(ABC):
     All methods may be called from any thread. The tracker has no clock: time is what the caller gives, and a time
     before an earlier one gives less, never something wrong. After `close`, or in the child of a fork, all methods raise
     TrackerClosed.
+
+    Invariant: `_is_changing` is set from the first step of a change to its last one. So a change that an exception has
+    ended, other than those of `AS_BEFORE`, is known by it, also where the exception came twice.
     """
 
     def __init__(self, precision_bits: int, memory_limit_bytes: int | None) -> None:
@@ -58,6 +77,8 @@ class Tracker(ABC):
         self._unchecked = 0  # entries that may be added before memory is looked at
         self._lock = threading.RLock()
         self._why_closed = ""
+        self._is_changing = False
+        self._file_damage = ""  # what TrackerDamaged has said of a file
         tell_after_fork(self)
 
     # adding
@@ -78,14 +99,21 @@ class Tracker(ABC):
         if not (0 <= ledger <= MOST_LEDGER and 0 <= entry <= MOST_ENTRY and 0 <= deliver_at_ms <= MOST_TIME_MS):
             raise bad_entry(ledger, entry, deliver_at_ms)
         with self._lock:
-            if self._why_closed:
-                raise TrackerClosed(self._why_closed)
-            if self._memory_limit_bytes is not None:
-                self._unchecked -= 1
-                if self._unchecked < 0:
-                    self._refuse_if_full()
-                    self._unchecked = UNCHECKED_ADDS
-            return self._add_one(place, time_ms)
+            if self._why_closed or self._is_changing:
+                self._refuse()
+            self._is_changing = True
+            try:
+                if self._memory_limit_bytes is not None:
+                    self._unchecked -= 1
+                    if self._unchecked < 0:
+                        self._refuse_if_full()
+                        self._unchecked = UNCHECKED_ADDS
+                is_new = self._add_one(place, time_ms)
+            except AS_BEFORE:
+                self._is_changing = False
+                raise
+            self._is_changing = False
+            return is_new
 
     def put_back(self, ledger: int, entry: int, deliver_at_ms: int) -> bool:
         """`add_message` for an entry that was taken out or cancelled just now: it always has room, and needs no disk.
@@ -93,8 +121,7 @@ class Tracker(ABC):
         So whoever took it and could not go on has it pending again, come what may. Raises BadEntry.
         """
         (time_ms,), (place,) = checked_columns([ledger], [entry], [deliver_at_ms])
-        with self._open():
-            return self._put_back(int(place), -(-int(time_ms) >> self._bits << self._bits))
+        return self._change(self._put_back, int(place), -(-int(time_ms) >> self._bits << self._bits))
 
     def _put_back(self, place: int, time_ms: int) -> bool:
         return self._add_one(place, time_ms)
@@ -110,13 +137,18 @@ class Tracker(ABC):
         new = 0
         for begin in range(0, len(times), SLICE_ROWS):
             rows = slice(begin, begin + SLICE_ROWS)
-            with self._open():
-                self._refuse_if_full()
-                new += self._add_rows(rounded_up(times[rows], self._bits), places[rows])
+            new += self._change(self._add_slice, times[rows], places[rows])
         return new
 
+    def _add_slice(self, times: Int64s, places: Int64s) -> int:
+        self._refuse_if_full()
+        return self._add_rows(rounded_up(times, self._bits), places)
+
+    def _is_full(self) -> bool:
+        return self._memory_limit_bytes is not None and self._memory_bytes() >= self._memory_limit_bytes
+
     def _refuse_if_full(self) -> None:
-        if self.should_pause_all_deliveries:
+        if self._is_full():
             raise TrackerFull(
                 f"the tracker has {self._memory_bytes():,} bytes of the {self._memory_limit_bytes:,} that are its limit"
             )
@@ -126,6 +158,20 @@ class Tracker(ABC):
     def get_scheduled_messages(self, now_ms: int, max_messages: int) -> tuple[Int64s, Int64s]:
         """Take what is due at `now_ms`: (ledgers, entries), int64 arrays of at most `max_messages`, in order.
 
+        An interrupt of this call may lose entries on their way to the caller; none of `hand_out` does. Raises BadEntry
+        for a number of messages below 0.
+        """
+        parts: list[tuple[Int64s, Int64s]] = [(NO_ROWS[0], NO_ROWS[0])]
+        self.hand_out(now_ms, max_messages, lambda *part: parts.append(part))
+        if len(parts) == 2:  # one beside the empty one
+            return parts[1]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def hand_out(self, now_ms: int, max_messages: int, give: Callable[[Int64s, Int64s], object]) -> int:
+        """Call `give` with what is due at `now_ms`, in order, at most `max_messages` in all; how many that were.
+
+        `give(ledgers, entries)` gets a part at a time. The entries of a part are forgotten when it has returned: what
+        it raises leaves them pending, and they may be handed out again after an interrupt. It must not use the tracker.
         Raises BadEntry for a number of messages below 0.
         """
         try:
@@ -134,8 +180,18 @@ class Tracker(ABC):
             raise BadEntry(f"a time and a number of messages are integers: {error}") from error
         if max_messages < 0:
             raise BadEntry(f"max_messages is 0 or more, not {max_messages}")
-        with self._open():
-            return positions_of(self._take(min(now_ms, MOST_TIME_MS), max_messages))
+        count = 0
+        while count < max_messages:
+            wanted = min(max_messages - count, PORTION_ROWS)
+            with self._open():
+                places = self._change(self._peek, min(now_ms, MOST_TIME_MS), wanted)
+                if len(places):
+                    give(*positions_of(places))
+                    self._change(self._drop, len(places))
+            count += len(places)
+            if len(places) < wanted:
+                break
+        return count
 
     def has_message_available(self, now_ms: int) -> bool:
         """Whether `get_scheduled_messages` would give something at this time."""
@@ -145,8 +201,7 @@ class Tracker(ABC):
     @property
     def next_deadline_ms(self) -> int | None:
         """When the first pending entry is due, exactly and as rounded; None if nothing is pending."""
-        with self._open():
-            return self._next_ms()
+        return self._change(self._next_ms)
 
     def are_pending(self, ledgers: npt.ArrayLike, entries: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """(n,) for each position whether it is pending. Two integer arrays of one length; `ledgers` may be a number.
@@ -154,19 +209,16 @@ class Tracker(ABC):
         Raises BadEntry for a value out of range.
         """
         _, places = checked_columns(ledgers, entries, 0)
-        with self._open():
-            return self._are_pending(places)
+        return self._look(self._are_pending, places)
 
     def pending_places(self) -> BitMap64:
         """All that is pending, as a set of places: ledger * 2**32 + entry. A copy: as large as the sets that it has."""
-        with self._open():
-            return self._pending_places()
+        return self._look(self._pending_places)
 
     @property
     def number_of_delayed_messages(self) -> int:
         """Entries that are pending: added, and neither given out nor cancelled. In constant time."""
-        with self._open():
-            return self._count()
+        return self._look(self._count)
 
     def __len__(self) -> int:
         return self.number_of_delayed_messages
@@ -179,39 +231,49 @@ class Tracker(ABC):
     @property
     def buffer_memory_usage(self) -> int:
         """Bytes of memory that the tracker takes, about."""
-        with self._open():
-            return self._memory_bytes()
+        return self._look(self._memory_bytes)
 
     @property
     def should_pause_all_deliveries(self) -> bool:
         """Whether the tracker is at its limit of memory: read no further until entries were taken; adding raises."""
-        limit = self._memory_limit_bytes
-        return limit is not None and self.buffer_memory_usage >= limit
+        return self._look(self._is_full)
 
     def stats(self) -> dict[str, Any]:
         """Counts, plain and JSON-ready: the form of the entries among them."""
-        with self._open():
-            return {"pending": self._count(), "precision_ms": self.precision_ms, **self._stats()}
+        return self._look(lambda: {"pending": self._count(), "precision_ms": self.precision_ms, **self._stats()})
+
+    @property
+    def damage(self) -> str:
+        """Why the tracker is damaged, and all calls but `close` raise TrackerDamaged; "" if it is not."""
+        with self._lock:  # what another thread is changing is not damaged
+            return self._file_damage or (CUT_SHORT if self._is_changing else "")
+
+    @property
+    def has_damaged_file(self) -> bool:
+        """Whether that is by wrong bytes: an opening of the same files would find them again."""
+        return bool(self._file_damage)
 
     # changing
 
     def cancel(self, ledger: int, entry: int) -> bool:
         """True exactly if the entry was still pending; it is never given out then."""
-        try:
-            ledger, entry = index(ledger), index(entry)
-        except TypeError as error:
-            raise bad_entry(ledger, entry) from error
-        if not (0 <= ledger <= MOST_LEDGER and 0 <= entry <= MOST_ENTRY):
-            raise bad_entry(ledger, entry)
-        with self._open():
-            return self._cancel(ledger << ENTRY_BITS | entry)
+        _, (place,) = checked_columns([ledger], [entry], [0])
+        return self._change(self._cancel, int(place))
+
+    def discard(self, ledger: int, first_entry: int, before_entry: int) -> Int64s:
+        """Cancel the pending entries `first_entry` .. `before_entry` - 1 of a ledger, together: (n,) these entries."""
+        for value, most in ((ledger, MOST_LEDGER), (first_entry, MOST_ENTRY), (before_entry, MOST_ENTRY + 1)):
+            if not isinstance(value, int) or not 0 <= value <= most:
+                raise BadEntry(f"a ledger and entries are in their ranges, not {ledger}, {first_entry}, {before_entry}")
+        first_place = ledger << ENTRY_BITS
+        gone = self._change(self._discard, first_place + first_entry, first_place + before_entry)
+        return places_of(gone) & MOST_ENTRY
 
     def trim(self, before_ledger: int) -> int:
         """Forget all pending entries of ledgers before this one, and nothing else; how many that were."""
         if not isinstance(before_ledger, int) or not 0 <= before_ledger <= MOST_LEDGER + 1:
             raise BadEntry(f"before_ledger is from 0 to {MOST_LEDGER + 1:,}, not {before_ledger!r}")
-        with self._open():
-            return self._trim(before_ledger << ENTRY_BITS)
+        return self._change(self._trim, before_ledger << ENTRY_BITS)
 
     def reset_tick_time(self, ms: int) -> None:
         """The precision of what is added from now on: the greatest power of two that is not above `ms`.
@@ -221,12 +283,11 @@ class Tracker(ABC):
         if not isinstance(ms, int) or not 1 <= ms < 2 << MOST_PRECISION_BITS:
             raise BadEntry(f"a tick is from 1 to {(2 << MOST_PRECISION_BITS) - 1:,} ms, not {ms!r}")
         with self._open():
-            self._bits = ms.bit_length() - 1
+            self._bits = ms.bit_length() - 1  # one step
 
     def clear(self) -> None:
         """Forget everything."""
-        with self._open():
-            self._clear()
+        self._change(self._clear)
 
     def close(self) -> None:
         """Let go of everything. A tracker in memory forgets what is pending. To close twice is no error."""
@@ -244,6 +305,7 @@ class Tracker(ABC):
     def after_fork(self) -> None:
         """In the child of a fork: fresh lock, no use."""
         self._lock = threading.RLock()
+        self._is_changing = False  # of a thread that is not here
         self._why_closed = "the tracker belongs to the parent process: make or open one after the fork"
 
     def _open(self) -> threading.RLock:
@@ -251,6 +313,39 @@ class Tracker(ABC):
         if self._why_closed:
             raise TrackerClosed(self._why_closed)
         return self._lock
+
+    def _refuse(self) -> None:
+        """Raises TrackerClosed, TrackerDamaged. Under the lock."""
+        if self._why_closed:
+            raise TrackerClosed(self._why_closed)
+        if self._is_changing:
+            raise TrackerDamaged(self._file_damage or CUT_SHORT)
+
+    def _look(self, step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        """Ask something that changes nothing."""
+        with self._open():
+            self._refuse()
+            try:
+                return step(*given, **named)
+            except TrackerDamaged as error:
+                self._file_damage, self._is_changing = str(error), True
+                raise
+
+    def _change(self, step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        """Take a step that may change what is in memory. One that an exception ends leaves the tracker damaged."""
+        with self._open():
+            self._refuse()
+            self._is_changing = True
+            try:
+                found = step(*given, **named)
+            except AS_BEFORE:
+                self._is_changing = False
+                raise
+            except TrackerDamaged as error:
+                self._file_damage = str(error)
+                raise
+            self._is_changing = False
+            return found
 
     # what each tracker does in its own way; the lock is held, places and rounded times are right
 
@@ -261,7 +356,10 @@ class Tracker(ABC):
     def _add_rows(self, times: Int64s, places: Int64s) -> int: ...
 
     @abstractmethod
-    def _take(self, now_ms: int, count: int) -> Int64s: ...
+    def _peek(self, now_ms: int, count: int) -> Int64s: ...
+
+    @abstractmethod
+    def _drop(self, count: int) -> None: ...  # the first of the last `_peek`, all that it gave
 
     @abstractmethod
     def _next_ms(self) -> int | None: ...
@@ -285,7 +383,10 @@ class Tracker(ABC):
     def _cancel(self, place: int) -> bool: ...
 
     @abstractmethod
-    def _trim(self, before_place: int) -> int: ...
+    def _discard(self, first_place: int, before_place: int) -> BitMap64: ...
+
+    def _trim(self, before_place: int) -> int:
+        return len(self._discard(0, before_place))
 
     @abstractmethod
     def _clear(self) -> None: ...

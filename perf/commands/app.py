@@ -18,6 +18,7 @@ from ..experiments.cache import Cache
 from ..experiments.columns import Columns
 from ..experiments.delayed import Delayed
 from ..experiments.experiment import Experiment
+from ..experiments.growth import Growth
 from ..experiments.hotcold import HotCold
 from ..experiments.lanes import Lanes
 from ..experiments.memory import Memory
@@ -44,7 +45,7 @@ from .options import asked, made, parameters
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
     Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
-    Subscriptions,
+    Subscriptions, Growth,
 )  # fmt: skip
 
 app = typer.Typer(

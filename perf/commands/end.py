@@ -10,6 +10,7 @@ import typer
 
 from ...store import StoreError
 from ..machine.folders import TooLittleSpace
+from ..report.curves import NoPicture
 from ..report.figures import messages_console
 from ..report.tables import plain
 from ..workload.checker import WrongResult
@@ -27,7 +28,7 @@ def run_app(app: typer.Typer, name: str) -> None:
         app(prog_name=name)
     except WrongResult as error:
         _end(f"{type(error).__name__}: {error}", WRONG)
-    except (StoreError, TooLittleSpace) as error:
+    except (StoreError, TooLittleSpace, NoPicture) as error:
         _end(f"{type(error).__name__}: {error}", FAILED)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

@@ -90,6 +90,8 @@ class Delayed(Experiment):
 
     messages: int = setting(10_000_000, "delayed entries of a row in memory", short=20_000, least=LEAST_LOAD)
     entries: int = setting(100_000_000, "delayed entries of the tracker on disk", short=120_000, least=LEAST_LOAD)
+    one_in: int = setting(1, "of so many messages one is delayed, in the tracker on disk", short=1_000, least=1)
+    queues: int = setting(1_000, "queues that they are in; 0: ledgers of 50,000, as the source has them", least=0)
     drained: int = setting(20_000_000, "entries that are taken from the tracker on disk", short=50_000, least=1)
     stored: int = setting(1_000_000, "delayed messages of a store, end to end; 0: none", short=2_000, least=0)
     rate: int = setting(10_000, "messages a second that are appended meanwhile", short=1_000, least=1)
@@ -159,7 +161,7 @@ class Delayed(Experiment):
         return found
 
     def _disk(self, base: Path, run: Run) -> Figures:
-        load = Load(self.entries, 8, HOUR_MS)
+        load = Load(self.entries, 8, HOUR_MS, self.one_in, self.queues)
         with sub_folder(base, "buckets") as folder:
             apart = in_child if self.entries >= LEAST_APART else _here
             filled = apart(fill_on_disk, folder, load, self.seed)

@@ -41,7 +41,7 @@ REFERENCE_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class HotCold(Experiment):
-    """The contest's hot/cold workload, every message checked. Exit code 1 if a message is lost or wrong."""
+    """Appends, then appends and reads of new and old messages, each checked. Exit code 1 if one is lost or wrong."""
 
     NAME: ClassVar[str] = "hotcold"
     METHOD: ClassVar[str] = "a fresh store; device and producers without an engine before and after it, their mean"
@@ -52,7 +52,7 @@ class HotCold(Experiment):
     lanes: int | None = setting(None, "append lanes", least=1)
     alignment: Literal["pad", "trim", "adaptive"] | None = setting(None, "how writes end at blocks")
     durability: Literal["force", "os"] | None = setting(None, "what an answer means")
-    sizes: str = setting("contest", '"contest", "small" (100 to 1,000 B) or one size')
+    sizes: str = setting("contest", '"contest" (100 B to 17 KiB), "small" (100 to 1,000 B) or one size')
     queues: int = queues()
     batch_messages: int = setting(BATCH_MESSAGES, "messages per call, with --api batch", least=1)
     window_bytes: int = setting(WINDOW_BYTES, "bytes under way, with --api pipelined")
@@ -61,7 +61,7 @@ class HotCold(Experiment):
     repeat: int = repeats(1)
     reference: bool = setting(True, "also measure the device, and producers without an engine")
     prewrite: bool = setting(True, "make segments before the clock starts")
-    contest_memory: bool = setting(False, "tiers as in the contest: DRAM 5.6 % of the data, persistent memory 49 %")
+    contest_memory: bool = setting(False, "tiers for a part of the data: DRAM 5.6 %, persistent memory 49 %")
     dram_bytes: int | None = setting(None, "bytes of the message cache's DRAM tiers")
     pmem_bytes: int | None = setting(None, "bytes of the persistent memory tier")
     pmem_dir: Path = setting(SHARED_MEMORY, "folder of the persistent memory tier's file")

@@ -41,7 +41,8 @@ from .experiment import Experiment, medians, repeats, setting
 QUEUES = Queues("readers", 16)
 FEW_MESSAGES = READ_MESSAGES  # after a round with fewer, a reader pauses
 PACE_S = 0.002
-LONGEST_S = 60  # for what a reader has still to read behind a slice
+LONGEST_S = 60  # for what a reader has still to read after a slice
+PAUSE_S = 0.002
 MOST_PER_S = 3_000_000
 APIS = ("blocking", "batch", "columns")
 MODEL, STORE, BACKGROUND = "model", "store", "background"  # the last: readers of the store that give way to all others
@@ -64,13 +65,14 @@ class _Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class _Writer:
-    """A store that its producers fill as fast as they can, until `stopping`."""
+    """A store that its producers fill as fast as they can, until `stopping`, but for pauses."""
 
     store: MessageStore
     folder: Path
     shared: Shared
     counts: memoryview
     stopping: threading.Event = field(default_factory=threading.Event)
+    pausing: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)
 
     def sample(self, readers: Sequence[Process]) -> _Sample:
@@ -79,10 +81,13 @@ class _Writer:
 
     def produce(self, at: int, append: Callable[[], int]) -> None:
         """Append and count, until the end."""
-        counts, stopping = self.counts, self.stopping
+        counts, stopping, pausing = self.counts, self.stopping, self.pausing
         try:
             while not stopping.is_set():
-                counts[at] += append()
+                if pausing.is_set():
+                    time.sleep(PAUSE_S)
+                else:
+                    counts[at] += append()
         except BaseException as error:  # raised again by whoever has started it
             self.errors.append(error)
 
@@ -93,7 +98,8 @@ class Readers(Experiment):
 
     NAME: ClassVar[str] = "readers"
     METHOD: ClassVar[str] = (
-        f"one writer all the time, and by turns with no readers and some, which share {QUEUES.count} queues and read "
+        "one writer, which pauses while readers catch up after a slice, and by turns with no readers and some, which "
+        f"share {QUEUES.count} queues and read "
         "them as they grow; a slice's rate over the mean of those alone before and behind it, medians; all counted; "
         "those of the model have no store: they copy and hash as many bytes, with the same pauses; those in the "
         "background have SCHED_IDLE, as by `chrt --idle 0`"
@@ -214,6 +220,7 @@ class Readers(Experiment):
             time.sleep(self.seconds)
             after = writer.sample(mine)
             ends = [writer.store.queue_bounds(QUEUES.topic, queue)[1] for queue in range(QUEUES.count)]
+            writer.pausing.set()  # a reader in the background gets no processor beside it, on a busy machine
             for pipe in pipes:
                 pipe.send(after.messages if readers == MODEL else ends)
             for pipe in pipes:
@@ -223,6 +230,7 @@ class Readers(Experiment):
                 if taken < expected:
                     raise WrongResult(f"a reader has {taken:,} messages of {expected:,}")
                 run.checked(taken if readers != MODEL else 0)
+            writer.pausing.clear()
         return {"readers": count, "of": readers, **_between(before, after)}
 
     # -- latency, and idle readers --------------------------------------------------------------------

@@ -31,7 +31,7 @@ def load(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise PeerMissing(f'{module} is not installed: pip install "stratalog[peers]"') from error
+        raise PeerMissing(f'{module} is not installed: pip install ".[peers]" in a checkout') from error
 
 
 class RocksDb:

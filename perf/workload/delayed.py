@@ -33,13 +33,15 @@ Batch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64
 class Load(NamedTuple):
     """So many entries, `rate` a millisecond. With a spread, delays are random below it; else they are all alike.
 
-    `stride`: every so manieth message is delayed, the others are not.
+    `stride`: every so manieth message is delayed, the others are not. `queues`: positions are those of a store, in turn
+    in so many queues; 0: those of the source.
     """
 
     entries: int
     rate: int
     spread_ms: int = 0
     stride: int = 1
+    queues: int = 0
 
     def batches(self, seed: int) -> Iterator[Batch]:
         """(ledgers, entries, times)."""
@@ -49,7 +51,11 @@ class Load(NamedTuple):
             times = number // (self.rate * self.stride) + FIRST_DELAY_MS
             if self.spread_ms:
                 times += chance.integers(0, self.spread_ms, len(number)) - FIRST_DELAY_MS
-            yield number // LEDGER_ENTRIES, number % LEDGER_ENTRIES, times
+            if self.queues:
+                delayed = np.arange(first, first + len(number))
+                yield delayed % self.queues, delayed // self.queues * self.stride, times
+            else:
+                yield number // LEDGER_ENTRIES, number % LEDGER_ENTRIES, times
 
     @property
     def end_ms(self) -> int:
@@ -186,9 +192,9 @@ def open_and_drain(folder: Path, load: Load, seed: int, most: int) -> dict[str, 
     open_s = time.perf_counter() - began
     lost = load.entries - len(tracker)
     again = 0
-    for ledgers, entries, times in load.batches(seed):
-        if ledgers[-1] * LEDGER_ENTRIES + entries[-1] >= load.entries - lost - BATCH:
-            again += tracker.add_messages(ledgers, entries, times)
+    for number, batch in enumerate(load.batches(seed)):
+        if (number + 2) * BATCH >= load.entries - lost:
+            again += tracker.add_messages(*batch)
     if again != lost or len(tracker) != load.entries:
         raise WrongResult(f"{len(tracker):,} of {load.entries:,} entries are there, {again:,} of them added again")
     per_entry = drain(tracker, due, most)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def compact(spark: SparkSession, paths: Paths, *, segment_bytes: int | None = None) -> list[Compacted]:
-    """Write the live messages of some closed stores to fewer and larger segments, in their own folders (R41).
+    """Write the live messages of some closed stores to fewer and larger segments, in their own folders.
 
     Offsets, times, subscriptions and pending delays stay. Tasks read the old segments, compare every checksum, and
     write the new ones; the driver, which holds the store's lock, puts each lane in the place of the old one in one

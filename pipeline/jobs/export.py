@@ -38,7 +38,7 @@ class Exported:
 
 
 def export(spark: SparkSession, paths: Paths, to: str | Path, format: str = "parquet", **options: Any) -> Exported:
-    """Write the messages of some stores to a new folder of files (R41).
+    """Write the messages of some stores to a new folder of files.
 
     Parquet has all columns as they are. JSON lines have bytes as base64. CSV has bytes as base64, properties as
     JSON, \\N for what is missing, and a first line of names. Times are UTC with milliseconds.

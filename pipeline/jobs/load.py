@@ -35,7 +35,11 @@ def load(
     topic: str | None = None, queue_id: int | None = None, encoding: str = "base64", transaction: str | None = None,
     shards: int | None = None,
 ) -> Loaded:  # fmt: skip
-    """Append the rows of files to a store, which is made if there is none; all of them at once, or none (R41).
+    """Append the rows of files to a store, which is made if there is none: all of them by one commit, or none.
+
+    A folder of stores (`shards`) gets a commit for each store, one after the other. A load that fails between two of
+    them leaves its rows in the first ones, and raises. So give it a `transaction`: the same load again then changes
+    nothing in those, and adds the rows to the others. Without one, it would add all rows again.
 
     The files have the columns `topic`, `queue_id` and `data`, and may have `key`, `properties` and `deliver_at`: what
     `export` writes, for example. With a column `offset`, each queue's rows are appended in its order; else in the order

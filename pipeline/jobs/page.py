@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from ..schema import MOST_MS
 from .profile import Profile, TopicProfile
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 560, 150, 60, 24  # of a picture, in px; the margins of its axes
@@ -119,4 +120,4 @@ def _class(low: int) -> str:
 
 def time_text(time_ms: int) -> str:
     """A time to the second, UTC."""
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    return f"{datetime.fromtimestamp(min(time_ms, MOST_MS) / 1000, UTC):%Y-%m-%d %H:%M:%S}"

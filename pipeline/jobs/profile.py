@@ -67,7 +67,7 @@ class Profile:
 
 
 def profile(spark: SparkSession, paths: Paths, **options: Any) -> Profile:
-    """Profile the topics of some stores (R41). Heads of frames are read, and no payload. Lags are those of now.
+    """Profile the topics of some stores. Heads of frames are read, and no payload. Lags are those of now.
 
     Args:
         spark: the session.
@@ -132,7 +132,7 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 def _add(topic: TopicProfile, row: dict[str, Any]) -> None:
     """Take a row of counts. Rows of a kind come in the order of their buckets."""
-    messages, size = row["messages"], row["bytes"]
+    messages, size = row["messages"], int(row["bytes"])
     match row["kind"]:
         case "queue":
             topic.least_bytes = min(topic.least_bytes, row["least"]) if topic.messages else row["least"]

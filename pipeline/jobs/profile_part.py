@@ -11,7 +11,7 @@ import xxhash
 from ...store import ScanBatch, ScanPart, StoreCorrupt, StreamTable, read_part
 
 SCHEMA = (
-    "kind string, topic string, queue_id int, bucket bigint, messages bigint, bytes bigint, least bigint, most bigint"
+    "kind string, topic string, queue_id int, bucket bigint, messages bigint, bytes double, least bigint, most bigint"
 )
 JOB = f"{__name__}:profile_part"
 QUEUE, MINUTE, SIZE, DELAY, KEY = "queue", "minute", "size", "delay", "key"
@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 SKETCH = 1024  # the smallest hashes of keys that are kept of a topic: they tell how many there are within some 3 %
 HASHES = 1 << 64
 Int64s = npt.NDArray[np.int64]
-Row = tuple[str, str, int | None, int | None, int, int, int | None, int | None]
+Row = tuple[str, str, int | None, int | None, int, float, int | None, int | None]
 NO_LEAST = np.iinfo(np.int64).max
 
 
@@ -64,7 +64,7 @@ class _QueueCounts:
         for number in np.flatnonzero(self._messages).tolist():
             yield (
                 QUEUE, table.topics[int(table.topic_index[number])], int(table.queue_ids[number]), None,
-                int(self._messages[number]), int(self._bytes[number]), int(self._least[number]),
+                int(self._messages[number]), float(self._bytes[number]), int(self._least[number]),
                 int(self._most[number]),
             )  # fmt: skip
 
@@ -73,7 +73,7 @@ class _TopicCounts:
     """Messages, bytes, and the least and largest value of each topic's minutes, sizes and delays."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str, int], list[int]] = {}
+        self._counts: dict[tuple[str, str, int], tuple[int, float, int, int]] = {}
 
     def add(self, batch: ScanBatch) -> None:
         """Count a frame's messages."""
@@ -90,11 +90,12 @@ class _TopicCounts:
                     self._note((DELAY, topic, bucket), delays[members], delays[members])
 
     def _note(self, at: tuple[str, str, int], sizes: Int64s, values: Int64s) -> None:
-        known = self._counts.setdefault(at, [0, 0, int(values[0]), int(values[0])])
-        known[0] += len(sizes)
-        known[1] += int(sizes.sum())
-        known[2] = min(known[2], int(values.min()))
-        known[3] = max(known[3], int(values.max()))
+        """Sums are floats: those of delays without an end have no room in 64 bits, and those of bytes are exact."""
+        messages, size, least, most = self._counts.get(at, (0, 0.0, int(values[0]), int(values[0])))
+        self._counts[at] = (
+            messages + len(sizes), size + float(sizes.sum(dtype=np.float64)), min(least, int(values.min())),
+            max(most, int(values.max())),
+        )  # fmt: skip
 
     def rows(self) -> Iterator[Row]:
         """A row for each kind, topic and bucket."""
@@ -128,7 +129,7 @@ class _KeySketches:
         """A row a hash; the first of a topic has the number of messages."""
         for topic, (hashes, messages) in self._keys.items():
             for at, one in enumerate(hashes.tolist()):
-                yield (KEY, topic, None, one, messages if at == 0 else 0, 0, None, None)
+                yield (KEY, topic, None, one, messages if at == 0 else 0, 0.0, None, None)
 
 
 def groups(values: Int64s) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:

@@ -39,7 +39,7 @@ class RebuiltStore:
 def rebuild(
     spark: SparkSession, paths: Paths, *, footers: bool = True, delays: bool = True, now_ms: int | None = None
 ) -> list[RebuiltStore]:  # fmt: skip
-    """Make lost footers and the indexes of delayed messages of some closed stores again (R33, R41).
+    """Make lost footers and the indexes of delayed messages of some closed stores again.
 
     Tasks read the log and compare its checksums; they write footers, and sorted runs of what is pending, into the
     store's folder `rebuild`. The driver, which holds the store's lock, checks each footer and puts it into its segment,

@@ -23,7 +23,7 @@ def reshard(
     spark: SparkSession, paths: Paths, to: str | Path, shards: int | None = None, *, lanes: int | None = None,
     segment_bytes: int = SEGMENT_BYTES, **options: Any,
 ) -> Loaded:  # fmt: skip
-    """Write the live messages of some stores to a new store, or to a new folder of stores (R41). The old ones stay.
+    """Write the live messages of some stores to a new store, or to a new folder of stores. The old ones stay.
 
     What was trimmed, deleted or given up by a repair is left behind. Each queue keeps its order. Its offsets begin at
     0, and the times are those of this write.

@@ -47,7 +47,7 @@ class Verified:
 
 
 def verify(spark: SparkSession, paths: Paths, **options: Any) -> Verified:
-    """Read all of some stores and check it: each frame, each message, each footer (R41). It changes no file.
+    """Read all of some stores and check it: each frame, each message, each footer. It changes no file.
 
     A store may be open in another process; then all that is durable is checked. What `verify_folder` checks of a closed
     store beside the bytes of messages, such as zeros behind the log's end, is not looked at.

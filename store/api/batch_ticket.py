@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Self
 
+from ..device.background import report
 from ..errors import StoreError
-from ..log.listeners import Listeners, report
+from ..log.listeners import Listeners
 from ..log.request import Group, call_in_loop, seconds_of
 from ..log.ticket import BatchTicket
 from .batches import Int64s, Part, offsets_of

@@ -18,7 +18,7 @@ import numpy as np
 from ...cache import plan_memory
 from ..delayed.counting import sets_by_log
 from ..device.folder import LOCK_FILE
-from ..errors import StoreCorrupt, StoreLocked, StoreUnreadable, StoreUnusable
+from ..errors import StoreCorrupt, StoreLocked, StoreUnreadable, StoreUnusable, system_errors
 from ..format.layout import FORMAT_VERSION, LOST_ENTRY, read_frame_header
 from ..log.lane import Lane
 from ..log.write import OpenSegment
@@ -50,6 +50,7 @@ def verify_folder(path: str | Path, progress: Progress | None = None) -> VerifyR
 
     Raises:
         StoreUnusable: the folder is not a store, or the store has another format version.
+        StoreUnreadable: the system refused to open or read a file; nothing is lost.
     """
     return _beside_or_whole(lambda: whole.verify_folder(path, progress), lambda: _verify(path, progress))
 
@@ -77,32 +78,34 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
             `delayed`. `in_flight` is None: only the process that has the store open knows; they count as ready. All is
             None if damage hides it, or if a record is of a later version.
         delayed: by topic, how many messages are delayed and pending, without cancelled ones; None as above.
-        memory_plan: the sizes, in bytes, of a store with default settings on this machine now (R24).
+        memory_plan: the sizes, in bytes, of a store with default settings on this machine now.
 
     Raises:
         StoreUnusable: the folder is not a store, or the store has another format version.
+        StoreUnreadable: the system refused to open or read a file; nothing is lost.
         StoreCorrupt: the file STORE is damaged.
     """
     return _beside_or_whole(lambda: _describe_closed(path), lambda: _describe(path))
 
 
 def _beside_or_whole(closed: Callable[[], Found], beside: Callable[[], Found]) -> Found:
-    """As a closed store; beside a writer, if there is one."""
-    try:
-        return closed()
-    except StoreLocked:
-        pass
-    for _ in range(LOOKED_AGAIN):
+    """As a closed store; beside a writer, if there is one. Errors of the system are StoreUnreadable."""
+    with system_errors("the store cannot be looked at", "Look again."):
+        try:
+            return closed()
+        except StoreLocked:
+            pass
+        for _ in range(LOOKED_AGAIN):
+            try:
+                return beside()
+            except (StoreUnreadable, FileNotFoundError):  # retention was faster
+                continue
         try:
             return beside()
-        except (StoreUnreadable, FileNotFoundError):  # retention was faster
-            continue
-    try:
-        return beside()
-    except FileNotFoundError as error:
-        raise StoreUnreadable(
-            f"retention removed {error.filename} while the store was looked at; look again"
-        ) from error
+        except FileNotFoundError as error:
+            raise StoreUnreadable(
+                f"retention removed {error.filename} while the store was looked at; look again"
+            ) from error
 
 
 def _verify(path: str | Path, progress: Progress | None) -> VerifyReport:

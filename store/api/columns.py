@@ -142,7 +142,7 @@ def _part(rows: ColumnRows, begin: int, end: int, payload: memoryview) -> Column
 
 
 def _with_used_streams(rows: ColumnRows) -> ColumnRows:
-    """The same with a table of the streams that have a message: a frame must not name others for the first time."""
+    """Leave streams without a message out of the table: a frame must not name them for the first time."""
     if rows.stream_index is None:
         return rows
     used, index = np.unique(rows.stream_index, return_inverse=True)

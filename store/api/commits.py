@@ -11,9 +11,10 @@ from typing import NamedTuple
 from ..device.clock import Clock
 from ..device.disk import Disk, OsDisk
 from ..device.folder import check_store_folder, fixed_path, read_header
-from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, shown
-from ..format.applied import MAX_NAME_BYTES, NO_BATCH
+from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, shown, system_errors
+from ..format.applied import MAX_NAME_BYTES, NO_BATCH, batches_of
 from ..format.shard import Manifest, Shard
+from ..live.calls import call
 from ..live.lane_commits import NotSure, look_beside_writer, notes_to_leave
 from ..shards.attacher import is_replay
 from ..shards.committing import committing
@@ -32,7 +33,8 @@ from ..shards.staging import (
 )
 from .store import MessageStore
 
-LOOK_S = 0.02
+FIRST_LOOK_S, LOOK_S = 0.0005, 0.02
+NOT_COMMITTED = "Nothing was committed; call it again."
 
 
 class Commit(NamedTuple):
@@ -54,12 +56,12 @@ def commit_shards(
     path: str | Path, shards: Sequence[Shard], *, name: str, batch: int | None = None, keep: bool = True,
     wait_ms: int = 2_000, disk: Disk | None = None, clock: Clock | None = None,
 ) -> Commit:  # fmt: skip
-    """Make shards a part of a store: all of their messages, exactly once, whatever crashes (R41).
+    """Make shards a part of a store: all of their messages, exactly once, whatever crashes.
 
-    The commit is durable when this returns, and if it raises, nothing was committed, but for an OSError of the last
-    step: then commit again, under the same name. If no process has the store open, it is opened, and the messages have
-    offsets when this returns, unless something hinders it: a full device, or an earlier commit whose shards are
-    damaged. Else the process that has it open attaches them within about half a second.
+    The commit is durable when this returns. If it raises, nothing was committed, but for an error of the last step,
+    whose text says that the commit may be durable: then call it again, with the same name. If no process has the store
+    open, it is opened, and the messages have offsets when this returns, unless something hinders it: a full device, or
+    an earlier commit whose shards are damaged. Else the process that has it open is called, and attaches them at once.
 
     Args:
         path: the store's folder.
@@ -67,36 +69,43 @@ def commit_shards(
         name: whose commit it is: a query, or a transaction; up to 255 bytes of UTF-8.
         batch: its number in the query. Of a query the newest 65 batches are remembered, and a batch must come behind
             those before it. None: `name` is a transaction, and is remembered for good.
-        keep: False forgets a transaction once it is attached: for names that never come again.
+        keep: False forgets a transaction once it is attached: for names that never come again. Without shards and with
+            False nothing is written: it is only compared with the commit that it replays, if there is one.
         wait_ms: how long to wait for another process to attach it.
 
     Returns: what became of it.
 
     Raises:
-        ReplayDiffers: a commit of this name and batch had other messages, or it is too old to tell. Nothing has
-            changed.
+        ReplayDiffers: a commit of this name and batch had other messages, or it is too old to tell, or a repair has
+            given up a part of it. Nothing has changed.
         StoreCorrupt: a shard, a manifest or the store is damaged.
         StoreUnusable: the folder is no store, or the shards are another store's.
         InvalidMessage: an argument is wrong, or another commit that waits has some of the shards.
+        StoreFull: there is no space for the manifest.
+        StoreUnreadable: the system refused a step for another reason.
     """
     disk = disk or OsDisk()
     store = fixed_path(path)
     manifest = _manifest(disk, store, shards, name, batch, keep=keep)
-    with committing(disk, store), ExitStack() as opened:
+    with system_errors(store, NOT_COMMITTED), committing(disk, store), ExitStack() as opened:
         writer, is_locked = _writer(disk, store, clock)
         if writer is not None:
             opened.enter_context(writer)
         known = _known_batches(disk, store, manifest, writer, clock, is_locked=is_locked)
         is_new = not is_replay(manifest, known, store)
+        if is_new and not shards and not keep:
+            return Commit(is_new=True, is_attached=True, rows=0)
         if is_new:
             _check_shards(disk, store, manifest)
             write_manifest(disk, store, manifest)
+            if is_locked:
+                call(disk, store)
         else:
             _remove(disk, store, {shard.folder for shard in shards})
         if writer is not None:
             with suppress(StoreError, OSError):  # it is durable; `stats` and the next opening tell what hinders it
                 writer.attach_pending()
-    attached = _attach(disk, store, manifest, wait_ms, clock)
+    attached = _attach(disk, store, manifest, wait_ms, clock, is_locked=is_locked)
     return Commit(is_new, attached, sum(shard.rows for shard in shards))
 
 
@@ -107,24 +116,31 @@ def abort_shards(
 
     With a `transaction`, all that its tasks have staged goes, also what nobody has the shards of. So give one that no
     other run has.
+
+    Raises StoreCorrupt, StoreUnreadable.
     """
     disk = disk or OsDisk()
     store = fixed_path(path)
-    if not disk.list(incoming_of(store)):
-        return 0
-    with committing(disk, store):
-        folders = {shard.folder for shard in shards}
-        if transaction is not None:
-            folders |= staged_by(disk, store, transaction)
-        return _remove(disk, store, folders)
+    with system_errors(store):
+        if not disk.list(incoming_of(store)):
+            return 0
+        with committing(disk, store):
+            folders = {shard.folder for shard in shards}
+            if transaction is not None:
+                folders |= staged_by(disk, store, transaction)
+            return _remove(disk, store, folders)
 
 
 def sweep_shards(path: str | Path, *, older_than_s: float = 24 * 3600.0) -> list[str]:
     """Remove staged shards that were never committed and that nobody has written to for so long; their folders' names.
 
     A store that is open does it by itself, for those older than a day.
+
+    Raises StoreCorrupt, StoreUnreadable.
     """
-    return sweep(OsDisk(), fixed_path(path), older_than_s)
+    store = fixed_path(path)
+    with system_errors(store):
+        return sweep(OsDisk(), store, older_than_s)
 
 
 def _manifest(
@@ -195,7 +211,7 @@ def _beside_writer(disk: Disk, store: Path, manifest: Manifest) -> dict[int, int
             write_note(disk, store, header, notes)
     except (NotSure, StoreError, OSError):
         return None
-    return {batch: digest for one in found if one is not None for batch, digest in one.batches.items()}
+    return batches_of(found)
 
 
 def _remove(disk: Disk, store: Path, staged: set[str]) -> int:
@@ -219,22 +235,23 @@ def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:
             raise StoreUnusable(f"the shard {staged.path} was written for another store")
 
 
-def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Clock | None) -> bool:
-    """Have it attached by whoever has the store open, or do it; False if it waits.
+def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Clock | None, *, is_locked: bool) -> bool:
+    """Have it attached by whoever has the store open and was called, or do it; False if it waits.
 
     It is durable, whatever hinders it; so no StoreError comes out. `stats` and the next opening tell of it.
     """
     deadline = time.monotonic() + wait_ms / 1000
+    nap_s = FIRST_LOOK_S if is_locked else LOOK_S
     try:
         while _is_pending(pending_in(disk, store), manifest):
-            try:
-                MessageStore.open(store, disk=disk, clock=clock).close()  # an opening attaches what waits
-            except StoreLocked:
-                if time.monotonic() >= deadline:
-                    return False
-                time.sleep(LOOK_S)  # the process that has it open looks twice a second, and has no way to tell us
-            else:
-                return not _is_pending(pending_in(disk, store), manifest)
+            if nap_s >= LOOK_S:  # the process that was called may have ended
+                with suppress(StoreLocked):
+                    MessageStore.open(store, disk=disk, clock=clock).close()  # an opening attaches what waits
+                    return not _is_pending(pending_in(disk, store), manifest)
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(nap_s)  # that process has no way to tell us
+            nap_s = min(2 * nap_s, LOOK_S)
     except (StoreError, OSError):
         return False
     return True

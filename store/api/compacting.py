@@ -17,7 +17,7 @@ from ..device.clock import SYSTEM_CLOCK
 from ..device.disk import Disk, OsDisk, ReadingDisk
 from ..device.exchange import exchange
 from ..device.folder import fixed_path
-from ..errors import InvalidMessage, StoreError, StoreFull, StoreLocked, StoreUnreadable, StoreUnusable, shown
+from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, shown, system_errors
 from ..format.layout import segment_name
 from ..format.live_page import LIVE_FILE
 from ..log.lane import Lane
@@ -55,7 +55,7 @@ class Compacted:
 def compact_store(
     path: str | Path, *, in_parts: InParts = here, segment_bytes: int = SEGMENT_BYTES
 ) -> Compacted:  # fmt: skip
-    """Write the live messages of a closed store to fewer and larger segments, in its own folder (R41).
+    """Write the live messages of a closed store to fewer and larger segments, in its own folder.
 
     What was trimmed, and what deleted topics had, goes. All else is as it was: offsets, times, keys, properties,
     delivery times, subscriptions and what they have acknowledged, changed delays, and the names of bulk commits. A
@@ -84,12 +84,8 @@ def compact_store(
     if type(segment_bytes) is not int or not 1 <= segment_bytes <= MOST_SEGMENT_BYTES:
         raise InvalidMessage(f"segment_bytes is an int from 1 to {MOST_SEGMENT_BYTES}, not {shown(segment_bytes)}")
     store = fixed_path(path)
-    try:
+    with system_errors(f"{store} could not be compacted", "Nothing is lost; try again."):
         done = _compact(store, in_parts, segment_bytes)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreFull(f"{store} could not be compacted: {error}. Nothing is lost; free some space.") from error
-        raise StoreUnreadable(f"{store} could not be compacted: {error}. Nothing is lost; try again.") from error
     with suppress(StoreError, OSError):  # all lanes are compacted; the next opening makes the indexes
         rebuild_delays(store, in_parts)
     return done

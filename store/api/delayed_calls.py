@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ...cache import MemoryPlan
 from ...index import TrackerClosed
 from ..delayed.counting import Counting, DelayedSets
-from ..delayed.delays import Delays
+from ..delayed.delays import Delays, memory_of
 from ..delayed.keeping import Keeping
 from ..delayed.parts import StoreParts
 from ..delayed.reckoning import Pending
@@ -22,6 +23,7 @@ from .running import Running
 from .shared import Shared
 
 END_OF_TIME_MS = 1 << 62
+END_OF_OFFSETS = 1 << 63
 
 
 class DelayedCalls:
@@ -119,6 +121,8 @@ class Delaying:
         shared.check_open()
         name, queue = check_name(topic, queue_id)
         (at,) = check_counts(offset=offset)
+        if at >= END_OF_OFFSETS:
+            raise InvalidMessage(f"offset is below 2**63, not {shown(offset)}")
         if shared.streams.get(name, queue) is None:
             return False
         try:
@@ -135,7 +139,7 @@ class Delaying:
 
 
 class RefusingDelaying(Delaying):
-    """The same of a store that is only read, with the error that says so."""
+    """Refuses changes of delayed messages, with the error that says so: the store is only read."""
 
     def __init__(self, shared: Shared, disk: Disk, refused: StoreError) -> None:
         self._shared = shared
@@ -153,10 +157,11 @@ class RefusingDelaying(Delaying):
         return {}
 
 
-def make_delaying(shared: Shared, disk: Disk, running: Running, upkeep: Upkeep) -> Delaying:
+def make_delaying(shared: Shared, disk: Disk, running: Running, upkeep: Upkeep, plan: MemoryPlan | None) -> Delaying:
     """The part of a store that writes. Its indexes are not opened yet."""
     parts = _parts_of(shared, disk)
-    running.delays = delays = Delays(parts, lambda: running.poison is not None)
+    memory_bytes = memory_of(shared.config.delayed_index_bytes, plan)
+    running.delays = delays = Delays(parts, lambda: running.poison is not None, memory_bytes)
     keeping = Keeping(delays, shared.config, shared.lanes)
     upkeep.removal.guards.append(keeping.may_go)
     upkeep.removal.allowance = lambda: keeping.extra_bytes

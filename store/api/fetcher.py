@@ -153,7 +153,7 @@ class Fetcher:
         min_messages: int = 1,
         min_bytes: int = 0,
     ) -> Coroutine[Any, Any, list[Message]]:
-        """The same for coroutines."""
+        """`read` for coroutines."""
         wanted, wait_s = self._wanted(
             topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
         )
@@ -228,7 +228,10 @@ class Fetcher:
     def scan(self) -> Iterator[MessageBatch]:
         """All messages that are durable at the call, a batch a frame."""
         self._check_open()
-        return self._scan([LaneSnapshot(lane) for lane in self._lanes])
+        return self._scan(self._shared.at_one_moment(self._snapshots))
+
+    def _snapshots(self) -> list[LaneSnapshot]:
+        return [LaneSnapshot(lane) for lane in self._lanes]
 
     def _scan(self, snapshots: list[LaneSnapshot]) -> Iterator[MessageBatch]:
         for snapshot in snapshots:
@@ -263,7 +266,7 @@ class Fetcher:
     def topics(self) -> list[str]:
         """The topics that ever had a durable message, sorted."""
         self._check_open()
-        topics = [(topic, list(queues.values())) for topic, queues in list(self._topics.items())]
+        topics = [(topic, list(queues.values())) for topic, queues in dict(self._topics).items()]
         return sorted(topic for topic, streams in topics if any(map(self._was_used, streams)))
 
     def queues(self, topic: str) -> list[int]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from ..config import StoreConfig
 from ..device.disk import Disk
 from ..device.ring import Ring
+from ..format.commit_names import CommitNames
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up
+from ..log.adoption import adopt
 from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
@@ -62,9 +64,12 @@ class LaneMaker:
             upkeep.found_segment(index, sequence, capacity)
         for sequence, size in found.spares:
             upkeep.found_spare(index, sequence, size)
-        lane.messages_before, lane.applied = found.messages, found.applied
+        lane.messages_before, lane.commits = found.messages, CommitNames(found.applied)
         lane.held = self._caches.held
-        lane.adopt(found.sealed, found.resumable, found.last_chain)
+        lane.for_records, lane.reserve_segment = upkeep.spares_of(index).reserve, upkeep.reserve_segment
+        adopt(lane, found.sealed, found.resumable, found.last_chain)
+        if found.streams:
+            lane.for_records.fill_at_opening(lane.footer_room.fixed_bytes)
         shared.lanes.append(lane)
         shared.queues.append(queue)
         running.flushers.append(Flusher(lane, queue, threads, running.poisoned, running.arrived))

@@ -32,6 +32,10 @@ class Lifetime:
         # It waits for the device, and the loop goes on meanwhile. The loop's own threads may all wait for messages.
         pool = ThreadPoolExecutor(1, "stratalog-close")
         try:
-            await asyncio.get_running_loop().run_in_executor(pool, self.close)
+            closing = asyncio.get_running_loop().run_in_executor(pool, self.close)
+        except RuntimeError:  # there can be no more threads
+            self.close()
+        else:
+            await closing
         finally:
             pool.shutdown(wait=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..config import StoreConfig
 from ..device.folder import enter_folder, fixed_path
 from ..device.looking import LookingDisk
-from ..errors import StoreUnusable
+from ..errors import StoreError, StoreUnusable
 from .delayed_calls import RefusingDelaying
 from .store import MessageStore
 
@@ -24,10 +24,16 @@ class _LookedAt(MessageStore):
         enter_folder(self._disk, self.path, self._running.lock, create=False)
 
     def _start(self, *, repair: bool) -> None:
-        refused = StoreUnusable(f"the store {self.path} is only looked at; open it with MessageStore.open to append")
+        refused = self._refusal()
         self._delaying = RefusingDelaying(self._shared, self._disk, refused)
         for queue in self._queues:
             queue.close(refused)
+
+    def _forget_lost(self) -> None:
+        """Whoever counts leaves out what is lost; the log keeps what it says."""
+
+    def _refusal(self) -> StoreError:
+        return StoreUnusable(f"the store {self.path} is only looked at; open it with MessageStore.open to change it")
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class ReadCalls:
         )
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
-        """Return {0: data, 1: data, ..} of up to `fetch_num` messages from `offset` on (R1, the contest's call).
+        """Return {0: data, 1: data, ..} of up to `fetch_num` messages from `offset` on.
 
         A key i stands for the offset `offset` + i. Messages that a repair gave up have no key. The queue's next offset
         gives an empty dict.
@@ -112,12 +112,13 @@ class ReadCalls:
         """Iterate over all messages that are durable at the call: lane by lane, in log order, one batch per frame.
 
         The result is a prefix of each lane's log; only trimmed messages are left out. Appends, sealing and retention
-        during the scan do not change it. The files of segments that retention removes stay until the scan has read
-        them, or is dropped.
+        during the scan do not change it. In the process that writes, the files of segments that retention removes stay
+        until the scan has read them, or is dropped. In a reader's process only those stay that it has open: a scan that
+        retention overtakes there raises StoreUnreadable, and is to be begun again.
 
         Raises, when the scan gets there:
             StoreCorrupt: a frame or a message is damaged on the device.
-            StoreUnreadable: the system refused a read.
+            StoreUnreadable: the system refused a read, or, in a reader's process, retention has overtaken the scan.
         """
         return self._held(self._fetcher.scan())
 
@@ -173,5 +174,5 @@ class ReadCalls:
         return self._fetcher.queues(topic)
 
     def _held(self, batches: Iterator[MessageBatch]) -> Iterator[MessageBatch]:
-        """The same by an iterator that holds the store."""
+        """Give the batches, and keep the store alive meanwhile."""
         yield from batches

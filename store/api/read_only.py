@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..config import StoreConfig
+from ..device.background import NoThread
 from ..device.disk import Disk
 from ..device.folder import read_header
-from ..errors import InvalidConfig, StoreCorrupt, StoreFull, StoreReadOnly, StoreUnreadable, again
+from ..errors import InvalidConfig, StoreCorrupt, StoreFull, StoreReadOnly, StoreUnreadable, again, of_system
 from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
 from ..live.files import SegmentIsGone
@@ -22,6 +23,7 @@ from ..log.queue import RequestQueue
 from ..log.sizer import Sizer
 from ..log.streams import Stream, check_name
 from ..read.message import Message, MessageBatch
+from ..read.scan import LaneSnapshot
 from ..segment.held import HeldMemory
 from ..segment.segment import Segment
 from .appender import Appender
@@ -211,7 +213,7 @@ class Following(Fetcher):
                 await self.async_reads.run(self._follow)  # it may wait for the device, which no loop does
             except RuntimeError:
                 self._check_open()  # raises StoreClosed if that is why the threads take nothing more
-                raise
+                raise of_system(NoThread(), "a read for a coroutine") from None
         return await super().read_async(
             topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
         )
@@ -224,6 +226,9 @@ class Following(Fetcher):
 
     def scan(self) -> Iterator[MessageBatch]:
         return self._fresh(super().scan)
+
+    def _snapshots(self) -> list[LaneSnapshot]:
+        return self.follower.at_one_moment(super()._snapshots)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         return self._fresh(partial(super().queue_bounds, topic, queue_id))
@@ -256,7 +261,7 @@ class Following(Fetcher):
                 "open_bytes": sum(table.nbytes() for table in tables),
                 "open_messages": sum(table.visible for table in tables),
                 "sealed_bytes": held.frames.used_bytes + held.footers.used_bytes,
-                "sealed_messages": sum(one.record.entries for view in views for one in view.sealed),
+                "sealed_messages": sum(view.sealed_messages for view in views),
             },
             "reads": dict(vars(self.reader.counters)),
             "live": {

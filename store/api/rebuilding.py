@@ -14,10 +14,11 @@ from ..device.clock import SYSTEM_CLOCK
 from ..device.disk import Disk, OsDisk, ReadingDisk
 from ..device.exchange import exchange
 from ..device.folder import fixed_path, looking_at, read_header
-from ..errors import StoreUnreadable
+from ..errors import system_errors
 from ..format.delays import BEGIN, DELAYS, Place
+from ..format.dues import NO_DUES
 from ..format.hidden import hidden_parts
-from ..format.layout import NO_DUES, checksum64, lane_name
+from ..format.layout import checksum64, lane_name
 from ..rebuild.delays import DuePart, gather_dues, join_index
 from ..rebuild.footers import make_footer, put_footer
 from ..rebuild.looking import SegmentAt, look_at_segment, sealed_segments
@@ -60,7 +61,7 @@ def here(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
 def rebuild_store(
     path: str | Path, *, in_parts: InParts = here, footers: bool = True, delays: bool = True, now_ms: int | None = None
 ) -> Rebuilt:
-    """Make lost footers, and the indexes of delayed messages, again of the log of a closed store (R33, R41).
+    """Make lost footers, and the indexes of delayed messages, again of the log of a closed store.
 
     A footer is made where the frames and the segment before tell all of it without doubt; every checksum of its segment
     is compared. Others are left: a store that opens reads such a segment by its frames, and one that does not open
@@ -81,14 +82,13 @@ def rebuild_store(
         StoreLocked: a process has the store open.
         StoreUnusable: the folder is not a store.
         StoreCorrupt: damage hides where the log goes on, or a footer that could not be made again hides messages.
+        StoreFull: there is no space for what is made.
         StoreUnreadable: the system refused to read or to write a file; try again.
     """
     store = fixed_path(path)
-    try:
+    with system_errors(f"{store} could not be rebuilt", "Nothing is lost; try again."):
         made, left = _rebuild_footers(store, in_parts) if footers else (0, [])
         found = rebuild_delays(store, in_parts, now_ms) if delays else {}
-    except OSError as error:
-        raise StoreUnreadable(f"{store} could not be rebuilt: {error}. Nothing is lost; try again.") from error
     return Rebuilt(made, [f"{Path(one.at.folder).name}, segment {one.at.sequence}: {one.why}" for one in left], found)
 
 

@@ -13,7 +13,7 @@ from ..delayed.parts import DELAYED_FOLDER
 from ..device.disk import OsDisk
 from ..device.exchange import exchange
 from ..device.folder import LOCK_FILE, QUARANTINE, STORE_FILE, fixed_path, looking_at
-from ..errors import InvalidMessage, StoreCorrupt, StoreUnusable, shown
+from ..errors import InvalidMessage, StoreCorrupt, StoreUnusable, shown, system_errors
 from ..format.layout import BLOCK_BYTES
 from ..format.live_page import LIVE_FILE
 from ..format.shard import INCOMING
@@ -45,7 +45,7 @@ def replace_store(path: str | Path, fresh: str | Path) -> None:
             Nothing has changed.
     """
     disk, place, new = OsDisk(), fixed_path(path), fixed_path(fresh)
-    with ExitStack() as held:
+    with system_errors(place, "Look which of the two is there."), ExitStack() as held:
         _hold(disk, held, place, new)
         try:
             if place.exists():
@@ -65,7 +65,7 @@ def replace_store(path: str | Path, fresh: str | Path) -> None:
 
 def check_replaceable(path: str | Path) -> None:
     """Raises what `replace_store` would raise now of what is at `path`, so that no work is done in vain."""
-    with ExitStack() as held:
+    with system_errors(path), ExitStack() as held:
         _hold(OsDisk(), held, fixed_path(path))
 
 
@@ -83,8 +83,9 @@ def put_store(path: str | Path, fresh: str | Path) -> bool:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             return False
         raise StoreUnusable(f"a store cannot be put at {place}: {error.strerror}") from error
-    disk.force_folder(place.parent)
-    disk.force_folder(new.parent)
+    with system_errors(place, "The store is there; a power cut may still take it away."):
+        disk.force_folder(place.parent)
+        disk.force_folder(new.parent)
     return True
 
 
@@ -110,11 +111,15 @@ def note_shards(path: str | Path, count: int) -> None:
 
 
 def noted_shards(path: str | Path) -> int | None:
-    """How many stores a folder has had since it was made; None if that was not noted. Raises StoreCorrupt, OSError."""
+    """How many stores a folder has had since it was made; None if that was not noted.
+
+    Raises StoreCorrupt, StoreUnreadable.
+    """
     file = fixed_path(path) / SHARDS_FILE
-    if not file.exists():
-        return None
-    noted = ShardCount.unpack(file.read_bytes()[:BLOCK_BYTES])
+    with system_errors(file):
+        if not file.exists():
+            return None
+        noted = ShardCount.unpack(file.read_bytes()[:BLOCK_BYTES])
     if noted is None:
         raise StoreCorrupt("the number of stores of the folder is damaged; if all are there, remove this file", file, 0)
     return noted.stores

@@ -14,17 +14,22 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from ..delayed.delays import Delays
+from ..device.background import report
 from ..device.folder import FolderLock
+from ..device.steps import take_all
 from ..errors import StoreClosed, StoreError
 from ..format.layout import CLOSED, SealRecord
+from ..live.calls import Calls
 from ..log.flusher import Flusher
 from ..log.lane import Lane
-from ..log.listeners import Listeners, report
+from ..log.listeners import Listeners
 from ..log.queue import RequestQueue
 from ..log.request import Barrier, Mark, answer_all
 from ..log.ticket import SubmitRequest
@@ -42,6 +47,9 @@ RESUME_BELOW_BYTES = 16 << 20
 class Live(Protocol):
     """What a store has to do with other processes: it publishes, or it follows."""
 
+    def telling(self) -> AbstractContextManager[object]:
+        """What lanes tell inside is told to other processes all at once, at its end."""
+
     def close(self) -> None:
         """End. Again is fine."""
 
@@ -55,6 +63,7 @@ class Running:
     Invariants:
         * whatever holds a lock, a descriptor, memory or a thread is here before it takes it, so `end` finds it;
         * `end` may be interrupted anywhere and called again, by any thread: the lock goes last;
+        * whatever a part raises at its end, the others end and the lock goes: no folder stays locked;
         * once `ended` is set nothing of the folder is touched any more: it may be somebody else's.
     """
 
@@ -80,6 +89,7 @@ class Running:
         self.upkeep: Upkeep | None = None
         self.feeder: Feeder | None = None
         self.live: Live | None = None
+        self.calls: Calls | None = None
         self.delays: Delays | None = None
         self.attacher: Attacher | None = None
         self.poison: StoreError | None = None
@@ -100,15 +110,21 @@ class Running:
     # -- what the threads call ------------------------------------------------------------------------
 
     def arrived(self, lane: Lane, shown: Sequence[Shown]) -> None:
-        """Messages became durable. Whatever becomes of those who want to know, the log goes on."""
+        """Messages became durable. Whatever becomes of one of those who want to know, the others and the log go on."""
         try:
             self.waiting.tell(lane, shown)
-            if self.delays is not None and self.delays.topics:
-                self.delays.arrived(shown)
-            if self.feeder is not None:
-                self.feeder.look()
         except Exception as error:  # the appends are durable, whatever their readers' side raises
             report("waiting readers could not be told of new messages", error)
+        try:
+            if self.delays is not None and self.delays.topics:
+                self.delays.arrived(shown)
+        except Exception as error:
+            report("delayed topics could not be told of new messages", error)
+        try:
+            if self.feeder is not None:
+                self.feeder.look()
+        except Exception as error:
+            report("the message cache could not be told of new messages", error)
 
     def attached(self, names: Sequence[tuple[str, int]]) -> None:
         """These queues have more messages by segments that were attached."""
@@ -116,12 +132,18 @@ class Running:
             self.delays.attached()
         self.waiting.look_at([*names, *{(topic, ANY_QUEUE) for topic, _ in names}])
 
+    def telling(self) -> AbstractContextManager[object]:
+        """What lanes tell inside is told to other processes all at once, at its end."""
+        return contextlib.nullcontext() if self.live is None else self.live.telling()
+
     def poisoned(self, error: StoreError) -> None:
         """One lane failed: none takes anything any more."""
         self.poison = error
-        self.waiting.look_at_all()  # for what the step that failed has shown before
-        sound = [queue for lane, queue in zip(self.lanes, self.queues, strict=True) if lane.poison is None]
-        answer_all([request for queue in sound for request in queue.refuse(error)], error)
+        try:
+            self.waiting.look_at_all()  # for what the step that failed has shown before
+        finally:
+            sound = [queue for lane, queue in zip(self.lanes, self.queues, strict=True) if lane.poison is None]
+            answer_all([request for queue in sound for request in queue.refuse(error)], error)
 
     def lost(self, error: OSError) -> None:
         """The folder was taken from under the store: no lane may acknowledge anything any more."""
@@ -143,7 +165,10 @@ class Running:
     # -- the end --------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Make everything durable that was handed over, end the threads, let go of files and memory, then the lock."""
+        """Make everything durable that was handed over, end the threads, let go of files and memory, then the lock.
+
+        An error of a part hinders no other part, and the lock goes; then it comes out. An interrupt comes out at once.
+        """
         with self._ending:
             try:
                 if not self.ended:
@@ -155,47 +180,72 @@ class Running:
                         _RUNNING.remove(self)
 
     def _end(self) -> None:
-        self.end_appends()
-        self.listeners.close()
-        self.waiting.close()
-        self.async_reads.close()
+        take_all(
+            [self._end_appends_for_good, self.listeners.close, self.waiting.close, self.async_reads.close,
+             self._end_calls, self._end_upkeep, self._note_and_let_go]
+        )  # fmt: skip
+
+    def _end_appends_for_good(self) -> None:
+        try:
+            self.end_appends()
+        except Exception:
+            self._noted = True  # nobody knows where the log ends: the next opening scans it
+            raise
+
+    def _end_calls(self) -> None:
+        if self.calls is not None:
+            self.calls.close()
+
+    def _end_upkeep(self) -> None:
         if self.upkeep is not None:
             if self.opened and not self._noted:
                 self.upkeep.close()
             else:
                 self.upkeep.stop()
+
+    def _note_and_let_go(self) -> None:
         try:
             if self.opened and not self._noted:
                 self._note_ends()
         finally:
             self._noted = True
-            self._let_go()
-            self.ended = True
+            try:
+                self._let_go()
+            finally:
+                self.ended = True
 
     def end_appends(self) -> None:
         """Write what was handed over, save what follows the log, and append nothing more. Again is fine."""
         closed = StoreClosed(self.why_closed)
-        if self.attacher is not None:
-            self.attacher.stop()
-        for queue in self.queues:
-            # When this comes again after an interrupt, some were told already.
-            answer_all([one for one in queue.close(closed) if not one.done()], closed)
-        for flusher in self.flushers:
-            flusher.join()
+        steps: list[Callable[[], object]] = [] if self.attacher is None else [self.attacher.stop]
+        steps += [partial(self._close_queue, queue, closed) for queue in self.queues]
+        steps += [partial(self._join, flusher, closed) for flusher in self.flushers]
+        if self.delays is not None:
+            steps.append(self._close_delays)
+        take_all(steps)
+
+    def _close_queue(self, queue: RequestQueue, closed: StoreClosed) -> None:
+        # When this comes again after an interrupt, some were told already.
+        answer_all([one for one in queue.close(closed) if not one.done()], closed)
+
+    def _join(self, flusher: Flusher, closed: StoreClosed) -> None:
+        if not flusher.queue.is_closed:  # memory has ended in that: its threads would never end
+            self._close_queue(flusher.queue, closed)
+        flusher.join()
+
+    def _close_delays(self) -> None:
         if self.delays is not None:
             self.delays.close(save=self.opened and self.poison is None and self.lock.is_in_place())
 
     def _let_go(self) -> None:
         """Close what holds files and memory."""
-        if self.live is not None:
-            self.live.close()
+        steps: list[Callable[[], object]] = [] if self.live is None else [self.live.close]
         if self.feeder is not None:
-            self.feeder.close()
-        for lane in self.lanes:
-            lane.close()
+            steps.append(self.feeder.close)
+        steps += [lane.close for lane in self.lanes]
         if self.caches is not None:
-            self.caches.close()
-            self.caches.held.clear()
+            steps += [self.caches.close, self.caches.held.clear]
+        take_all(steps)
 
     def _note_ends(self) -> None:
         """Note on disk where each lane's log ends. Without its note a lane is recovered by a scan: nothing is lost."""
@@ -234,6 +284,8 @@ class Running:
         self.async_reads.after_fork()
         if self.live is not None:
             self.live.after_fork()
+        if self.calls is not None:
+            self.calls.after_fork()
         if self.attacher is not None:
             self.attacher.after_fork()
         error = StoreClosed(self.why_closed)

@@ -66,6 +66,9 @@ class ScanPlanner:
     ) -> LimitedEnd:
         """An end, at most `end`, so that what lies before it is within the limit; the lanes share the limit evenly.
 
+        A lane ends where it starts if nothing wanted came after the start. With the next segment of its log it moves
+        on all the same, so that retention does not overtake a read that waits.
+
         Raises LogOvertaken unless `skip_lost`, and with it, too, where the log was compacted; InvalidMessage for a
         limit of nothing, with which no read would go on.
         """
@@ -143,7 +146,7 @@ def plan_scan(
     path: str | Path, wanted: ScanFilter = ALL, *, part_bytes: int = PART_BYTES, start: Positions | None = None,
     end: Positions | None = None, skip_lost: bool = False, payload: bool = True, disk: Disk | None = None,
 ) -> ScanPlan:  # fmt: skip
-    """Plan a bulk read of a store up to one fixed end (R41): what is durable now, as a reader process sees it.
+    """Plan a bulk read of a store up to one fixed end: what is durable now, as a reader process sees it.
 
     The store may be closed, or open in any process. The parts of the plan can be pickled; `read_part` reads one, in any
     process that has the folder. Segments without anything wanted are not opened: their footers tell. Nothing holds the
@@ -174,7 +177,7 @@ def read_part(
     part: ScanPart, *, payload: bool = True, optional: bool = True, lengths: bool = True,
     on_damage: OnDamage | None = None, on_rebuilt: OnDamage | None = None, disk: Disk | None = None,
 ) -> Iterator[ScanBatch]:  # fmt: skip
-    """Read a part of a plan (R41): its messages, a batch a frame, in log order; their checksums are compared.
+    """Read a part of a plan: its messages, a batch a frame, in log order; their checksums are compared.
 
     Any process that has the folder may call it, at any time after the planning, and again.
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-
 from ..device.disk import Disk
-from ..errors import StoreError, StoreFull, StoreReadOnly, StoreUnreadable
-from ..format.applied import NO_BATCH
+from ..errors import StoreError, again, system_errors
+from ..format.applied import NO_BATCH, batches_of
 from ..live.applied import applied_in
 from ..log.lane import Lane
 from ..recovery.repair import Loss
 from ..shards.attacher import Attacher, GivenUp
 from .appender import Appender
+from .read_only import refusal
 from .running import Running
 from .shared import Shared
 
@@ -40,15 +39,18 @@ class ShardCalls:
         self._shared.check_open()
         attacher = self._running.attacher
         if attacher is None:
-            raise StoreReadOnly(f"the store {self._shared.path} was opened with read_only=True; attach where it writes")
-        try:
-            return attacher.attach_pending()
-        except OSError as error:
-            if self._running.poison is not None:
-                raise self._running.poison from error
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StoreFull(f"{self._shared.path}: {error}. Free some space, and call it again.") from error
-            raise StoreUnreadable(f"{self._shared.path}: {error}. Nothing is lost; call it again.") from error
+            raise self._refusal()
+        with system_errors(self._shared.path):
+            try:
+                return attacher.attach_pending()
+            except OSError as error:
+                if self._running.poison is not None:
+                    raise again(self._running.poison) from error
+                raise
+
+    def _refusal(self) -> StoreError:
+        """Why a store that is not written attaches nothing."""
+        return refusal(self._shared.path)
 
     def _applied_batches(self, name: str, batch: int) -> dict[int, int]:
         """For `commit_shards`: the digest of each batch that the log has under the name of a commit.
@@ -59,9 +61,7 @@ class ShardCalls:
         attacher = self._running.attacher
         if attacher is not None:
             return attacher.batches(name, batch)
-        key = name, batch == NO_BATCH
-        found = [applied_in(lane, key) for lane in self._lanes]
-        return {number: digest for one in found if one is not None for number, digest in one.batches.items()}
+        return batches_of(applied_in(lane, (name, batch == NO_BATCH)) for lane in self._lanes)
 
 
 def begin_attaching(
@@ -78,7 +78,7 @@ def begin_attaching(
     assert upkeep is not None
     attacher = running.attacher = Attacher(
         disk, shared.path, store_id, running.flushers, upkeep, shared.clock, appender.find_or_make,
-        running.attached,
+        running.attached, shared.counts_shown, running.telling,
     )  # fmt: skip
     given_up: list[GivenUp] = []
     try:
@@ -90,4 +90,6 @@ def begin_attaching(
             raise
         upkeep.last_error = f"a bulk commit could not be attached: {error}"
     upkeep.lookers.append(attacher.look)
-    return [Loss(str(one.manifest), 0, 0, one.messages, str(one.copy)) for one in given_up]
+    return [
+        Loss(str(one.manifest), 0, 0, one.messages, None if one.copy is None else str(one.copy)) for one in given_up
+    ]

@@ -14,7 +14,7 @@ from ..config import MIB, StoreConfig
 from ..device.clock import SYSTEM_CLOCK, Clock
 from ..device.disk import Disk, OsDisk
 from ..device.folder import check_store_folder, fixed_path, read_header
-from ..errors import InvalidConfig, InvalidMessage, StoreClosed, StoreFull, StoreUnusable, shown
+from ..errors import InvalidConfig, InvalidMessage, StoreClosed, StoreUnusable, of_system, shown
 from ..format.blobs import Int64s, gathered
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.shard import Shard
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from .column_calls import AnyBuffer, BytesColumn
 
 FRAME_BYTES = 4 * MIB
+REMOVED = "The shards were removed; write them again."
 MANY = 4  # counters for each value, at most
 SHARD_BYTES = 1024 * MIB  # a shard that is longer is followed by another one
 
 
 class ShardWriter:
-    """Writes messages for a store into shards, which `commit_shards` makes a part of it (R41).
+    """Writes messages for a store into shards, which `commit_shards` makes a part of it.
 
     The store may be open, in this process or in another one, or not. Its messages have no offsets yet, and nobody
     sees them. Offsets are given when the commit is attached: in the order of the shards given to the commit, and in
@@ -102,7 +103,8 @@ class ShardWriter:
 
         Raises:
             MessageTooLarge, InvalidTopic, InvalidMessage: an argument or a row is wrong, and no row is written.
-            StoreFull: the device took no more; the writer is of no use any more.
+            StoreFull: there is no space for them; the writer is of no use any more.
+            StoreUnreadable: the system refused a write for another reason; nor is it then.
             StoreClosed: the writer is finished, or was aborted.
         """
         self._check_open()
@@ -117,7 +119,7 @@ class ShardWriter:
                     self._file(lane).add(rows, self._clock.wall_ms())
         except OSError as error:
             self.abort()
-            raise StoreFull(f"{self._folder}: {error}. The shards were removed; write them again.") from error
+            raise of_system(error, self._folder, REMOVED) from error
         self.rows += len(found.lengths)
         self.payload_bytes += found.payload.nbytes
         return len(found.lengths)
@@ -168,7 +170,8 @@ class ShardWriter:
         the process that has the store open.
 
         Raises:
-            StoreFull: a write or force failed; the writer is of no use any more.
+            StoreFull: there is no space for them; the writer is of no use any more.
+            StoreUnreadable: a write or force failed for another reason; nor is it then.
             StoreClosed: the writer was aborted.
         """
         if self._done is None:
@@ -181,7 +184,7 @@ class ShardWriter:
                     remove_staged(self._disk, self._store, [self._folder.name])
             except OSError as error:
                 self.abort()
-                raise StoreFull(f"{self._folder}: {error}. The shards were removed; write them again.") from error
+                raise of_system(error, self._folder, REMOVED) from error
         return self._done
 
     def abort(self) -> None:

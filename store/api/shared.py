@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from ..config import StoreConfig
 from ..device.clock import Clock
@@ -12,6 +14,9 @@ from ..log.hidden_streams import HiddenStreams
 from ..log.lane import Lane
 from ..log.queue import RequestQueue
 from ..log.streams import StreamMap
+from ..log.together import Change
+
+Seen = TypeVar("Seen")
 
 
 class Shared:
@@ -27,6 +32,7 @@ class Shared:
         self.clock = clock
         self.streams = StreamMap()
         self.naming = threading.Lock()  # for who makes a stream
+        self.shown = 0  # how often several lanes have changed at once: it changes with them
         self.closed = False
         self.why_closed = f"the store {path} was closed; open it again"
         self.lanes: list[Lane] = []
@@ -34,6 +40,18 @@ class Shared:
         self.hidden = HiddenStreams(
             self.streams, self.lanes, self.queues, self.naming, self.check_open, config.frame_bytes
         )
+
+    def counts_shown(self) -> Change:
+        """The change of `shown` that goes with changes of several lanes."""
+        return self, "shown", self.shown + 1
+
+    def at_one_moment(self, look: Callable[[], Seen]) -> Seen:
+        """What a look at several lanes sees, none of them with a bulk commit that others do not have yet."""
+        while True:
+            shown = self.shown
+            seen = look()
+            if self.shown == shown:
+                return seen
 
     def check_open(self) -> None:
         """Raises StoreClosed."""

@@ -27,20 +27,36 @@ def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
     log["removed_segments"] = upkeep.removal.removed_segments
     views = [lane.view for lane in lanes]
     tables = [opened.table for view in views for opened in view.open]
-    sealed = [segment for view in views for segment in view.sealed]
     held = lanes[0].held
     return {
         "lanes": len(lanes),
         "log": log,
         "last_background_error": upkeep.last_error,
-        "segments": {"open": len(tables), "sealed": len(sealed), "spare": upkeep.spare_count()},
+        "segments": {
+            "open": len(tables),
+            "sealed": sum(len(view.sealed) for view in views),
+            "spare": upkeep.spare_count(),
+            "unsealed": sum(map(upkeep.sealer.waiting, lanes)),
+            "failed_seals": upkeep.sealer.failures(),
+        },
+        "reserve": reserve_figures(upkeep),
         "queue_tables": {
             "open_bytes": sum(table.nbytes() for table in tables),
             "open_messages": sum(table.visible for table in tables),
             "sealed_bytes": held.frames.used_bytes + held.footers.used_bytes,
-            "sealed_messages": sum(segment.record.entries for segment in sealed),
+            "sealed_messages": sum(view.sealed_messages for view in views),
         },
         "recent_bytes": sum(lane.ring.size_bytes for lane in lanes),
+    }
+
+
+def reserve_figures(upkeep: Upkeep) -> dict[str, int]:
+    """What the lanes keep for records alone, for a full disk, in bytes; and how many lanes have nothing of it."""
+    reserves = upkeep.reserves()
+    return {
+        "bytes": sum(reserve.size_bytes for reserve in reserves),
+        "wanted_bytes": sum(max(reserve.size_bytes, reserve.nominal_bytes) for reserve in reserves),
+        "lanes_without": sum(not reserve.size_bytes for reserve in reserves),
     }
 
 

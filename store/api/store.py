@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,9 +22,11 @@ from ..device.folder import (
     read_header,
 )
 from ..device.forks import forget, watch
+from ..device.steps import take_all
 from ..errors import InvalidConfig, StoreCorrupt, StoreError, StoreUnusable
 from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
+from ..live.calls import Calls
 from ..live.publisher import Publisher
 from ..log.upkeep import Upkeep
 from ..read.cached import cached_reader
@@ -171,6 +174,7 @@ class MessageStore(
             self._caches.forget_removed, running.lock.is_in_place, running.goes_on, direct=direct,
         )  # fmt: skip
         maker = LaneMaker(self._shared, config, header.lanes, disk, self._caches, self._upkeep, running)
+        was_closed = True
         for index in range(header.lanes):
             folder = self.path / lane_name(index)
             if not folder.is_dir():
@@ -184,12 +188,16 @@ class MessageStore(
             ).run()
             maker.add(index, folder, found)
             self.losses += found.losses
+            was_closed = was_closed and found.was_closed
             self._scanned_bytes += found.scanned_bytes
             self._scan_ms += found.scan_ms
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
-        self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep)
+        self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep, self._caches.plan)
         self._upkeep.removal.guards.append(self._subscriptions().may_go)
         self._start(repair=repair)
+        # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
+        if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):
+            self._forget_lost()
 
     def _set_lanes(self, lanes: int) -> None:
         if self.config.lanes != lanes:  # a copy, not `replace`: a subclass may be made of other arguments
@@ -205,16 +213,19 @@ class MessageStore(
         publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.look)
         self._upkeep.lookers.append(publisher.look)
         self._running.live = publisher
-        publisher.begin(self._lanes)
-        self._upkeep.last_error = publisher.error
         self._upkeep.start(self._lanes)
         self._start_caches()
         for flusher in self._flushers:
             flusher.start()
-        self._delaying.delays.open()
+        if self._delaying.delays.open():
+            self._appender.flush()  # also with durability "os", see `_forget_lost`
         self.losses += begin_attaching(
             self._running, self._shared, self._disk, self._store_id, self._appender, repair=repair
         )
+        publisher.begin(self._lanes)  # after it: no other process sees a commit that a crash has left in part
+        calls = self._running.calls = Calls(self._disk, self.path, self._upkeep.call_lookers)
+        calls.start()
+        self._upkeep.last_error = publisher.error or self._upkeep.last_error
 
     def _header(self) -> StoreHeader:
         """Which store this is; a new one if it is none yet. Raises InvalidConfig, StoreCorrupt."""
@@ -249,12 +260,11 @@ class MessageStore(
         It returns when the callbacks of all tickets were called. If such a callback calls it, it does not wait for
         them. If a signal interrupts it, call it again: it continues.
         """
-        self._end_subscriptions()
-        self._shared.close()
-        self._running.end()
-        self._running.listeners.join()  # behind everything else: a callback may close the store, too
-        self._reader.clear()
-        forget(self)
+        take_all(
+            [self._end_subscriptions, self._shared.close, self._running.end,
+             self._running.listeners.join,  # after everything else: a callback may close the store, too
+             self._reader.clear, partial(forget, self)]
+        )  # fmt: skip
 
     def __reduce__(self) -> NoReturn:
         """A copy would end the store when it is dropped: there is none, and no pickle."""
@@ -321,6 +331,7 @@ class MessageStore(
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
             "delayed": self._delaying.stats(),
+            "subscriptions": {} if self._subscribed is None else self._subscribed.stats(),
             "bulk": bulk_figures(self._running.attacher),
             "recovery": recovery_figures(self._open_ms, self._scan_ms, self._scanned_bytes, self.losses),
         }
@@ -346,8 +357,7 @@ class _ReadOnlyStore(MessageStore):
         self._set_lanes(len(self._lanes))
 
     def close(self) -> None:
-        super().close()
-        self._fetcher.let_go()
+        take_all([super().close, self._fetcher.let_go])
 
     def stats(self) -> dict[str, Any]:
         return self._fetcher.stats(self._caches.held)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from ..read.caches import Caches
 from ..subscriptions.parts import Parts, ReceiptNumbers
+from ..subscriptions.read_ahead import READ_AHEAD_BYTES, ReadAhead
 from ..subscriptions.registry import SubscriptionInfo, Subscriptions
 from ..subscriptions.settings import Filter, Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
+from .appender import Appender
 from .columns import ColumnAppender
 from .delayed_calls import Delaying
 from .fetcher import Fetcher
@@ -23,6 +26,8 @@ class SubscriptionCalls:
     _trimming: Trimming
     _running: Running
     _delaying: Delaying
+    _appender: Appender
+    _caches: Caches
     _subscribed: Subscriptions | None = None
 
     def subscribe(
@@ -56,7 +61,8 @@ class SubscriptionCalls:
             filter: for each property named the values that are wanted, as {"tag": {"a", "b"}}. Other messages count as
                 acknowledged.
             max_attempts, dead_letter_topic: a message that was given out so often, and neither acknowledged nor in
-                flight, is appended to this topic, another than `topic`, in a queue of the same id, and acknowledged.
+                flight, is appended to this topic, in a queue of the same id, and acknowledged. It is another topic than
+                `topic`, and its own dead letters do not lead back. Give both, or none.
 
         A subscription keeps the settings that it was made with. Whoever opens it again gives the same `mode`,
         `order_by` and `filter`; `precision_ms`, `max_attempts` and `dead_letter_topic` are the same or left out. See
@@ -103,16 +109,22 @@ class SubscriptionCalls:
                         parts.delays.subscribers = self._subscribed
         return self._subscribed
 
+    def _forget_lost(self) -> None:
+        """At an opening: what was acknowledged of messages that a power cut took is not, for good."""
+        if self._subscriptions().forget_lost():
+            self._appender.flush()  # also with durability "os": the next power cut may leave other messages there
+
     def _end_subscriptions(self) -> None:
         """The store is about to close. Again is fine."""
         if self._subscribed is not None and not self._shared.closed:
             self._subscribed.closing()
 
     def _parts_for_subscriptions(self) -> Parts:
-        shared, fetcher, trimming = self._shared, self._fetcher, self._trimming
+        shared, fetcher, trimming, plan = self._shared, self._fetcher, self._trimming, self._caches.plan
+        limit = READ_AHEAD_BYTES if plan is None else plan.working_bytes // 2
         return Parts(
             shared.streams, shared.hidden, shared.clock, fetcher, self._columns.append_again, fetcher.waiting,
             fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
             shared.config.frame_bytes, shared.config.append_timeout_ms / 1000, ReceiptNumbers(),
-            self._running.delays, self._delaying.sets,
+            self._running.delays, self._delaying.sets, ReadAhead(limit, shared.clock.monotonic_s),
         )  # fmt: skip

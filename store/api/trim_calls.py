@@ -15,7 +15,9 @@ class TrimCalls:
 
         It returns when this is as durable as an append is. A read that begins later gives none of these messages;
         one that is under way may. Offsets go on where they were. At or below the queue's first offset there is nothing
-        to do; for a queue that was never used the result is 0.
+        to do but for delayed messages that retention has kept as copies: those before `before_offset` are removed as
+        well. So `trim(topic, queue_id, queue_bounds(topic, queue_id)[1])` removes all of a queue. For a queue that was
+        never used the result is 0.
 
         The caches use the messages' memory again. Their space on the disk is freed with the segment that they are in:
         once all of it is trimmed, and all segments before it. The newest sealed segment of a lane stays.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ..errors import OffsetOutOfRange, StoreUnreadable
+from ..format.delays import COPIES
+from ..format.hidden import hidden_topic
 from ..format.records import Low
 from ..log.lane import Lane
 from ..log.streams import Stream, check_name
@@ -12,7 +14,7 @@ from ..log.trims import Change, TrimRequest, trim_requests
 from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..read.finder import Finder
-from ..read.waiting import WaitingReaders
+from ..read.waiting import ANY_QUEUE, WaitingReaders
 from .checks import check_counts
 from .shared import Shared
 
@@ -40,10 +42,18 @@ class Trimming:
         first, next_offset = self._bounds(stream) if stream is not None else (0, 0)
         if low > next_offset:
             raise OffsetOutOfRange(*name, low, first, next_offset)
-        if stream is None or low <= first:
+        if stream is None or (low <= first and not self._has_copies_below(stream, low)):
             return first
         self._write([(stream, Low(low))])
         return self._bounds(stream)[0]
+
+    def _has_copies_below(self, stream: Stream, low: int) -> bool:
+        """Whether delayed messages before an offset may live on as copies, though the queue begins after them."""
+        copies = self._shared.hidden.find(hidden_topic(COPIES, stream.topic)) if low > stream.low else None
+        if copies is None or copies.number < 0:
+            return False
+        first, next_offset = self._bounds(copies)
+        return first < next_offset
 
     def trim_stream(self, stream: Stream, before_offset: int) -> None:
         """Remove the messages of a stream below an offset, which it has."""
@@ -83,7 +93,9 @@ class Trimming:
         for stream, low in changes:
             self._caches.forget_trimmed(stream.lane, stream.number, low.low)
         if changes:
-            self._waiting.look_at([(stream.topic, stream.queue_id) for stream, _ in changes])
+            self._waiting.look_at(
+                [(stream.topic, queue_id) for stream, _ in changes for queue_id in (stream.queue_id, ANY_QUEUE)]
+            )
             self._upkeep.look()  # whole segments may be free
 
     def requests_of(self, changes: list[Change]) -> list[TrimRequest]:

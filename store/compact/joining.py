@@ -10,13 +10,13 @@ import numpy as np
 from ..device.disk import Disk
 from ..device.lane_start import write_compacted, write_start
 from ..errors import StoreCorrupt
+from ..format.footer import names_in
 from ..format.frame import Definition
 from ..format.layout import segment_name
 from ..format.records import TRIM, Record
 from ..format.shard import Shard
 from ..format.store_files import LaneStart
 from ..segment.sealing import StreamNames
-from ..shards.lane_attach import names_in
 from ..shards.log_end import LogEnd
 from ..shards.record_segment import write_record_segment
 from ..shards.rewriting import Place, write_segment

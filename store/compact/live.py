@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.blobs import ExtraColumns, gathered
-from ..format.footer import Footer
+from ..format.footer import Footer, names_in
 from ..format.layout import (
     BLOCK_BYTES,
     DATA_START,
@@ -28,7 +28,6 @@ from ..format.layout import (
 from ..live.files import FollowedSegment, look
 from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages
 from ..segment.sealed import SealedSegment
-from ..shards.lane_attach import names_in
 from ..shards.writer import Rows
 from .plan import LivePart, staying
 
@@ -59,17 +58,18 @@ def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int
         for found, rows in _frames(sealed, footer, staying(footer, looked.record.entries, _lows(part, footer))):
             if not found.is_whole and not good_messages(found.frame, found.payload)[rows].all():
                 raise StoreCorrupt("a message is damaged", segment.path, found.frame.header.position)
-            yield from joiner.take(found, found.frame.numbers.astype(np.int64), rows)
+            yield from joiner.take(found, footer.rows_of(found.frame.numbers).astype(np.int64), rows)
         yield from joiner.flush()
     finally:
         segment.close()
 
 
 def _lows(part: LivePart, footer: Footer) -> Int64s:
-    """(streams,) the first offset of each that stays."""
+    """(rows,) the first offset that stays of each row's stream."""
     lows = np.zeros(len(footer.first), np.int64)
-    count = int(part.numbers.searchsorted(len(lows)))
-    lows[part.numbers[:count]] = part.lows[:count]
+    rows = footer.rows_of(part.numbers)
+    known = rows < len(lows)
+    lows[rows[known]] = part.lows[known]
     return lows
 
 

@@ -7,9 +7,9 @@ stream begins with its own offset.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from ..format.layout import DATA_START, LOST_ENTRY, UNKNOWN
 from ..format.records import Low, Trimmed
 from ..log.lane import Lane
 from ..log.streams import NOT_DEFINED, Stream
+from ..segment.groups import grown, offsets_before
 from ..segment.sealed import SealedSegment
 
 Int64s = npt.NDArray[np.int64]
@@ -111,47 +112,109 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
     ends = lane.offsets.column()[:known]
     nexts[: len(ends)] = ends
     trimmed = dict(lane.trims.lend())
-    footers = [_footer(one) for one in sealed]
+    begins = np.zeros(len(streams), np.int64)
+    if sealed[0].record.full:
+        with _footer(sealed[0]) as footer:
+            begins[: len(footer.first)] = footer.first
+    else:
+        before = offsets_before(sealed, 0, lambda: None)
+        if before is None:
+            raise sealed[0].damaged()
+        begins[: len(before)] = before[: len(begins)]
     records_go = {number: Low(int(nexts[number]))}  # the footers say what the records say
-    firsts = _firsts(lane.folder, footers, {**trimmed, **records_go}, nexts)
-    sizes, live = _live(sealed, footers, firsts)
-    parts = tuple(_part(lane, store_id, group, firsts) for group in _groups(sealed, live, segment_bytes))
-    gain = sum(sizes) - sum(live)
-    dropped = sum(int((one.next_offsets - one.first).sum()) for one in footers) - int((nexts - firsts).sum())
+    firsts = _firsts(begins, {**trimmed, **records_go}, nexts)
+    found = _looked_at(lane.folder, sealed, firsts, begins)
+    parts = tuple(_part(lane, store_id, group, firsts) for group in _groups(sealed, found.live, segment_bytes))
+    gain = sum(found.sizes) - sum(found.live)
     return LanePlan(
         lane.index, store_id, lane.folder, tuple(streams), known, number, firsts, nexts, trimmed, lane.applied,
-        lane.chain, lane.messages_before, max((one.time_max_ms for one in footers if len(one.frame_time)), default=0),
-        sealed[-1].segment.sequence + SKIPPED_NUMBERS, parts, len(sealed), dropped,
-        1 + len(parts) < len(sealed) or gain > max(LEAST_GAIN * sum(sizes), LEAST_GAIN_BYTES),
+        lane.chain, lane.messages_before, found.last_time_ms, sealed[-1].segment.sequence + SKIPPED_NUMBERS, parts,
+        len(sealed), found.messages - int((nexts - firsts).sum()),
+        1 + len(parts) < len(sealed) or gain > max(LEAST_GAIN * sum(found.sizes), LEAST_GAIN_BYTES),
     )  # fmt: skip
 
 
-def _footer(sealed: SealedSegment) -> Footer:
+@contextmanager
+def _footer(sealed: SealedSegment) -> Iterator[Footer]:
+    """A segment's footer, mapped as long as the context lasts: a lane may have more of them than a process may map."""
     index = sealed.index
-    if index.is_remade:
-        raise sealed.damaged()
-    return index.footer
+    try:
+        if index.is_remade:
+            raise sealed.damaged()
+        yield index.footer
+    finally:
+        sealed.let_go()
 
 
-def _firsts(folder: Path, footers: Sequence[Footer], trimmed: Trimmed, nexts: Int64s) -> Int64s:
-    """(streams,) the first offset of each that stays. Raises StoreUnusable for gaps behind it."""
-    for one, other in pairwise(footers):
-        ends = one.next_offsets
-        if (other.first[: len(ends)] != ends).any() or other.first[len(ends) :].any():
-            raise _holes(folder)
-    firsts = np.zeros(len(nexts), np.int64)
-    begins = footers[0].first
-    firsts[: len(begins)] = begins
+def _firsts(begins: Int64s, trimmed: Trimmed, nexts: Int64s) -> Int64s:
+    """(streams,) the first offset of each that stays; `begins`: where the log has it begin."""
+    firsts = begins.copy()
     for number, low in trimmed.items():
         firsts[number] = max(int(firsts[number]), low.low)
-    firsts = np.minimum(firsts, nexts)
-    for one in footers:
-        lost = np.flatnonzero(one.entries == LOST_ENTRY)
-        starts = one.start.astype(np.int64)
-        numbers = starts.searchsorted(lost, side="right") - 1
-        if (one.first[numbers] + lost - starts[numbers] >= firsts[numbers]).any():
-            raise _holes(folder)
-    return firsts
+    return np.minimum(firsts, nexts)
+
+
+class _LookedAt(NamedTuple):
+    """What the footers of a lane say.
+
+    Attributes:
+        sizes, live: for each segment the bytes of its frames, and about how many of them stay: 0 only if none does.
+        messages: of the whole log.
+        last_time_ms: of the newest frame.
+    """
+
+    sizes: list[int]
+    live: list[int]
+    messages: int
+    last_time_ms: int
+
+
+def _looked_at(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64s, begins: Int64s) -> _LookedAt:
+    """One footer after the other, of which only numbers stay: a log may have thousands, each with a million streams.
+
+    Raises StoreUnusable for gaps behind what stays, StoreCorrupt.
+    """
+    sizes: list[int] = []
+    live: list[int] = []
+    messages = last_time_ms = 0
+    before: Int64s | None = None
+    for one in sealed:
+        with _footer(one) as footer:
+            ends = footer.next_offsets
+            if before is not None:
+                _check_follows(folder, before, footer)
+            elif not footer.is_full:
+                before = begins[: one.record.streams].copy()
+            _check_lost(folder, footer, firsts)
+            sizes.append(one.record.data_end - DATA_START)
+            live.append(_live(one, footer, ends, firsts))
+            messages += int((ends - footer.first).sum())
+            if len(footer.frame_time):
+                last_time_ms = max(last_time_ms, footer.time_max_ms)
+            if before is None or footer.is_full:
+                before = ends
+            else:
+                before = before if len(before) >= one.record.streams else grown(before, one.record.streams)
+                before[footer.numbers] = ends
+    return _LookedAt(sizes, live, messages, last_time_ms)
+
+
+def _check_follows(folder: Path, ends: Int64s, footer: Footer) -> None:
+    """Raises StoreUnusable unless each stream goes on where the segment before has ended it."""
+    numbers, first = footer.numbers, footer.first
+    known = numbers < len(ends)
+    is_short = footer.is_full and len(ends) > len(first)
+    if is_short or (first[known] != ends[numbers[known]]).any() or first[~known].any():
+        raise _holes(folder)
+
+
+def _check_lost(folder: Path, footer: Footer, firsts: Int64s) -> None:
+    """Raises StoreUnusable if a message that stays was given up by a repair."""
+    lost = np.flatnonzero(footer.entries == LOST_ENTRY)
+    starts = footer.start.astype(np.int64)
+    rows = starts.searchsorted(lost, side="right") - 1
+    if (footer.first[rows] + lost - starts[rows] >= firsts[footer.numbers[rows]]).any():
+        raise _holes(folder)
 
 
 def _holes(folder: Path) -> StoreUnusable:
@@ -162,28 +225,21 @@ def _holes(folder: Path) -> StoreUnusable:
     )
 
 
-def _live(sealed: Sequence[SealedSegment], footers: Sequence[Footer], firsts: Int64s) -> tuple[list[int], list[int]]:
-    """For each segment the bytes of its frames, and about how many of them stay: 0 only if no message stays."""
-    sizes, live = [], []
-    for one, footer in zip(sealed, footers, strict=True):
-        ends = footer.next_offsets
-        counts = np.maximum(ends - np.maximum(footer.first, firsts[: len(ends)]), 0)
-        size = one.record.data_end - DATA_START
-        sizes.append(size)
-        if not counts.any():
-            live.append(0)
-        elif counts.sum() == (ends - footer.first).sum():
-            live.append(size)
-        else:
-            live.append(max(1, _live_bytes(one, footer, firsts)))
-    return sizes, live
+def _live(sealed: SealedSegment, footer: Footer, ends: Int64s, firsts: Int64s) -> int:
+    """About how many bytes of a segment stay; 0 only if no message does. `ends`: its streams' next offsets."""
+    counts = np.maximum(ends - np.maximum(footer.first, firsts[footer.numbers]), 0)
+    if not counts.any():
+        return 0
+    if counts.sum() == (ends - footer.first).sum():
+        return sealed.record.data_end - DATA_START
+    return max(1, _live_bytes(sealed, footer, firsts))
 
 
 def _live_bytes(sealed: SealedSegment, footer: Footer, firsts: Int64s) -> int:
     """The bytes of a segment's messages that stay, those of a frame taken to be of one length. Raises StoreCorrupt."""
     footer.check_entries()
     record = sealed.record
-    before = np.concatenate([[0], staying(footer, record.entries, firsts).cumsum()])
+    before = np.concatenate([[0], staying(footer, record.entries, firsts[footer.numbers]).cumsum()])
     begins = footer.frame_entry.astype(np.int64)
     ends = np.append(begins[1:], record.entries)
     sizes = np.diff(footer.frame_position.astype(np.int64), append=record.data_end)
@@ -191,9 +247,9 @@ def _live_bytes(sealed: SealedSegment, footer: Footer, firsts: Int64s) -> int:
 
 
 def staying(footer: Footer, entries: int, lows: Int64s) -> npt.NDArray[np.bool_]:
-    """(entries,) the messages of a segment that stay. `lows`: the first offset of each stream that does."""
+    """(entries,) the messages of a segment that stay. `lows`: the first offset that does of each row's stream."""
     begins = footer.start[:-1].astype(np.int64)
-    first = begins + np.maximum(lows[: len(begins)] - footer.first, 0)
+    first = begins + np.maximum(lows - footer.first, 0)
     kept = np.arange(len(footer.entries)) >= first.repeat(np.diff(footer.start.astype(np.int64)))
     stays = np.zeros(entries, np.bool_)
     stays[footer.entries[kept & (footer.entries != LOST_ENTRY)]] = True

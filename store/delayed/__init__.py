@@ -4,8 +4,9 @@ Begin with `topic`: the delayed messages of one topic. `delays` has all topics, 
 
     from the log        walk, positions, opening, told
     to consumers        due_list, pointer, messages, skipping
-    changes             decisions, changes
+    changes             decisions, changes, trimmed
     retention           keeping, copies
     counting            counting, reckoning, figures
-    its surroundings    parts, disk_files
+    its sizes           memory, precision
+    its surroundings    parts, disk_files, subscribers
 """

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from ...index.trackers.bitmaps import memory_bytes
 from ..errors import StoreCorrupt
 from ..format.delays import CANCELLED, WHOLE, Changes
 from .positions import ENTRY_BITS, offsets_of, places_of
@@ -15,41 +16,63 @@ from .positions import ENTRY_BITS, offsets_of, places_of
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 MOVED_BYTES = 120  # of one in a dict
-CANCELLED_BYTES = 8  # at the most, about
+LONG_AGO_MS = 0  # when a message that was moved, and has come, was due
 
 
 class ChangedDelays:
     """What the records of a topic say, by place. Not safe for threads.
 
-    A message is cancelled, or moved, or neither.
+    A message is in one of the three at most. One that was moved is a number in a dict until it has come, and one bit
+    from then on: what came by another time than its own is not to be pending again for one who knows its own alone.
+
+    Attributes:
+        cancelled: places.
+        moved: the time of each place that was moved and has not come.
+        come: places that were moved, and have come.
     """
 
     def __init__(self) -> None:
         self.cancelled = BitMap64()
-        self.moved: dict[int, int] = {}  # place -> time
+        self.moved: dict[int, int] = {}
+        self.come = BitMap64()
 
     def __len__(self) -> int:
-        return len(self.cancelled) + len(self.moved)
+        return len(self.cancelled) + len(self.moved) + len(self.come)
 
     @property
     def memory_bytes(self) -> int:
         """What they occupy, about."""
-        return CANCELLED_BYTES * len(self.cancelled) + MOVED_BYTES * len(self.moved)
+        sets = sum(memory_bytes(places) for places in (self.cancelled, self.come) if places)
+        return sets + MOVED_BYTES * len(self.moved)
 
     def note(self, place: int, time_ms: int) -> None:
         """The newest change of a message; CANCELLED as the time."""
-        if time_ms == CANCELLED:
-            self.cancelled.add(place)
+        into = self.cancelled if time_ms == CANCELLED else self.come if time_ms == LONG_AGO_MS else None
+        if into is not None:
+            into.add(place)
             self.moved.pop(place, None)
         else:
-            self.cancelled.discard(place)
             self.moved[place] = time_ms
+        for other in (self.cancelled, self.come):
+            if other is not into:
+                other.discard(place)
+
+    def came(self, places: Int64s) -> None:
+        """The time of these messages has come: those that were moved take one bit from now on."""
+        if not self.moved:
+            return
+        mine = list(filter(self.moved.__contains__, places.tolist()))
+        self.come.update(mine)
+        for place in mine:
+            del self.moved[place]
+
+    def came_until(self, now_ms: int) -> None:
+        """The time of all messages that were moved to this time or an earlier one has come."""
+        self.came(np.array([place for place, time_ms in self.moved.items() if time_ms <= now_ms], np.int64))
 
     def are_cancelled(self, places: Int64s) -> Bools:
         """(n,)"""
-        if not self.cancelled:
-            return np.zeros(len(places), np.bool_)
-        return np.fromiter(map(self.cancelled.__contains__, places.tolist()), np.bool_, len(places))
+        return _are_in(places, self.cancelled)
 
     def times_of(self, places: Int64s, given_ms: Int64s) -> Int64s:
         """(n,) when messages with these times of their own are due; CANCELLED for never."""
@@ -58,42 +81,60 @@ class ChangedDelays:
         moved = self.moved
         pairs = zip(places.tolist(), given_ms.tolist(), strict=True)
         times = np.fromiter((moved.get(place, given) for place, given in pairs), np.int64, len(places))
-        times[self.are_cancelled(places)] = CANCELLED
+        times[_are_in(places, self.come)] = LONG_AGO_MS
+        times[_are_in(places, self.cancelled)] = CANCELLED
         return times
 
     def forget(self, is_gone: Callable[[int, Int64s], Bools]) -> None:
         """Drop the changes of messages that are no more; asked with a queue id and (n,) entries."""
-        for places in (self._places(self.cancelled), self._places(self.moved)):
+        for places in (self._places(self.cancelled), self._places(self.come), self._places(self.moved)):
             queues = places >> ENTRY_BITS
             for queue_id in np.unique(queues).tolist():
                 mine = places[queues == queue_id]
                 gone = mine[is_gone(queue_id, mine & ((1 << ENTRY_BITS) - 1))]
                 self.cancelled -= BitMap64(gone.tolist())
+                self.come -= BitMap64(gone.tolist())
                 for place in gone.tolist():
                     self.moved.pop(place, None)
 
     def rows(self, next_offset: Callable[[int], int]) -> tuple[Int64s, Int64s, Int64s]:
         """(queue ids, offsets, times) of all, in order of the place; `next_offset` is asked with a queue id."""
-        places = np.sort(np.concatenate([self._places(self.cancelled), self._places(self.moved)]))
+        places = np.sort(np.concatenate([self._places(of) for of in (self.cancelled, self.come, self.moved)]))
         queues = places >> ENTRY_BITS
         offsets = places & ((1 << ENTRY_BITS) - 1)
         for queue_id in np.unique(queues).tolist():
             mine = queues == queue_id
             offsets[mine] = offsets_of(offsets[mine], next_offset(queue_id))
-        times = np.array([self.moved.get(place, CANCELLED) for place in places.tolist()], np.int64)
-        return queues, offsets, times
+        return queues, offsets, self.times_of(places, np.full(len(places), CANCELLED))
 
     @staticmethod
     def _places(of: Iterable[int]) -> Int64s:
         return np.sort(np.fromiter(of, np.int64))
 
 
-class ChangesReader:
-    """Builds the changes from the records of a stream, in their order."""
+def _are_in(places: Int64s, known: BitMap64) -> Bools:
+    if not known:
+        return np.zeros(len(places), np.bool_)
+    return np.fromiter(map(known.__contains__, places.tolist()), np.bool_, len(places))
 
-    def __init__(self) -> None:
+
+class ChangesReader:
+    """Builds the changes from the records of a stream, in their order.
+
+    Invariant: a WHOLE counts once all of its parts were read. Changes that lie between its parts are newer than all of
+    them.
+
+    Attributes:
+        is_cut: some were of lost messages, and left out.
+    """
+
+    def __init__(self, end_of: Callable[[int], int] | None = None) -> None:
+        """`end_of` is asked with a queue id: the messages from there on are lost, and others get their offsets."""
         self.state = ChangedDelays()
-        self._parts: list[Changes] = []
+        self.is_cut = False
+        self._end_of = end_of
+        self._parts: list[Changes] = []  # of a WHOLE that is not complete
+        self._between: list[Changes] = []  # what came since its first part
 
     def add(self, data: bytes | memoryview) -> Int64s:
         """Apply a record; (n,) the places that it may have changed. Raises StoreCorrupt."""
@@ -101,17 +142,29 @@ class ChangesReader:
         if changes is None:
             raise StoreCorrupt("a record of changed delays makes no sense", "", 0)
         if changes.kind != WHOLE:
-            self._parts = []
+            if self._parts:
+                self._between.append(changes)
             return self._apply(changes)
+        if not self._parts or not changes.follows(self._parts[-1]):  # the writer of those before died
+            self._parts, self._between = [], []
         self._parts.append(changes)
-        if changes.left == 0:
-            self.state = ChangedDelays()
-            parts, self._parts = self._parts, []
-            return np.concatenate([self._apply(part) for part in parts])
-        return np.empty(0, np.int64)
+        if changes.left:
+            return np.empty(0, np.int64)
+        rows, self._parts, self._between = self._parts + self._between, [], []
+        self.state = ChangedDelays()
+        return np.concatenate([self._apply(one) for one in rows])
 
     def _apply(self, changes: Changes) -> Int64s:
-        places = places_of(changes.queue_ids, changes.offsets)
-        for place, time_ms in zip(places.tolist(), changes.times_ms.tolist(), strict=True):
+        there = self._are_there(changes)
+        places, times_ms = places_of(changes.queue_ids, changes.offsets)[there], changes.times_ms[there]
+        for place, time_ms in zip(places.tolist(), times_ms.tolist(), strict=True):
             self.state.note(place, time_ms)
         return places
+
+    def _are_there(self, changes: Changes) -> Bools:
+        if self._end_of is None:
+            return np.ones(len(changes.offsets), np.bool_)
+        queues, which = np.unique(changes.queue_ids, return_inverse=True)
+        there: Bools = changes.offsets < np.array(list(map(self._end_of, queues.tolist())), np.int64)[which]
+        self.is_cut |= not there.all()
+        return there

@@ -29,7 +29,10 @@ COPY_BYTES = 100  # of a copy on disk, beside its data, about
 class Copies:
     """Where each copy lies. Not safe for threads, but for `append`.
 
-    Nothing is remembered of a copy but the copy: which are needed follows from what is acknowledged and cancelled.
+    Nothing is remembered of a copy but the copy: which are needed follows from what is acknowledged, cancelled and
+    trimmed.
+
+    Invariant: none is of a message that was trimmed when `drop_trimmed` was called last; `_load` ends with that.
 
     Attributes:
         places: (n,) of the messages that have a copy, ascending.
@@ -76,6 +79,7 @@ class Copies:
                 continue
             self.add(messages)
             at = messages[-1].offset + 1 if messages else end
+        self.drop_trimmed()
 
     def add(self, copies: Sequence[Message]) -> None:
         """Take in copies, as messages of the stream. Later ones take the place of earlier ones."""
@@ -118,15 +122,19 @@ class Copies:
         """The copies of these are durable."""
         self._add(rows)
 
-    def find(self, queue_id: int, offset: int) -> Message | None:
-        """The message, by its copy. Raises StoreCorrupt, OSError."""
+    def where(self, queue_id: int, offset: int) -> int | None:
+        """The offset of a message's newest copy in the stream; None if it has none."""
         place = places_of(queue_id, offset)
-        at = int(self.places.searchsorted(place))
+        row = int(self.places.searchsorted(place))
+        return int(self.at[row]) if row < len(self.places) and self.places[row] == place else None
+
+    def read(self, queue_id: int, offset: int, at: int) -> Message | None:
+        """The message, by its copy at this offset of the stream. It needs no lock. Raises StoreCorrupt, OSError."""
         stream = self.stream
-        if stream is None or at == len(self.places) or self.places[at] != place:
+        if stream is None:
             return None
         try:
-            found = self._parts.reader.read(stream, int(self.at[at]), 1, 1)
+            found = self._parts.reader.read(stream, at, 1, 1)
         except OffsetOutOfRange:  # all had it, and it went with its segment
             return None
         head = CopyHead.unpack(found[0].key) if found else None
@@ -173,11 +181,19 @@ class Copies:
             found.append((queue_id, rows, offsets))
         return found
 
+    def drop_trimmed(self) -> None:
+        """Forget the copies of messages that were trimmed."""
+        kept = np.ones(len(self.places), np.bool_)
+        for queue_id, rows, offsets in self.of_queues():
+            stream = self._parts.stream(self._name, queue_id)
+            kept[rows] = offsets >= (0 if stream is None else stream.low)
+        if not kept.all():
+            self.keep(kept)
+
     def keep(self, kept: Bools) -> None:
         """Forget all others."""
-        self._left = np.concatenate([self._left, self.places[~kept]])
-        self._left_at = np.concatenate([self._left_at, self.at[~kept]])
-        self.places, self.at, self.times_ms, self.sizes = (
-            self.places[kept], self.at[kept], self.times_ms[kept], self.sizes[kept]
-        )  # fmt: skip
+        left = np.concatenate([self._left, self.places[~kept]]), np.concatenate([self._left_at, self.at[~kept]])
+        rest = self.places[kept], self.at[kept], self.times_ms[kept], self.sizes[kept]
+        self._left, self._left_at = left  # no call from here on: an interrupt finds all or none
+        self.places, self.at, self.times_ms, self.sizes = rest
         self._forget_left()

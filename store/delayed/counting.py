@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +16,15 @@ from ..format.delays import COPIES, DELAYS
 from ..format.hidden import hidden_topic
 from .delays import Delays
 from .parts import StoreParts
-from .positions import ENTRY_BITS
+from .positions import ENTRY_BITS, MOST_ENTRY, offsets_of
 from .reckoning import Pending, pending_by_log
 from .topic import DelayedTopic
 from .walk import Walk
 
 Int64s = npt.NDArray[np.int64]
 END = 1 << 63
+FEW_PLACES = 1 << 16  # in an array at once, which takes 8 bytes a place
+NO_OFFSETS = BitMap64()  # nobody changes it
 
 
 class OfQueue(NamedTuple):
@@ -66,20 +69,54 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
             pending.add(place)
         cancelled = topic.changes.cancelled.copy()
         copies = _set(topic.copies.places)
-    sets = {}
-    for queue_id in topic.parts.streams.topics.get(topic.name, {}):
-        end = topic.parts.next_offset(topic.name, queue_id)
-        of_queue = OfQueue(*[_offsets(places, queue_id, end) for places in (pending, cancelled, copies)])
-        if any(of_queue):
-            sets[queue_id] = of_queue
-    return sets
+    next_offset = partial(topic.parts.next_offset, topic.name)
+    columns = [_by_queue(places, next_offset) for places in (pending, cancelled, copies)]
+    queues = columns[0].keys() | columns[1].keys() | columns[2].keys()
+    return {queue_id: OfQueue(*[column.get(queue_id, NO_OFFSETS) for column in columns]) for queue_id in queues}
+
+
+def _by_queue(places: BitMap64, next_offset: Callable[[int], int]) -> dict[int, BitMap64]:
+    """The offsets of places by queue id, see `positions`; `places` is used up. `next_offset` is asked of each queue."""
+    found = {}
+    for part in _parts(places):
+        if _queue_of(part.min()) == _queue_of(part.max()):
+            queue_id = _queue_of(part.min())
+            found[queue_id] = _offsets(part, queue_id, next_offset(queue_id))
+            continue
+        some = np.frombuffer(part.to_array(), np.int64)
+        queue_ids, begins = np.unique(some >> ENTRY_BITS, return_index=True)
+        known, cuts = queue_ids.tolist(), [*begins.tolist(), len(some)]
+        ends = np.fromiter(map(next_offset, known), np.int64, len(known))
+        offsets = offsets_of(some & MOST_ENTRY, ends.repeat(np.diff(cuts)))
+        for queue_id, begin, end in zip(known, cuts, cuts[1:], strict=False):
+            found[queue_id] = BitMap64(array("Q", offsets[begin:end].tobytes()))
+    return found
+
+
+def _parts(places: BitMap64) -> Iterator[BitMap64]:
+    """Places in parts of a few, or of one queue: halved again and again. To cut each queue out of all places would
+    cost the square of the queues."""
+    left = [places] if places else []
+    while left:
+        part = left.pop()
+        if len(part) <= FEW_PLACES or _queue_of(part.min()) == _queue_of(part.max()):
+            yield part
+            continue
+        queue_id = _queue_of(part[len(part) // 2])
+        middle = max(queue_id, _queue_of(part.min()) + 1) << ENTRY_BITS
+        upper = part.copy()
+        upper.remove_range(0, middle)
+        part.remove_range(middle, END)
+        left += [upper, part]
+
+
+def _queue_of(place: int) -> int:
+    return place >> ENTRY_BITS
 
 
 def _offsets(places: BitMap64, queue_id: int, next_offset: int) -> BitMap64:
-    """The offsets of a queue's places, see `positions`."""
+    """The offsets of the places of one queue, of which there are any number: in a bitmap's memory."""
     begin, end = queue_id << ENTRY_BITS, (queue_id + 1) << ENTRY_BITS
-    if not places.range_cardinality(begin, end):
-        return BitMap64()
     last = max(next_offset - 1, 0)
     round_begin = last >> ENTRY_BITS << ENTRY_BITS  # the offset whose entry is 0
     cut = begin + (last - round_begin) + 1  # places from here on are of the round before
@@ -104,8 +141,7 @@ class Counting:
         self._parts = parts
         self._delays = delays
         self._lock = threading.Lock()
-        self._walks: list[Walk] = []
-        self._delayed: list[set[int]] = []  # by lane: the streams that ever had a delivery time
+        self._walks: list[tuple[Walk, set[int]]] = []  # by lane: with the streams that ever had a delivery time
 
     def by_log(self, topics: Collection[str] | None = None) -> Pending:
         """What the log alone says, of some topics or of all. Raises as `pending_by_log` does."""
@@ -141,9 +177,8 @@ class Counting:
         streams = list(self._parts.streams.topics.get(topic, {}).values())
         with self._lock:
             if not self._walks:
-                self._walks = [Walk(lane) for lane in self._parts.lanes]
-                self._delayed = [set() for _ in self._parts.lanes]
-            for walk, numbers in zip(self._walks, self._delayed, strict=True):
-                while (rows := walk.step(-1)) is not None:
+                self._walks = [(Walk(lane), set()) for lane in self._parts.lanes]
+            for walk, numbers in self._walks:
+                for rows in walk.parts(-1):
                     numbers.update(np.unique(rows.numbers).tolist())
-            return any(stream.number in self._delayed[stream.lane.index] for stream in streams)
+            return any(stream.number in self._walks[stream.lane.index][1] for stream in streams)

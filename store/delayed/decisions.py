@@ -15,7 +15,7 @@ from ..format.delays import CANCELLED, CHANGES, Changes, whole
 from ..log.request import Barrier, RowGroup
 from ..log.streams import Stream
 from .due_list import Due
-from .messages import fetch
+from .messages import fetch, forget_gone, read_up_to
 from .positions import MOST_ENTRY, places_of
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ class Decisions:
     Attributes:
         open: by place.
         next_offset: of the stream of changes: all records before it are applied.
+        changed: places of the changes that the tracker's files do not know: those since the last checkpoint.
     """
 
-    def __init__(self, topic: DelayedTopic, stream: Stream, next_offset: int) -> None:
+    def __init__(self, topic: DelayedTopic, stream: Stream, next_offset: int, changed: set[int]) -> None:
+        self.changed = changed
         self.open: dict[int, Decision] = {}
         self.stream = stream
         self.next_offset = next_offset
@@ -86,6 +88,9 @@ class Decisions:
     def _decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
         topic, place = self._topic, int(places_of(queue_id, offset))
         topic.catch_up()
+        own_ms = self._own_ms(queue_id, offset, place)
+        if own_ms is None:
+            return False
         columns = [np.array([value], np.int64) for value in (queue_id, offset, time_ms)]
         decision = None
         try:
@@ -94,13 +99,12 @@ class Decisions:
                     self.settle()
                     if place in self.open or self._pausing:
                         topic.settled.wait(LOOK_S)
-                topic.advance()
-                own_ms = self._pending_ms(queue_id, offset, place)
-                if own_ms is None:
+                due_ms = self._due_ms(queue_id, offset, place, own_ms)
+                if due_ms is None:
                     return False
-                decision = Decision(queue_id, offset, time_ms, own_ms)
+                decision = Decision(queue_id, offset, time_ms, due_ms)
                 self.open[place] = decision  # before it leaves the tracker: an interrupt gives it back
-                topic.tracker.cancel(queue_id, offset & MOST_ENTRY)
+                topic.ask(lambda tracker: tracker.cancel(queue_id, offset & MOST_ENTRY))
                 topic.count(1)
             self._hand_over(decision, Changes(CHANGES, 0, *columns).pack())
             decision.requests[0].result()
@@ -138,33 +142,47 @@ class Decisions:
                     raise
             raise
 
-    def _pending_ms(self, queue_id: int, offset: int, place: int) -> int | None:
-        """When a message is due; None if it is not pending. Under the lock."""
+    def _own_ms(self, queue_id: int, offset: int, place: int) -> int | None:
+        """A message's own time, which never changes; None if it is surely not pending. Raises StoreCorrupt, OSError.
+
+        Not under the lock: it may read the device.
+        """
+        topic = self._topic
+        with topic.lock:
+            if not self._may_be_pending(queue_id, offset, place):
+                return None
+            moved = topic.changes.moved.get(place)
+        if moved is not None:
+            return moved  # what it was before asks nobody any more
+        message = fetch(topic, queue_id, offset)
+        return None if message is None else message.deliver_at_ms
+
+    def _may_be_pending(self, queue_id: int, offset: int, place: int) -> bool:
+        """Whether a message is there, and neither cancelled nor known to have come. Under the lock."""
         topic = self._topic
         stream = topic.parts.stream(topic.name, queue_id)
         if stream is None or offset < stream.low or offset >= topic.parts.next_offset(topic.name, queue_id):
-            return None
-        if place in topic.changes.cancelled:  # the log behind an index says nothing of that
-            return None
-        is_unread = topic.is_behind and offset >= topic.read_up_to(queue_id)
-        if not is_unread and not topic.tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]:
-            return None
-        own_ms = self._time_of(queue_id, offset)
-        if own_ms is None or (is_unread and (own_ms <= topic.parts.clock.wall_ms() or place in topic.told)):
-            return None
-        return own_ms
+            return False
+        return place not in topic.changes.cancelled and place not in topic.changes.come
 
-    def _time_of(self, queue_id: int, offset: int) -> int | None:
-        """When a message is due, or was; None if it has no such time, or was removed. Raises StoreCorrupt, OSError."""
-        moved = self._topic.changes.moved.get(int(places_of(queue_id, offset)))
-        if moved is not None:
-            return moved
-        message = fetch(self._topic, queue_id, offset)
-        return None if message is None else message.deliver_at_ms
+    def _due_ms(self, queue_id: int, offset: int, place: int, own_ms: int) -> int | None:
+        """When a message is due; None if it is not pending. Under the lock.
+
+        Its time decides, also where the tracker has it still: it was not taken out yet, but it is too late.
+        """
+        topic = self._topic
+        tracker = topic.tracker  # made anew, the topic may be behind
+        is_known = bool(tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0])
+        due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.now_ms()
+        if due_ms <= now_ms or not self._may_be_pending(queue_id, offset, place):
+            return None
+        if topic.is_behind and offset >= read_up_to(topic, queue_id):
+            return None if place in topic.told else due_ms
+        return due_ms if is_known or due_ms > topic.latest_ms else None  # else it came by another clock
 
     def settle(self) -> None:
         """Apply the decisions that have their answer. Under the lock."""
-        for place, decision in list(self.open.items()):
+        for place, decision in dict(self.open).items():
             if decision.is_refused:
                 self._give_back(place, decision)
             elif decision.requests and (decision.barriers or decision.requests)[0].done():
@@ -178,22 +196,27 @@ class Decisions:
 
     def _apply(self, place: int, decision: Decision) -> None:
         topic, entry = self._topic, decision.offset & MOST_ENTRY
+        self.changed.add(place)
         topic.changes.note(place, decision.time_ms)
         self.next_offset = max(self.next_offset, int(decision.requests[0].offsets[-1]) + 1)
         self._bytes += ROW_BYTES
-        topic.tracker.cancel(decision.queue_id, entry)  # a walk may have added it meanwhile
+        topic.ask(lambda tracker: tracker.cancel(decision.queue_id, entry))  # a walk may have added it meanwhile
         if decision.time_ms == CANCELLED:
             row = np.array([decision.queue_id], np.int64), np.array([decision.offset], np.int64)
             topic.add_due(Due(*row, np.ones(1, np.bool_)))
-        else:
+        elif not self._is_trimmed(decision):
             topic.tracker.put_back(decision.queue_id, entry, decision.time_ms)
         topic.count(1)
         del self.open[place]
 
+    def _is_trimmed(self, decision: Decision) -> bool:
+        stream = self._topic.parts.stream(self._topic.name, decision.queue_id)
+        return stream is not None and decision.offset < stream.low
+
     def _give_back(self, place: int, decision: Decision) -> None:
         """The record was not written, or nobody knows: the message is as it was. Under the lock."""
-        entry = decision.offset & MOST_ENTRY
-        self._topic.tracker.put_back(decision.queue_id, entry, decision.own_ms)
+        if not self._is_trimmed(decision):
+            self._topic.tracker.put_back(decision.queue_id, decision.offset & MOST_ENTRY, decision.own_ms)
         self._topic.count(1)
         del self.open[place]  # last: behind an interrupt it is given back again
 
@@ -224,7 +247,7 @@ class Decisions:
         with self._compacting:
             try:
                 with topic.quiet():
-                    topic.forget_gone()
+                    forget_gone(topic)
                     rows = topic.changes.rows(lambda queue_id: topic.parts.next_offset(topic.name, queue_id))
                     self._pausing += 1  # until the records are durable: so they say all that there is
                     is_pausing = True  # no call in between: an interrupt finds both or none

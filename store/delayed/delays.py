@@ -5,27 +5,33 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...cache import MemoryPlan
 from ..device.background import Background, Bell
+from ..device.steps import take_all
 from ..errors import StoreCorrupt, StoreError
-from ..format.delays import DELAYS, Place
+from ..format.delays import DELAYS
 from ..format.hidden import hidden_parts
 from ..format.layout import NO_TIME
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import Shown
 from .figures import figures_of
+from .memory import SharedMemory
 from .messages import are_over
 from .opening import end_of
 from .parts import StoreParts
+from .precision import set_precision
+from .subscribers import Subscribers
 from .topic import DelayedTopic
 from .walk import DueRows, Walk
 
-MEMORY_LIMIT_BYTES = 256 << 20  # of a topic's index
+MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, at the most where nobody says more
 LONGEST_S = 0.5  # between two looks at a clock that may jump
 PAUSE_S = 0.02  # after a look: what comes meanwhile is added together, unless somebody asks before
 RETRY_S = 0.1  # after an error
@@ -39,14 +45,11 @@ Int64s = npt.NDArray[np.int64]
 _Found = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
 
 
-class Subscribers(Protocol):
-    """What the subscriptions of a store tell of themselves."""
-
-    def topics(self) -> set[str]:
-        """Those that have a subscription."""
-
-    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) for which offsets, which ascend, some subscription of a topic has no acknowledgement."""
+def memory_of(given_bytes: int | None, plan: MemoryPlan | None) -> int:
+    """Of all indexes together: as it was set, else the plan's part up to a bound."""
+    if given_bytes is not None:
+        return given_bytes
+    return MEMORY_LIMIT_BYTES if plan is None else min(MEMORY_LIMIT_BYTES, plan.delayed_index_bytes)
 
 
 class Delays:
@@ -66,7 +69,7 @@ class Delays:
     that a topic behind knows it has not read.
     """
 
-    def __init__(self, parts: StoreParts, poisoned: Callable[[], bool]) -> None:
+    def __init__(self, parts: StoreParts, poisoned: Callable[[], bool], memory_bytes: int) -> None:
         self.topics: dict[str, DelayedTopic] = {}
         self.damaged: dict[str, str] = {}
         self.last_error: str | None = None
@@ -74,19 +77,27 @@ class Delays:
         self.subscribers: Subscribers | None = None
         self.parts = parts
         self._poisoned = poisoned
+        self._memory = SharedMemory(memory_bytes)
+        self._accepted: dict[str, dict[str, int]] = {}  # by topic and subscription: precision_ms
         self._walks: list[Walk] = []
-        self._found: list[dict[int, _Found]] = []  # by lane: the streams whose topic was looked up
+        self._found: list[dict[int, _Found]] = []  # by lane: the streams whose topic was looked up ..
+        self._found_of = -1  # .. when there were so many topics
         self._feeding = threading.RLock()
         self._bell = Bell()
-        self._is_following = self._closing = False
-        self._thread: Background | None = None
+        self._closing = False
+        self._threads: list[Background] = []  # one, or more where an interrupt may have kept one from starting
+        self._working = threading.Lock()  # held by the one that works
+        self._is_started = False
         self._checkpointed_s = parts.clock.monotonic_s()
         self._drop_copies_s = 0.0  # when copies are looked at next
 
     # -- topics ---------------------------------------------------------------------------------------
 
-    def open(self) -> None:
+    def open(self) -> bool:
         """Open the indexes that there are; called once, when the store can append. Raises OSError.
+
+        True if some changes were of lost messages: the caller has the log forced before other messages get their
+        offsets.
 
         A topic with a damaged record of changes has no index: its calls raise StoreCorrupt, all others work.
         """
@@ -99,6 +110,7 @@ class Delays:
                     self.damaged[found.names[0]] = str(error)
                     self.last_error = str(error)
         self.is_open = True
+        return any(topic.is_cut for topic in list(self.topics.values()))
 
     def find(self, name: str) -> DelayedTopic | None:
         """A topic's index, if it has one."""
@@ -106,24 +118,36 @@ class Delays:
 
     def topic(self, name: str) -> DelayedTopic:
         """The index of a topic, made at the first call: it then costs a durable append. Raises StoreError, OSError."""
-        found = self.topics.get(name)
-        if found is not None:
+        if (found := self.topics.get(name)) is not None and self._is_started:
             return found
         with self._feeding:
-            found = self.topics.get(name)
-            if found is None:
+            if (found := self.topics.get(name)) is not None:
+                self._start()
+            else:
                 if not self._walks:
                     self._walks = [Walk(lane, end_of(lane)) for lane in self.parts.lanes]
-                    self._found = [{} for _ in self.parts.lanes]
-                found = DelayedTopic(name, self.parts, self.catch_up, self._bell.set, MEMORY_LIMIT_BYTES)
-                self.topics[name] = found
-                self._found = [{} for _ in self.parts.lanes]
+                found = DelayedTopic(name, self.parts, self.catch_up, self._bell.set, self._memory)
+                set_precision(found, self._precision_ms(name))
+                self.topics[name] = found  # from here on it is fed; what went by before, it reads by walks of its own
+                self._memory.topics = len(self.topics)
                 self._start()
                 for _ in range(STEPS):
                     if not self._catch_up_topic(found):
                         break
         self._bell.set()
         return found
+
+    def accepts(self, name: str, subscription: str, precision_ms: int | None) -> None:
+        """A subscription of a topic takes messages so much later than their times; None: it is gone."""
+        self._accepted.setdefault(name, {})[subscription] = precision_ms or 0
+        if precision_ms is None:
+            del self._accepted[name][subscription]
+        if (topic := self.topics.get(name)) is not None:
+            set_precision(topic, self._precision_ms(name))
+
+    def _precision_ms(self, name: str) -> int:
+        """What all subscriptions of a topic accept that were used since the opening."""
+        return min(list(self._accepted.get(name, {}).values()), default=0)
 
     def cover_subscribed_topics(self) -> None:
         """Make the indexes of all topics that have a subscription: messages are about to be removed."""
@@ -179,52 +203,46 @@ class Delays:
 
     def catch_up(self) -> None:
         """Add what is durable now to all topics that are not behind. Raises OSError."""
-        # In this order: a walk that is at the end may have got there a moment ago, with rows that are not added yet.
-        if all([walk.is_at_end() for walk in self._walks]) and not self._is_following:
+        if all([walk.is_at_end() for walk in self._walks]):  # it gets there when all before it was added
             return
         with self._feeding:
-            self._is_following = True
-            try:
-                for walk in self._walks:
-                    self._follow(walk)
-            finally:
-                self._is_following = False
+            for walk in self._walks:
+                self._follow(walk)
 
     def _follow(self, walk: Walk) -> None:
-        while True:
-            before = [one.place for one in self._walks]
-            rows = walk.step(self.parts.clock.wall_ms())
-            if rows is None:
-                return
-            if len(rows.numbers):
-                self._hand_out(walk.lane, rows, before)
+        now_ms = self.parts.clock.wall_ms()
+        while (part := walk.look(now_ms)) is not None:
+            if len(part.rows.numbers):
+                self._hand_out(walk.lane, part.rows)
+            for topic in list(self.topics.values()) if part.damaged else ():
+                topic.damaged_frames += 0 if topic.is_behind else part.damaged
+            walk.move(part)  # last, see `Walk`
 
-    def _hand_out(self, lane: Lane, rows: DueRows, before: list[Place]) -> None:
-        """Give each topic its messages. One that cannot take them falls behind, to where the walks were before."""
+    def _hand_out(self, lane: Lane, rows: DueRows) -> None:
+        """Give each topic its messages. One that cannot take them falls behind, to where the walks are: before them."""
         for topic, mine, queue_ids in self._by_topic(lane, rows):
             if topic.is_behind:
                 continue
-            if topic.should_pause_all_deliveries:
-                topic.fall_behind(before)
-                continue
             try:
-                topic.add(queue_ids, rows.offsets[mine], rows.times_ms[mine])
+                if not topic.should_pause_all_deliveries:
+                    topic.add(queue_ids, rows.offsets[mine], rows.times_ms[mine])
+                    continue
             except OSError as error:  # its mutable bucket could not be sealed
                 topic.last_error = str(error)
-                topic.fall_behind(before)
+            topic.fall_behind([walk.place for walk in self._walks])
 
     def _by_topic(self, lane: Lane, rows: DueRows) -> list[tuple[DelayedTopic, npt.NDArray[np.intp], Int64s]]:
         """The topics that have some of the rows: which, and their queue ids."""
+        if self._found_of != len(self.topics):
+            self._found = [{} for _ in self.parts.lanes]
+            self._found_of = len(self.topics)
         numbers, inverse = np.unique(rows.numbers, return_inverse=True)
         found = [self._topic_of(lane, number) for number in numbers.tolist()]
         topics = list(dict.fromkeys([one[0] for one in found if one is not None]))
-        if not topics:
-            return []
         queue_of = np.array([0 if one is None else one[1] for one in found], np.int64)
         parts = []
         for topic in topics:
-            is_mine = np.array([one is not None and one[0] is topic for one in found])
-            mine = np.flatnonzero(is_mine[inverse])
+            mine = np.flatnonzero(np.array([one is not None and one[0] is topic for one in found])[inverse])
             parts.append((topic, mine, queue_of[inverse[mine]]))
         return parts
 
@@ -239,7 +257,7 @@ class Delays:
     def _catch_up_topic(self, topic: DelayedTopic) -> bool:
         """A step of a topic that is behind; False if there is none, for now or for good."""
         with self._feeding:
-            with topic.lock:  # nobody sees that a walk has moved on before its rows are added
+            with topic.lock:
                 walks = topic.walks
                 if walks is None or topic.should_pause_all_deliveries:
                     return False
@@ -254,28 +272,34 @@ class Delays:
             return True
 
     def _step_of(self, topic: DelayedTopic, walk: Walk) -> bool:
-        before = walk.place
-        rows = walk.step(topic.skipped_ms)
-        if rows is None:
+        part = walk.look(topic.skipped_ms)
+        if part is None:
             return False
+        rows = part.rows
         try:
             for mine, which, queue_ids in self._by_topic(walk.lane, rows):
                 if mine is topic:
                     topic.add(queue_ids, rows.offsets[which], rows.times_ms[which])
         except OSError as error:
             topic.last_error = str(error)
-            walk.place = before
             return False
+        topic.damaged_frames += part.damaged
+        walk.move(part)  # last, see `Walk`
         return True
 
     # -- the thread -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self._thread is None and not self._closing:
-            self._thread = Background(self._run)
-            self._thread.start()
+        if not self._is_started and not self._closing:
+            self._threads.append(Background(self._run))
+            self._threads[-1].start()
+            self._is_started = True
 
     def _run(self) -> None:
+        if self._working.acquire(blocking=False):
+            self._work_on()
+
+    def _work_on(self) -> None:
         while not self._closing:
             self._bell.clear()
             try:
@@ -334,32 +358,38 @@ class Delays:
         """End the thread. Again is fine."""
         self._closing = True
         self._bell.set()
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def close(self, *, save: bool) -> None:
-        """Let go of all files; with `save`, bring them up to date before. The lanes must have ended. Again is fine."""
+        """Let go of all files; with `save`, bring them up to date before. The lanes must have ended. Again is fine.
+
+        What cannot be saved of a topic is no error, and none of the others': the next opening reads more of the log.
+        """
         self.stop()
-        for topic in list(self.topics.values()):
-            if save:
-                try:
-                    self.catch_up()
-                    if topic.unsaved:
-                        self.checkpoint(topic)
-                except (OSError, StoreError) as error:  # the next opening reads more of the log
-                    topic.last_error = str(error)
+        take_all([partial(self._close_topic, topic, save=save) for topic in list(self.topics.values())])
+
+    def _close_topic(self, topic: DelayedTopic, *, save: bool) -> None:
+        try:
+            if save and not topic.is_closed:
+                self.catch_up()
+                if topic.unsaved:
+                    self.checkpoint(topic)
+        except Exception as error:  # whatever it is, the next opening reads more of the log
+            topic.last_error = str(error) or type(error).__name__
+        finally:
             topic.close()
 
     def after_fork(self) -> None:
         """In a child process."""
         self._feeding = threading.RLock()
         self._closing = True
-        for topic in self.topics.values():
+        for topic in list(self.topics.values()):
             topic.after_fork()
 
     def stats(self) -> dict[str, Any]:
         """By topic."""
         return {
-            **{name: {"damaged": why} for name, why in sorted(self.damaged.items())},
-            **{name: figures_of(topic) for name, topic in sorted(self.topics.items())},
+            **{name: {"damaged": why} for name, why in sorted(dict(self.damaged).items())},
+            **{name: figures_of(topic) for name, topic in sorted(dict(self.topics).items())},
         }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from ..device.disk import Disk, LogFile
+from ..device.disk import Disk
+from ..device.log_file import LogFile
 
 
 class DiskFiles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from .positions import offsets_of
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+JOINED_ROWS = 1024  # few rows join the chunk before them: a chunk takes 500 bytes beside its rows
 
 
 class Due(NamedTuple):
@@ -22,12 +24,14 @@ class Due(NamedTuple):
         queue_ids, offsets: int64 (n).
         cancelled: bool (n): they became nothing, and are not delivered.
         missed: rows before these were dropped, because the reader was too slow: it has to scan the queues again.
+        is_cut: more may be due behind these, for which the list had no room.
     """
 
     queue_ids: Int64s
     offsets: Int64s
     cancelled: Bools
     missed: bool = False
+    is_cut: bool = False
 
 
 _NOTHING = np.empty(0, np.int64)
@@ -35,7 +39,7 @@ NOTHING_DUE = Due(_NOTHING, _NOTHING, np.empty(0, np.bool_))
 
 
 def joined(parts: list[Due]) -> Due:
-    """Some parts behind each other; `missed` is not joined."""
+    """Some parts behind each other; the flags are not joined."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -60,37 +64,57 @@ def due_of(parts: StoreParts, topic: str, queue_ids: Int64s, entries: Int64s) ->
 class DueList:
     """Rows by a running number. 17 bytes a row. Not safe for threads.
 
-    Invariant: the rows begin .. end - 1 are here, each in one chunk.
+    Invariants:
+        * the rows begin .. end - 1 are here, each in one chunk;
+        * rows are added by one step, so an interrupt finds all of them here or none;
+        * two chunks that follow each other had more than JOINED_ROWS rows together when they were added.
     """
 
     def __init__(self) -> None:
-        self.begin = self.end = 0
+        self.begin = 0
         self._chunks: deque[tuple[int, Due]] = deque()  # each with its first row's number
+
+    @property
+    def end(self) -> int:
+        """The number of the next row."""
+        if not self._chunks:
+            return self.begin
+        first, chunk = self._chunks[-1]
+        return first + len(chunk.offsets)
 
     def __len__(self) -> int:
         return self.end - self.begin
 
     def add(self, due: Due) -> None:
         """Rows that come behind all others."""
-        if len(due.offsets):
+        if not len(due.offsets):
+            return
+        if self._chunks and len(self._chunks[-1][1].offsets) + len(due.offsets) <= JOINED_ROWS:
+            first, last = self._chunks[-1]
+            self._chunks[-1] = first, joined([last, due])
+        else:
             self._chunks.append((self.end, due))
-            self.end += len(due.offsets)
 
     def read(self, at: int, most: int) -> Due:
         """Up to `most` rows from the number `at` on, which is from begin to end."""
         parts: list[Due] = []
-        for first, chunk in self._chunks:
-            last = first + len(chunk.offsets)
-            if at < last and most > 0:
-                cut = slice(at - first, at - first + most)
-                part = Due(chunk.queue_ids[cut], chunk.offsets[cut], chunk.cancelled[cut])
-                parts.append(part)
-                at += len(part.offsets)
-                most -= len(part.offsets)
+        chunks, number = self._chunks, bisect_right(self._chunks, at, key=_first_row) - 1
+        while at < self.end and most > 0:
+            first, chunk = chunks[number]
+            cut = slice(at - first, at - first + most)
+            part = Due(chunk.queue_ids[cut], chunk.offsets[cut], chunk.cancelled[cut])
+            parts.append(part)
+            at += len(part.offsets)
+            most -= len(part.offsets)
+            number += 1
         return joined(parts)
 
     def drop_before(self, at: int) -> None:
-        """Nobody needs the rows before this number."""
-        while self._chunks and self._chunks[0][0] + len(self._chunks[0][1].offsets) <= at:
-            first, chunk = self._chunks.popleft()
-            self.begin = first + len(chunk.offsets)
+        """Nobody needs the rows before this number. The memory of a chunk is free once all of its rows are dropped."""
+        self.begin = max(self.begin, at)
+        while self._chunks and self._chunks[0][0] + len(self._chunks[0][1].offsets) <= self.begin:
+            self._chunks.popleft()
+
+
+def _first_row(chunk: tuple[int, Due]) -> int:
+    return chunk[0]

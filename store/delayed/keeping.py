@@ -8,6 +8,7 @@ log's end, under the names that they have, and the segment goes. So what lies on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,19 +18,20 @@ import numpy.typing as npt
 from ..config import StoreConfig
 from ..errors import StoreCorrupt
 from ..format.delays import COPIES, DELAYS, Place
+from ..format.dues import NO_DUES
 from ..format.hidden import hidden_parts, hidden_topic
-from ..format.layout import NO_DUES
 from ..log.lane import Lane
 from ..log.retention import expired_segments, size_of
 from ..log.streams import Stream
 from ..read.message import Message
 from ..segment.sealed import SealedSegment
 from .messages import fetch
+from .subscribers import Subscribers
 from .topic import DelayedTopic
 from .walk import DueRows, Walk
 
 if TYPE_CHECKING:
-    from .delays import Delays, Subscribers
+    from .delays import Delays
 
 MOST_WASTE = 1.5  # bytes on disk for each wanted one
 LOOK_S = 1.0  # between two looks at what is kept ..
@@ -48,6 +50,52 @@ class _Wanted(NamedTuple):
     size_bytes: int
 
 
+class _Look:
+    """What was wanted of the segments of a lane whose time had come.
+
+    Invariant: the sums are those of the segments in it; one comes and goes in steps for itself alone.
+
+    Attributes:
+        until_s: then all is looked at anew.
+        rest_s: until then it is not asked whether there are more.
+        all_bytes: of the segments.
+        topics: wanted bytes by topic.
+    """
+
+    def __init__(self) -> None:
+        self.until_s = self.rest_s = 0.0
+        self.all_bytes = self._wanted_bytes = 0
+        self.topics: Counter[str] = Counter()
+        self._wanted: dict[int, tuple[int, Counter[str]]] = {}  # by sequence: size, and wanted bytes by topic
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether they hold little but wanted messages."""
+        return self._wanted_bytes > 0 and self.all_bytes <= MOST_WASTE * self._wanted_bytes
+
+    def has(self, sealed: SealedSegment) -> bool:
+        """Whether a segment was looked at."""
+        return sealed.segment.sequence in self._wanted
+
+    def add(self, sealed: SealedSegment, wanted: Sequence[_Wanted]) -> None:
+        """A segment was looked at."""
+        topics: Counter[str] = Counter()
+        for one in wanted:
+            topics[one.topic.name] += one.size_bytes
+        self._wanted[sealed.segment.sequence] = size_of(sealed), topics
+        self._count(size_of(sealed), topics)
+
+    def drop(self, sealed: SealedSegment) -> None:
+        """A segment goes."""
+        size_bytes, topics = self._wanted.pop(sealed.segment.sequence, (0, Counter[str]()))
+        self._count(-size_bytes, Counter({topic: -wanted for topic, wanted in topics.items()}))
+
+    def _count(self, size_bytes: int, topics: Counter[str]) -> None:
+        self.all_bytes += size_bytes
+        self._wanted_bytes += topics.total()
+        self.topics.update(topics)
+
+
 class Keeping:
     """Says whether a segment may go, and sees to what is wanted in it. Called by the store's upkeep alone.
 
@@ -60,8 +108,7 @@ class Keeping:
         self._delays = delays
         self._config = config
         self._lanes = lanes
-        self._look_again_s: dict[int, tuple[int, float]] = {}  # by lane: its expired segments then, and when to look
-        self._kept_bytes: dict[int, int] = {}  # by lane
+        self._looks: dict[int, _Look] = {}  # by lane
         self.copied_messages = 0
         self.kept: dict[str, int] = {}
 
@@ -69,40 +116,58 @@ class Keeping:
     def extra_bytes(self) -> int:
         """What is held beside what retention leaves. A segment that is to be looked at again is not counted."""
         now_s = self._delays.parts.clock.monotonic_s()
-        kept = [lane for lane, (_, look_s) in self._look_again_s.items() if now_s < look_s]
-        return self._copies_bytes() + sum(self._kept_bytes.get(lane, 0) for lane in kept)
+        looks = list(self._looks.values())
+        return self._copies_bytes() + sum(look.all_bytes for look in looks if look.is_kept and now_s < look.until_s)
 
     def _copies_bytes(self) -> int:
         return sum(topic.copies.size_bytes for topic in list(self._delays.topics.values()))
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
-        """Whether a lane's oldest segment may be removed now. Raises StoreError, OSError: then it may not."""
+        """Whether a lane's oldest segment may be removed now. Raises StoreError, OSError: then it may not.
+
+        A segment in which nothing was ever delayed costs a look at its own footer.
+        """
         delays = self._delays
         if not delays.is_open or self._is_held_by_damage(lane, oldest):
             return False
-        now_s = delays.parts.clock.monotonic_s()
-        expired = self._expired(lane, oldest)
-        if any(map(_has_dues, expired)):
+        has_dues = _has_dues(oldest)
+        if has_dues:
             delays.cover_subscribed_topics()
         if not delays.topics:
             return True
-        count, look_s = self._look_again_s.get(lane.index, (0, 0.0))
-        if count == len(expired) and now_s < look_s:
-            return False
+        if has_dues:
+            self._look(lane, oldest)
+            if self._looks[lane.index].is_kept:
+                return False
         delays.catch_up()  # an index that meets a message behind its copy takes the copy for one that is due
-        wanted = [list(self._wanted(lane, sealed)) for sealed in expired]
-        wanted_bytes = sum(one.size_bytes for of_segment in wanted for one in of_segment)
-        all_bytes = sum(map(size_of, expired))
-        if wanted_bytes and all_bytes <= MOST_WASTE * wanted_bytes:
-            took_s = delays.parts.clock.monotonic_s() - now_s
-            self._look_again_s[lane.index] = len(expired), now_s + max(LOOK_S, LOOK_TIMES * took_s)
-            self._note_kept(lane, all_bytes, [one for of_segment in wanted for one in of_segment])
-            return False
-        self._copy(wanted[0])
+        if has_dues:
+            self._copy(list(self._wanted(lane, oldest)))
         self._move_records(lane, oldest)
-        self._look_again_s.pop(lane.index, None)
-        self._note_kept(lane, 0, [])
+        if lane.index in self._looks:
+            self._looks[lane.index].drop(oldest)
+            self._tell_kept()
         return True
+
+    def _look(self, lane: Lane, oldest: SealedSegment) -> None:
+        """See what is wanted of the segments of a lane whose time has come. What is known of one is taken for a while,
+        so each is walked through once, whichever of them go meanwhile."""
+        clock = self._delays.parts.clock
+        now_s, look = clock.monotonic_s(), self._looks.get(lane.index)
+        if look is not None and now_s < look.rest_s and look.has(oldest):
+            return
+        self._delays.catch_up()
+        is_new = look is None or now_s >= look.until_s
+        if look is None or is_new:
+            look = _Look()
+        for sealed in self._expired(lane, oldest):
+            if not look.has(sealed):
+                look.add(sealed, list(self._wanted(lane, sealed)) if _has_dues(sealed) else [])
+        end_s = clock.monotonic_s()
+        look.rest_s = now_s + LOOK_TIMES * (end_s - now_s)
+        if is_new:
+            look.until_s = max(now_s + LOOK_S, look.rest_s)
+        self._looks[lane.index] = look
+        self._tell_kept()
 
     def _expired(self, lane: Lane, oldest: SealedSegment) -> list[SealedSegment]:
         """The segments of a lane whose time has come; the oldest one is asked about, and so among them."""
@@ -111,11 +176,13 @@ class Keeping:
         mine = [sealed for sealed in lane.view.sealed if id(sealed) in found and sealed is not oldest]
         return [oldest, *mine]
 
-    def _note_kept(self, lane: Lane, size_bytes: int, wanted: Sequence[_Wanted]) -> None:
-        self._kept_bytes[lane.index] = size_bytes
-        self.kept = {}
-        for one in wanted:
-            self.kept[one.topic.name] = self.kept.get(one.topic.name, 0) + one.size_bytes
+    def _tell_kept(self) -> None:
+        """What is kept is shown anew."""
+        kept: dict[str, int] = {}
+        for look in list(self._looks.values()):
+            for topic, size_bytes in look.topics.items() if look.is_kept else ():
+                kept[topic] = kept.get(topic, 0) + size_bytes
+        self.kept = kept
 
     # -- damage ---------------------------------------------------------------------------------------
 
@@ -123,7 +190,7 @@ class Keeping:
         """Whether a segment has something of a topic whose changes cannot be read, and that somebody may want."""
         if not self._delays.damaged:
             return False
-        for name in self._delays.damaged:
+        for name in list(self._delays.damaged):
             for kind in (DELAYS, COPIES):
                 stream = self._delays.parts.hidden.find(hidden_topic(kind, name))
                 if stream is not None and stream.lane is lane and stream.number >= 0:
@@ -216,10 +283,11 @@ def _rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
     """The messages of a segment that have a delivery time."""
     walk = Walk(lane, Place(sealed.segment.sequence, 0))
     while walk.place.sequence == sealed.segment.sequence:
-        rows = walk.step(-1)
-        if rows is None:
+        part = walk.look(-1)
+        if part is None:
             break
-        yield rows
+        yield part.rows
+        walk.move(part)
 
 
 def _has_dues(sealed: SealedSegment) -> bool:

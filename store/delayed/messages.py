@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import OffsetOutOfRange
+from ...index import TrackerDamaged
+from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..read.message import Message
-from .positions import places_of
+from .positions import MOST_ENTRY, offsets_of, places_of
+from .walk import reached
 
 if TYPE_CHECKING:
     from .topic import DelayedTopic
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 _NOTHING = np.empty(0, np.int64)
 
 
@@ -28,8 +31,16 @@ def fetch(topic: DelayedTopic, queue_id: int, offset: int) -> Message | None:
         found = topic.parts.reader.read(stream, offset, 1, 1)
         if found and found[0].offset == offset:
             return found[0]
-    with topic.lock:
-        return topic.copies.find(queue_id, offset)
+    before: int | None = None
+    while True:
+        with topic.lock:
+            at = topic.copies.where(queue_id, offset)
+        if at is None or at == before:
+            return None
+        copy = topic.copies.read(queue_id, offset, at)
+        if copy is not None:
+            return copy
+        before = at  # once more, if there is a newer one meanwhile
 
 
 def due_copies(topic: DelayedTopic) -> tuple[Int64s, Int64s]:
@@ -37,9 +48,11 @@ def due_copies(topic: DelayedTopic) -> tuple[Int64s, Int64s]:
     with topic.lock:
         topic.advance()
         queues, offsets = [_NOTHING], [_NOTHING]
+        places, times_ms = topic.copies.places, topic.copies.times_ms  # of now: a trim may take some out below
         for queue_id, rows, of_queue in topic.copies.of_queues():
-            cancelled = topic.changes.are_cancelled(topic.copies.places[rows])
+            cancelled = topic.changes.are_cancelled(places[rows])
             gone = cancelled | topic.are_pending(queue_id, of_queue)
+            gone |= mended(topic, queue_id, of_queue, times_ms[rows], ~gone)
             offsets.append(of_queue[~gone])
             queues.append(np.full(len(offsets[-1]), queue_id))
         return np.concatenate(queues), np.concatenate(offsets)
@@ -51,3 +64,52 @@ def are_over(topic: DelayedTopic, queue_id: int, offsets: Int64s) -> npt.NDArray
     with topic.lock:
         cancelled = topic.changes.are_cancelled(places_of(np.full(len(offsets), queue_id), offsets))
         return cancelled | (offsets < (0 if stream is None else stream.low))
+
+
+def are_gone(topic: DelayedTopic, queue_id: int, offsets: Int64s) -> Bools:
+    """(n,) which messages were removed, and have no copy. Under the topic's lock."""
+    stream = topic.parts.stream(topic.name, queue_id)
+    first, low = (0, 0) if stream is None else (topic.parts.reader.finder.bounds(stream)[0], stream.low)
+    return (offsets < low) | ((offsets < first) & ~topic.copies.may_have(queue_id, offsets))
+
+
+def forget_gone(topic: DelayedTopic) -> None:
+    """Forget the changes of messages that were removed. Under the topic's lock."""
+
+    def are_those(queue_id: int, entries: Int64s) -> Bools:
+        return are_gone(topic, queue_id, offsets_of(entries, topic.parts.next_offset(topic.name, queue_id)))
+
+    topic.changes.forget(are_those)
+
+
+def mended(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s, absent: Bools) -> Bools:
+    """(n,) which messages that are `absent` from the index it should have, by their times: they are in it now.
+
+    The log has a damaged frame there, or something was missed. Under the topic's lock.
+    """
+    if not absent.any():
+        return absent
+    places = places_of(np.full(len(offsets), queue_id), offsets)
+    times = topic.changes.times_of(places, times_ms)
+    topic.now_ms()
+    lost: Bools = absent & (times > topic.latest_ms)
+    while lost.any():
+        with suppress(TrackerDamaged):  # by a file of it; made anew, it takes them
+            tracker = topic.tracker  # what was trimmed meanwhile has left it, and does not come into it again
+            kept = lost & ~topic.trimmed.are_before(np.full(len(offsets), queue_id), offsets)
+            added = tracker.add_messages(queue_id, offsets[kept] & MOST_ENTRY, times[kept])
+            topic.count(added)
+            topic.mended_messages += added
+            break
+    return lost
+
+
+def read_up_to(topic: DelayedTopic, queue_id: int) -> int:
+    """The first offset of a queue that was not added to the index yet, while the topic is behind."""
+    stream = topic.parts.stream(topic.name, queue_id)
+    if stream is None or topic.walks is None:
+        return 1 << 62
+    try:
+        return reached(stream.lane, topic.walks[stream.lane.index].place, stream.number)
+    except StoreCorrupt:  # nor can the walk tell its messages: it passes them over
+        return 1 << 62

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...index import BucketTracker, TrackerDamaged
-from ..format.delays import BEGIN, CHANGES, DELAYS, Changes, Mark, Place
+from ..format.delays import BEGIN, CHANGES, DELAYS, Changes, Mark, Place, whole
 from ..format.hidden import hidden_topic
 from ..log.lane import Lane
 from ..log.streams import Stream
@@ -31,25 +33,32 @@ class OpenedIndex(NamedTuple):
     Attributes:
         changes: all that the topic's records say.
         changes_next: the offset of the next record.
+        changed: the places that the records after the files' mark may have changed.
         places: for each lane, the first place in the log that is not in the tracker.
         rebuilt: why the files were thrown away; None if they were taken over, or if there were none.
+        is_cut: some records were of messages that are lost. The log says so, as durably as a message.
     """
 
     tracker: BucketTracker
     stream: Stream
     changes: ChangedDelays
     changes_next: int
+    changed: set[int]
     places: list[Place]
     rebuilt: str | None
+    is_cut: bool
 
 
 def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
     """Open the index of a topic, or make it. What lies behind `places` in the log has to be added still.
 
-    Raises OSError, and StoreCorrupt if a record of changes is damaged.
+    Called before the store takes messages in, if the topic has an index: changes of lost messages are left out, and
+    said no more, before other messages get their offsets.
+
+    Raises OSError, and StoreCorrupt if a record of changes is damaged; else as an append does.
     """
     stream = parts.hidden.find_or_make(hidden_topic(DELAYS, topic))
-    reader = ChangesReader()
+    reader = ChangesReader(partial(parts.streams.end_at_opening, topic))
     end = parts.reader.finder.bounds(stream)[1]
     if end == 0:  # the topic has an index from now on, also for an opening that finds no files of it
         nothing = np.empty(0, np.int64)
@@ -58,20 +67,58 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
     tracker, mark, rebuilt = _tracker_of(topic, parts, files, end)
     try:
         changed = _read_changes(parts, stream, reader, mark)
+        if reader.is_cut:
+            end = write_whole(topic, parts, stream, reader.state)
     except BaseException:  # also an interrupt: its files are let go
         tracker.close()
         raise
-    _repeat(tracker, reader.state, changed, parts.clock.wall_ms())
-    return OpenedIndex(tracker, stream, reader.state, end, list(mark.places), rebuilt)
+    now_ms = parts.clock.wall_ms()
+    reader.state.came_until(now_ms)
+    _repeat(tracker, reader.state, changed, now_ms)
+    return OpenedIndex(tracker, stream, reader.state, end, changed, list(mark.places), rebuilt, reader.is_cut)
 
 
-def _read_changes(parts: StoreParts, stream: Stream, reader: ChangesReader, mark: Mark) -> list[Int64s]:
+def open_again(
+    topic: str, parts: StoreParts, changes: ChangedDelays, changes_next: int, changed: Collection[int], drained_ms: int,
+    *, by_files: bool,
+) -> tuple[BucketTracker, list[Place]]:  # fmt: skip
+    """The index of a topic from its files, as after a crash, or an empty one if these are damaged. What lies after the
+    places in the log has to be added still.
+
+    Args:
+        changed: the places of the changes since the last checkpoint.
+        drained_ms: what was due then was given out.
+
+    Raises OSError; then nothing was lost.
+    """
+    files = DiskFiles(parts.disk, parts.folder_of(topic))
+    if by_files:
+        tracker, mark, rebuilt = _tracker_of(topic, parts, files, changes_next)
+        try:
+            tracker.hand_out(drained_ms, 1 << 62, lambda *_given: None)
+            _repeat(tracker, changes, changed if rebuilt is None else changes.moved, drained_ms)
+            return tracker, list(mark.places)
+        except TrackerDamaged:
+            tracker.close()
+    tracker = new_tracker(files)
+    _repeat(tracker, changes, changes.moved, drained_ms)  # a walk passes over segments that are due by their own times
+    return tracker, [BEGIN] * len(parts.lanes)
+
+
+def write_whole(topic: str, parts: StoreParts, stream: Stream, changes: ChangedDelays) -> int:
+    """Write all changes anew, and let go of the older records: the offset of the next one. Raises StoreError."""
+    offsets = parts.hidden.append(stream, whole(*changes.rows(partial(parts.next_offset, topic))))
+    parts.hidden.trim(stream, int(offsets[0]))
+    return int(offsets[-1]) + 1
+
+
+def _read_changes(parts: StoreParts, stream: Stream, reader: ChangesReader, mark: Mark) -> set[int]:
     """Give all records to the reader: the places that those behind the mark may have changed."""
-    changed: list[Int64s] = []
+    changed: set[int] = set()
     for record in changes_of(stream, parts.reader):
         places = reader.add(record.data)
         if record.offset >= mark.changes:
-            changed.append(places)
+            changed.update(places.tolist())
     return changed
 
 
@@ -118,9 +165,17 @@ def _why_wrong(mark: Mark | None, topic: str, parts: StoreParts, changes_end: in
     """Why the files do not belong to this log; None if they do."""
     if mark is None or mark.topic != topic or len(mark.places) != len(parts.lanes):
         return "its mark makes no sense"
-    ends = map(end_of, parts.lanes)
-    is_ahead = any(place > end for place, end in zip(mark.places, ends, strict=True))
+    is_ahead = not all(map(_is_in, parts.lanes, mark.places))
     return "it is ahead of the log" if is_ahead or mark.changes > changes_end else None
+
+
+def _is_in(lane: Lane, place: Place) -> bool:
+    """Is all of the lane's log before a place there? One that is sealed goes on in the next segment."""
+    sealed = lane.view.sealed
+    at = bisect_left(sealed, place.sequence, key=lambda one: one.segment.sequence)
+    if at < len(sealed) and sealed[at].segment.sequence == place.sequence:
+        return place.entry <= sealed[at].record.entries
+    return place <= end_of(lane)
 
 
 def end_of(lane: Lane) -> Place:
@@ -131,9 +186,9 @@ def end_of(lane: Lane) -> Place:
     return Place(view.sealed[-1].segment.sequence + 1, 0) if view.sealed else Place(1, 0)
 
 
-def _repeat(tracker: BucketTracker, state: ChangedDelays, changed: list[Int64s], now_ms: int) -> None:
+def _repeat(tracker: BucketTracker, state: ChangedDelays, changed: Collection[int], now_ms: int) -> None:
     """Apply what changed behind the mark to what the files have: the newest change of each message alone."""
-    for place in set(np.concatenate(changed).tolist()) if changed else ():
+    for place in changed:
         queue_id, entry = place >> ENTRY_BITS, place & MOST_ENTRY
         tracker.cancel(queue_id, entry)
         time_ms = state.moved.get(place, now_ms)

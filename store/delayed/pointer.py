@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from ...index import TrackerClosed, TrackerDamaged
-from .due_list import Due
+from .due_list import Due, DueList
 
 if TYPE_CHECKING:
     from .topic import DelayedTopic
 
 TAKEN_ROWS = 1 << 16
+STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, misses rows
 FOREVER_S = 1e9
 BEHIND_S = 0.02  # between two looks while the index has not read all of the log
+HELD_UP_S = 0.02  # .. and while another pointer has so much to take that nothing more comes
 
 
 class Pointer:
@@ -53,13 +55,15 @@ class Pointer:
         with topic.lock:
             if self.missed or self.at < topic._due.end:
                 return 0.0
+            longest_s = BEHIND_S if topic.is_behind else FOREVER_S
             if self._next_due[0] != topic._count:
                 try:
                     self._next_due = topic._count, topic.tracker.next_deadline_ms
                 except (OSError, TrackerDamaged, TrackerClosed):  # `take` says so, or builds the index anew
                     return 0.0
             next_ms = self._next_due[1]
-            longest_s = BEHIND_S if topic.is_behind else FOREVER_S
+            if topic.is_held_up:
+                return HELD_UP_S
         if next_ms is None:
             return longest_s
         return min(longest_s, max(0.0, (next_ms - topic.parts.clock.wall_ms()) / 1000))
@@ -76,3 +80,20 @@ class Pointer:
     def close(self) -> None:
         """Hold nothing up any more. Again is fine."""
         self._topic.forget(self)
+
+
+def pass_over_idle(topic: DelayedTopic, pointers: Collection[Pointer], due: DueList) -> bool:
+    """Have the pointers that hold the list up, and seem to be left alone, miss it; whether there is room now.
+
+    Under the topic's lock.
+    """
+    now_s = topic.parts.clock.monotonic_s()
+    topic.drop_passed()
+    while topic.is_held_up:
+        slowest = [pointer for pointer in pointers if pointer.at <= due.begin]
+        if not all([now_s - pointer.taken_s >= STALE_S for pointer in slowest]):
+            return False
+        for pointer in slowest:
+            pointer.miss(due.end)
+        topic.drop_passed()
+    return True

@@ -56,7 +56,7 @@ def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> 
     damaged = 0
     for lane in parts.lanes:
         walk = Walk(lane)
-        while (rows := walk.step(now_ms)) is not None:
+        for rows in walk.parts(now_ms):
             later = rows.times_ms > now_ms
             for number in np.unique(rows.numbers[later]).tolist():
                 stream = lane.streams[number]

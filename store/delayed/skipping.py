@@ -24,7 +24,7 @@ def first_not_pending(topic: DelayedTopic, queue_ids: Int64s, begins: Int64s, en
     topic.catch_up()
     with topic.lock:
         topic.decisions.settle()
-        pending = topic.tracker.are_pending(queues, offsets & MOST_ENTRY)
+        pending = topic.ask(lambda tracker: tracker.are_pending(queues, offsets & MOST_ENTRY))
         if topic.decisions.open:
             pending &= ~np.isin(places_of(queues, offsets), np.fromiter(topic.decisions.open, np.int64))
     stops = np.append(np.flatnonzero(~pending), len(offsets))

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
-from ...index import TrackerDamaged
-from ..errors import StoreCorrupt
-from ..format.delays import BEGIN, Mark, Place
+from ...index import BucketTracker, TrackerDamaged
+from ..format.delays import Mark, Place
 from .copies import Copies
 from .decisions import Decisions
-from .disk_files import DiskFiles
 from .due_list import Due, DueList, due_of
-from .opening import new_tracker, open_index
+from .memory import MemoryLimit, SharedMemory
+from .messages import are_gone, mended, read_up_to
+from .opening import open_again, open_index
 from .parts import StoreParts
-from .pointer import Pointer
-from .positions import MOST_ENTRY, offsets_of, places_of
+from .pointer import Pointer, pass_over_idle
+from .positions import ENTRY_BITS, MOST_ENTRY, places_of
 from .told import Told
-from .walk import Walk, reached
+from .trimmed import Trimmed
+from .walk import Walk
 
 DUE_ROWS = 1 << 20  # that wait for the slowest pointer: 17 MB
 DRAINED_ROWS = 1 << 16  # at a time
-MEASURED_ROWS = 1 << 12  # memory is looked at once for so many changes
-STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, misses rows
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+T = TypeVar("T")
 
 
 class DelayedTopic:
@@ -44,16 +46,27 @@ class DelayedTopic:
           it leaves the tracker into the due list, or because it was cancelled, and never otherwise;
         * a time is compared with the clock only where a message leaves the tracker, or never gets into it: so a clock
           that jumps makes nothing early by itself, and loses nothing;
+        * absence is no proof: a message that the tracker does not have is due only if its own time, or the one that it
+          was moved to, is not after `latest_ms`. Else the index has missed it, by damage of the log above all: it is
+          added when it is met, and is pending;
+        * a message leaves the tracker when it is in the due list (give, then take: see `index.trackers.tracker`);
         * the tracker's files say no more than the log does: a mark counts what is in the log and in the tracker.
 
     Attributes:
         walks: of a topic that is behind its store, a walk a lane, on the way to the others; None if it is not.
+        latest_ms: the latest time that the clock has shown when times were compared with it.
+        mended_messages: how many the index had missed, and were added when they were met.
+        damaged_frames: of the log, that its walks have passed over.
         last_error: of the background, or None.
+        tick_ms: entries that are added have times that are multiples of it.
+        why_anew: the index is to be made anew from the log; "" if it is not.
+        is_cut: its opening has found, and left out, changes of lost messages.
+        is_closed: after `close`.
     """
 
     def __init__(
         self, name: str, parts: StoreParts, catch_up: Callable[[], None], wake: Callable[[], None],
-        memory_limit_bytes: int,
+        shared_memory: SharedMemory,
     ) -> None:  # fmt: skip
         """`catch_up` adds to all topics what is durable now; not called with the lock. `wake`: there is work to do."""
         self.name = name
@@ -63,41 +76,68 @@ class DelayedTopic:
         self.last_error: str | None = None
         self.catch_up = catch_up
         self._wake = wake
-        self._memory_limit_bytes = memory_limit_bytes
+        self.memory = MemoryLimit(self, shared_memory)
         opened = open_index(name, parts)
-        self.tracker = opened.tracker
+        self._tracker = opened.tracker
         self.changes = opened.changes
         self.copies = Copies(name, parts)
+        self.mended_messages = self.damaged_frames = 0
+        self.trimmed = Trimmed(name, parts)
+        self.is_closed, self.tick_ms, self.why_anew = False, 1, ""
         self.walks: list[Walk] | None = None
         self.told = Told()
-        self._drained_ms = parts.clock.wall_ms()  # all that was due then has left the tracker: nobody was there before
+        self._drained_ms = parts.clock.wall_ms()  # all that was due then was given out: nobody was there before
+        self.latest_ms = self._drained_ms
         self._behind(opened.places)
-        self.decisions = Decisions(self, opened.stream, opened.changes_next)
+        self.decisions = Decisions(self, opened.stream, opened.changes_next, opened.changed)
         self._due = DueList()
-        self._pointers: set[Pointer] = set()
+        self._pointers: WeakSet[Pointer] = WeakSet()  # one that nobody has holds nothing up: its opening was cut short
         self._checkpointed = self._count = 0  # additions and departures, all and up to the last checkpoint
-        self._measured = -MEASURED_ROWS  # the count at the last look at the memory
-        self._is_full = False
-        self._add_copies()
-        self.rebuilds = 0 if opened.rebuilt is None else 1
-        self.last_rebuild = opened.rebuilt
+        self._add_copies(self._tracker)
+        self.rebuilds, self.last_rebuild = int(opened.rebuilt is not None), opened.rebuilt
+        self.is_cut = opened.is_cut
+
+    @property
+    def tracker(self) -> BucketTracker:
+        """The index, sound and without what was trimmed. Under the lock.
+
+        "Damaged" is a state: whoever comes next makes the index anew. Raises OSError if that fails, and the one after
+        him tries again.
+        """
+        if (self.why_anew or self._tracker.damage) and not self.is_closed:
+            self._rebuild()
+        trimmed = list(self.trimmed.discard(self._tracker))
+        for of_queue in trimmed:
+            self.add_due(of_queue)
+            self._count += len(of_queue.offsets)
+        if trimmed:
+            self.copies.drop_trimmed()
+        return self._tracker
+
+    def ask(self, question: Callable[[BucketTracker], T]) -> T:
+        """The answer of the index, made anew first if it turns out to be damaged. Under the lock."""
+        while True:
+            with suppress(TrackerDamaged):
+                return question(self.tracker)
+
+    def now_ms(self) -> int:
+        """The time, to compare times of delivery with. Under the lock."""
+        now_ms = self.parts.clock.wall_ms()
+        self.latest_ms = max(self.latest_ms, now_ms)
+        return now_ms
 
     # -- what the log says ----------------------------------------------------------------------------
 
     def _behind(self, places: list[Place]) -> None:
         """The messages from these places on are not in the tracker."""
         self.walks = [Walk(lane, place) for lane, place in zip(self.parts.lanes, places, strict=True)]
-        self.skipped_ms = self._drained_ms  # no message whose time was over then is added
+        self.skipped_ms = self._drained_ms - (self._tracker.latest_ms - 1)
 
     @property
     def should_pause_all_deliveries(self) -> bool:
         """Whether the index is at its limit of memory. It adds no more then until some are due; the log has them."""
         with self.lock:
-            if abs(self._count - self._measured) >= MEASURED_ROWS:
-                self._measured = self._count
-                used = self.tracker.buffer_memory_usage + self.changes.memory_bytes
-                self._is_full = used >= self._memory_limit_bytes
-            return self._is_full
+            return self.memory.is_reached(self._count)
 
     def add(self, queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> None:
         """Messages of the log. Those that are pending already, or about which is being decided, stay as they are.
@@ -105,27 +145,31 @@ class DelayedTopic:
         Raises OSError, when some may have been added.
         """
         with self.lock:
-            places = places_of(queue_ids, offsets)
-            times = self.changes.times_of(places, times_ms)
-            now_ms = self.parts.clock.wall_ms()
-            kept = times > (now_ms if self.walks is None else min(now_ms, self.skipped_ms))
-            if self.decisions.open:
-                kept &= ~np.isin(places, np.fromiter(self.decisions.open, np.int64))
-            told = kept & self.told.are_due(places)
-            if told.any():  # of some subscriptions, but others may have left them out before
-                self.add_due(Due(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
-                kept &= ~told
-            if not kept.any():
-                return
-            try:
-                self._count += self.tracker.add_messages(queue_ids[kept], offsets[kept] & MOST_ENTRY, times[kept])
-            except TrackerDamaged as error:
-                self._rebuild(str(error))
+            tracker = self.tracker
+            with suppress(TrackerDamaged):  # it is made anew by the next one, from a place before these messages
+                self._add_to(tracker, queue_ids, offsets, times_ms)
+                self.memory.is_reached(self._count)  # so it goes to disk now, and not with the next part
 
-    def _add_copies(self) -> None:
+    def _add_to(self, tracker: BucketTracker, queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> None:
+        places = places_of(queue_ids, offsets)
+        times = self.changes.times_of(places, times_ms)
+        now_ms = self.now_ms()
+        is_later = times > (now_ms if self.walks is None else min(now_ms, self.skipped_ms))
+        kept = is_later & ~self.trimmed.are_before(queue_ids, offsets)
+        if self.decisions.open:
+            kept &= ~np.isin(places, np.fromiter(self.decisions.open, np.int64))
+        told = kept & self.told.are_due(places)
+        if told.any():  # of some subscriptions, but others may have left them out before
+            self.add_due(Due(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
+            kept &= ~told
+        if kept.any():
+            self._count += tracker.add_messages(queue_ids[kept], offsets[kept] & MOST_ENTRY, times[kept])
+        self.changes.came(places[~is_later])
+
+    def _add_copies(self, tracker: BucketTracker) -> None:
         """Messages whose segments are gone may be known by their copies alone."""
         for queue_id, rows, offsets in self.copies.of_queues():
-            self.add(np.full(len(rows), queue_id), offsets, self.copies.times_ms[rows])
+            self._add_to(tracker, np.full(len(rows), queue_id), offsets, self.copies.times_ms[rows])
 
     def fall_behind(self, places: list[Place]) -> None:
         """The index takes no more for now: go on from these places later."""
@@ -155,22 +199,17 @@ class DelayedTopic:
             places = places_of(np.full(len(offsets), queue_id), offsets)
             pending = self.are_pending(queue_id, offsets)
             cancelled = self.changes.are_cancelled(places)
+            absent = ~pending & ~cancelled
             if self.walks is not None:
-                now_ms = self.parts.clock.wall_ms()
+                now_ms = self.now_ms()
                 self.skipped_ms = min(self.skipped_ms, now_ms)
                 due_ms = self.changes.times_of(places, times_ms)
-                pending |= self.told.are_later(places, offsets >= self.read_up_to(queue_id), due_ms, now_ms)
-            return pending, (cancelled | self._are_gone(queue_id, offsets)) & ~pending
-
-    def read_up_to(self, queue_id: int) -> int:
-        """The first offset of a queue that was not added yet, while the topic is behind."""
-        stream = self.parts.stream(self.name, queue_id)
-        if stream is None or self.walks is None:
-            return 1 << 62
-        try:
-            return reached(stream.lane, self.walks[stream.lane.index].place, stream.number)
-        except StoreCorrupt:  # nor can the walk tell its messages: it passes them over
-            return 1 << 62
+                unread = offsets >= read_up_to(self, queue_id)
+                pending |= self.told.are_later(places, unread, due_ms, now_ms)
+                absent &= ~unread
+            cancelled |= are_gone(self, queue_id, offsets)
+            pending |= mended(self, queue_id, offsets, times_ms, absent & ~cancelled)
+            return pending, cancelled & ~pending
 
     # -- what becomes due -----------------------------------------------------------------------------
 
@@ -204,47 +243,43 @@ class DelayedTopic:
             return pointer
 
     def advance(self) -> bool:
-        """Have what is due by now leave the tracker; whether that was something. Under the lock.
-
-        Raises OSError; then nothing is lost.
+        """Have what is due by now leave the tracker; whether that was something. Under the lock. After an OSError
+        nothing is lost.
         """
         self.decisions.settle()
-        now_ms, moved = self.parts.clock.wall_ms(), False
+        now_ms, moved = self.now_ms(), False
         while True:
-            room = DRAINED_ROWS
-            if self._pointers:
-                room = min(room, DUE_ROWS - len(self._due))
-                if room <= 0 and not self._drop_slowest():
-                    return moved  # it stays pending until there is room
-                room = max(room, 1)
+            if self.is_held_up and not pass_over_idle(self, self._pointers, self._due):
+                return moved  # it stays pending until there is room
+            room = min(DRAINED_ROWS, DUE_ROWS - len(self._due)) if self._pointers else DRAINED_ROWS
             try:
-                queue_ids, entries = self.tracker.get_scheduled_messages(now_ms, room)
-            except TrackerDamaged as error:
-                self._rebuild(str(error))
-                return moved
-            self._count += len(entries)
-            if self._pointers and len(entries):
-                moved = True
-                self._due.add(due_of(self.parts, self.name, queue_ids, entries))
-            if len(entries) < room:
-                self._drained_ms = now_ms
+                count = self.tracker.hand_out(now_ms, room, self._give)
+            except TrackerDamaged:
+                continue  # it is made anew
+            moved |= count > 0 and bool(self._pointers)
+            if count < room:
+                if self.walks is None:  # else what it has not read was not given out
+                    self._drained_ms = now_ms
                 return moved
 
-    def _drop_slowest(self) -> bool:
-        """Have the pointers that hold the list up, and seem to be left alone, miss it; whether there is room now."""
-        now_s = self.parts.clock.monotonic_s()
-        for pointer in self._pointers:
-            if pointer.at == self._due.begin and now_s - pointer.taken_s >= STALE_S:
-                pointer.miss(self._due.end)
-        self.drop_passed()
-        return len(self._due) < DUE_ROWS
+    def _give(self, queue_ids: Int64s, entries: Int64s) -> None:
+        """What became due, before it leaves the tracker."""
+        if self._pointers:
+            self._due.add(due_of(self.parts, self.name, queue_ids, entries))
+        self.changes.came(places_of(queue_ids, entries))
+        self._count += len(entries)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether some pointer has so much to take that no more leaves the tracker."""
+        return bool(self._pointers) and len(self._due) >= DUE_ROWS
 
     def drop_passed(self) -> None:
         """Drop the rows that all pointers have passed. Under the lock."""
         self._due.drop_before(min((pointer.at for pointer in self._pointers), default=self._due.end))
 
     def add_due(self, due: Due) -> None:
-        """Rows that come without their time having come: cancellations. Under the lock."""
+        """Rows that come without their time having come: what was cancelled or trimmed. Under the lock."""
         if self._pointers:
             self._due.add(due)
 
@@ -253,6 +288,7 @@ class DelayedTopic:
         self.catch_up()
         with self.lock:
             is_new = self.advance()
+            is_cut = self.is_held_up  # before rows are dropped, which makes room
             found = self._due.read(pointer.at, most)
             pointer.at += len(found.offsets)
             pointer.taken_s = self.parts.clock.monotonic_s()
@@ -261,7 +297,7 @@ class DelayedTopic:
             others = [other for other in self._pointers if other is not pointer] if is_new else []
         for other in others:
             other.on_due()
-        return found._replace(missed=missed)
+        return found._replace(missed=missed, is_cut=is_cut)
 
     def forget(self, pointer: Pointer) -> None:
         """A pointer that is used no more."""
@@ -288,25 +324,11 @@ class DelayedTopic:
 
     def are_pending(self, queue_id: int, offsets: Int64s) -> Bools:
         """(n,) which messages are in the tracker, or being decided about. Under the lock."""
-        pending = self.tracker.are_pending(queue_id, offsets & MOST_ENTRY)
+        pending = self.ask(lambda tracker: tracker.are_pending(queue_id, offsets & MOST_ENTRY))
         if self.decisions.open:
             places = places_of(np.full(len(offsets), queue_id), offsets)
             pending |= np.isin(places, np.fromiter(self.decisions.open, np.int64))
         return pending
-
-    def forget_gone(self) -> None:
-        """Forget the changes of messages that were removed. Under the lock."""
-
-        def are_gone(queue_id: int, entries: Int64s) -> Bools:
-            return self._are_gone(queue_id, offsets_of(entries, self.parts.next_offset(self.name, queue_id)))
-
-        self.changes.forget(are_gone)
-
-    def _are_gone(self, queue_id: int, offsets: Int64s) -> Bools:
-        """(n,) which messages were removed, and have no copy. Under the lock."""
-        stream = self.parts.stream(self.name, queue_id)
-        first = 0 if stream is None else self.parts.reader.finder.bounds(stream)[0]
-        return (offsets < first) & ~self.copies.may_have(queue_id, offsets)
 
     # -- the index on disk ----------------------------------------------------------------------------
 
@@ -322,27 +344,44 @@ class DelayedTopic:
         Raises OSError; then the files are as they were, and the log says the rest.
         """
         with self.quiet():
+            tracker = self.tracker  # it may be behind then
             at = places if self.walks is None else [walk.place for walk in self.walks]
-            try:
-                self.tracker.checkpoint(Mark(self.name, self.decisions.next_offset, at).pack())
+            with suppress(TrackerDamaged):  # the next one makes it anew
+                tracker.checkpoint(Mark(self.name, self.decisions.next_offset, at).pack())
                 self._checkpointed = self._count
-            except TrackerDamaged as error:
-                self._rebuild(str(error))
+                self.decisions.changed.clear()
 
     @property
     def unsaved(self) -> int:
         """Additions and departures since the last checkpoint."""
         return self._count - self._checkpointed
 
-    def _rebuild(self, why: str) -> None:
-        """The files are damaged: begin anew from the log. What was given out before is due, and so not added."""
-        self.rebuilds, self._count = self.rebuilds + 1, self._count + 1
-        self.last_rebuild = why
-        self.tracker.close()
-        files = DiskFiles(self.parts.disk, self.parts.folder_of(self.name))
-        self.tracker = new_tracker(files)
-        self._behind([BEGIN] * len(self.parts.lanes))
-        self._add_copies()
+    def _rebuild(self) -> None:
+        """Make the index anew: from its files, or from the log where these are damaged. What was given out before is
+        due, and so not added. Raises OSError.
+
+        The new tracker is whole before it takes the place of the damaged one: what ends this in between is repeated.
+        """
+        damaged, why = self._tracker, self.why_anew or self._tracker.damage
+        drained_ms = self._drained_ms - (damaged.latest_ms - 1)  # what has a coarse time was not given out yet
+        damaged.close()  # lets go of its files, and is damaged as before
+        changed = self.decisions.changed.union(self.decisions.open)
+        tracker, places = open_again(
+            self.name, self.parts, self.changes, self.decisions.next_offset, changed, drained_ms,
+            by_files=not (self.why_anew or damaged.has_damaged_file),
+        )  # fmt: skip
+        if tracker.latest_ms <= self.tick_ms:
+            tracker.reset_tick_time(self.tick_ms)
+        for place in self.decisions.open:
+            tracker.cancel(place >> ENTRY_BITS, place & MOST_ENTRY)
+        self._behind(places)
+        self.trimmed = Trimmed(self.name, self.parts)  # its files may have what was trimmed since
+        self._add_copies(tracker)
+        self.rebuilds, self._count, self.last_rebuild = self.rebuilds + 1, self._count + 1, why
+        if self.mended_messages:  # the log does not give them again: who has left them out is to meet them again
+            for pointer in self._pointers:
+                pointer.miss(self._due.end)
+        self._tracker, self._drained_ms, self.why_anew = tracker, drained_ms, ""
         self._wake()
 
     def count(self, by: int) -> None:
@@ -352,7 +391,8 @@ class DelayedTopic:
     def close(self) -> None:
         """Let go of the files. Again is fine."""
         with self.lock:
-            self.tracker.close()
+            self.is_closed = True
+            self._tracker.close()
 
     def after_fork(self) -> None:
         """In a child process: its copy is used no more, and no lock of it is waited for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +12,15 @@ import numpy.typing as npt
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.delays import BEGIN, Place
+from ..format.dues import NO_DUES
 from ..format.footer import Footer
 from ..format.frame import Frame, decode_at
-from ..format.layout import FRAME_HEADER_BYTES, HAS_DUE, NO_DUES, NO_TIME, read_frame_header
+from ..format.layout import FRAME_HEADER_BYTES, HAS_DUE, NO_TIME, read_frame_header
 from ..log.lane import Lane
 from ..log.write import OpenSegment
+from ..read.finder import first_offset
 from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
+from ..segment.groups import index_of
 from ..segment.open_table import OpenTable
 from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
@@ -43,12 +47,28 @@ _NONE = np.empty(0, np.int64)
 NO_ROWS = DueRows(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
+class Part(NamedTuple):
+    """The messages of some frames.
+
+    Attributes:
+        end: the place after them.
+        damaged: how many frames among them, or segments, were passed over because what names their messages is damaged.
+    """
+
+    rows: DueRows
+    end: Place
+    damaged: int = 0
+
+
 class Walk:
     """A place in the log of a lane, and the way from it. Not safe for threads.
 
+    Give, then take (see `index.trackers.tracker`): `look` finds the next messages and leaves the place where it is;
+    `move` passes them, once they are where they belong.
+
     Attributes:
-        place: all messages before it were given. It stands behind the last durable message at most.
-        damaged: segments that were passed over because what names their messages is damaged.
+        place: all messages before it were given. It stands at the end of the durable messages at most.
+        damaged: frames, and whole segments, that were passed over because what names their messages is damaged.
     """
 
     def __init__(self, lane: Lane, place: Place = BEGIN) -> None:
@@ -66,72 +86,76 @@ class Walk:
         segment, table = opened[-1]
         return self.place == (segment.sequence, table.visible)
 
-    def step(self, due_after_ms: int) -> DueRows | None:
-        """The messages of the next frames, maybe none; None at the end of what is durable.
+    def parts(self, due_after_ms: int) -> Iterator[DueRows]:
+        """The messages from the place on, to the end of what is durable. A part is passed once the next one is wanted.
 
         Sealed segments in which nothing is due after this time are passed over.
         """
+        while (part := self.look(due_after_ms)) is not None:
+            yield part.rows
+            self.move(part)
+
+    def move(self, part: Part) -> None:
+        """The newest part was given."""
+        if part.end.sequence != self.place.sequence:
+            self._offsets = None
+        self.damaged += part.damaged
+        self.place = part.end
+
+    def look(self, due_after_ms: int) -> Part | None:
+        """The messages of the next frames, maybe none, which stay the next ones until `move`; None at the end."""
         view = self.lane.view
         sequence = self.place.sequence
         at = bisect_left(view.sealed, sequence, key=lambda sealed: sealed.segment.sequence)
         if at < len(view.sealed):
-            return self._step_sealed(view.sealed[at], due_after_ms)
+            return self._look_sealed(view.sealed[at], due_after_ms)
         for index, opened in enumerate(view.open):
             if opened.segment.sequence < sequence:
                 continue
             is_last = index == len(view.open) - 1  # taken before the look at what is visible
-            found = self._step_open(opened)
+            found = self._look_open(opened)
             if found is not None:
                 return found
             if is_last or opened.table.visible < opened.table.entries:
                 return None
-            self._move(opened.segment.sequence + 1, 0)
+            self.place = Place(opened.segment.sequence + 1, 0)
         return None
-
-    def _move(self, sequence: int, entry: int) -> None:
-        self.place = Place(sequence, entry)
 
     # -- sealed segments ------------------------------------------------------------------------------
 
-    def _step_sealed(self, sealed: SealedSegment, due_after_ms: int) -> DueRows:
+    def _look_sealed(self, sealed: SealedSegment, due_after_ms: int) -> Part:
         sequence = sealed.segment.sequence
+        next_segment = Place(sequence + 1, 0)
         first = self.place.entry if self.place.sequence == sequence else 0
         try:
-            footer = checked_footer(sealed) if self._offsets is None else sealed.footer
+            footer = sealed.footer
             if footer.dues == NO_DUES or footer.dues.most <= due_after_ms or first >= sealed.record.entries:
-                self._leave(sequence)
-                return NO_ROWS
+                return Part(NO_ROWS, next_segment)
             if self._offsets is None or self._offsets[0] != sequence:
+                footer = checked_footer(sealed)
                 self._offsets = sequence, sealed_offsets(sealed, footer)
             return self._rows_of_sealed(sealed, footer, first, self._offsets[1])
-        except StoreCorrupt:  # its messages cannot be told apart, or not be read
-            self.damaged += 1
-            self._leave(sequence)
-            return NO_ROWS
+        except StoreCorrupt:  # its messages cannot be told apart
+            return Part(NO_ROWS, next_segment, damaged=1)
 
-    def _leave(self, sequence: int) -> None:
-        self._offsets = None
-        self._move(sequence + 1, 0)
-
-    def _rows_of_sealed(self, sealed: SealedSegment, footer: Footer, first: int, offsets: Int64s) -> DueRows:
+    def _rows_of_sealed(self, sealed: SealedSegment, footer: Footer, first: int, offsets: Int64s) -> Part:
         begins = footer.frame_entry
         low = int(begins.searchsorted(first, side="right")) - 1
         high = int(begins.searchsorted(first + STEP_MESSAGES))
-        rows = sealed_rows(sealed.segment, self.lane.ring, footer, (low, high), first, offsets)
-        if high < len(begins):
-            self._move(sealed.segment.sequence, int(begins[high]))
-        else:
-            self._leave(sealed.segment.sequence)
-        return rows
+        damaged: list[StoreCorrupt] = []
+        rows = sealed_rows(sealed.segment, self.lane.ring, footer, (low, high), first, offsets, damaged)
+        sequence = sealed.segment.sequence
+        end = Place(sequence, int(begins[high])) if high < len(begins) else Place(sequence + 1, 0)
+        return Part(rows, end, len(damaged))
 
     # -- open segments --------------------------------------------------------------------------------
 
-    def _step_open(self, opened: OpenSegment) -> DueRows | None:
+    def _look_open(self, opened: OpenSegment) -> Part | None:
         segment, table = opened
         first = self.place.entry if self.place.sequence == segment.sequence else 0
         visible = table.visible
         if first >= visible:
-            self._move(segment.sequence, first)
+            self.place = Place(segment.sequence, first)
             return None
         begins = table.frame_entry
         low, high = bisect_right(begins, first) - 1, bisect_left(begins, visible)
@@ -141,9 +165,13 @@ class Walk:
             end = begins[high]
         flags = np.frombuffer(table.frame_flags[low:high], np.uint16)
         frames = (low + np.flatnonzero(flags & HAS_DUE)).tolist() if table.dues != NO_DUES else []
-        parts = [self._rows_of_open(segment, table, frame, first, end) for frame in frames]
-        self._move(segment.sequence, end)
-        return _joined(parts)
+        parts, damaged = list[DueRows](), 0
+        for frame in frames:
+            try:
+                parts.append(self._rows_of_open(segment, table, frame, first, end))
+            except StoreCorrupt:
+                damaged += 1
+        return Part(_joined(parts), Place(segment.sequence, end), damaged)
 
     def _rows_of_open(self, segment: Segment, table: OpenTable, index: int, first: int, end: int) -> DueRows:
         frame = _frame_at(segment, self.lane.ring, table.frame_position[index])
@@ -162,14 +190,15 @@ class Walk:
 def reached(lane: Lane, place: Place, number: int) -> int:
     """The offset of a stream's first message that does not lie before a place. Raises StoreCorrupt."""
     view = lane.view
-    for sealed in view.sealed:
-        if sealed.segment.sequence >= place.sequence:
-            if sealed.segment.sequence > place.sequence:
-                return sealed.first_offset(number)
-            offset, count = sealed.first_of(number)
-            start = sealed.footer.start
-            entries = sealed.footer.entries[int(start[number]) : int(start[number]) + count] if count else _NONE
-            return offset + int(np.searchsorted(entries, place.entry))
+    at = index_of(view.sealed, place.sequence) if view.sealed else 0
+    if at < len(view.sealed):
+        sealed = view.sealed[at]
+        offset, count = sealed.first_of(number) if sealed.segment.sequence == place.sequence else (0, 0)
+        if not count:
+            return first_offset(lane, view, number, at)
+        footer = sealed.footer
+        begin = int(footer.start[footer.row_of(number)])
+        return offset + int(np.searchsorted(footer.entries[begin : begin + count], place.entry))
     for segment, table in view.open:
         row = table.row(number) if segment.sequence >= place.sequence else None
         if row is not None:
@@ -178,7 +207,8 @@ def reached(lane: Lane, place: Place, number: int) -> int:
 
 
 def sealed_rows(
-    segment: Segment, ring: Ring | None, footer: Footer, frames: tuple[int, int], first: int, offsets: Int64s
+    segment: Segment, ring: Ring | None, footer: Footer, frames: tuple[int, int], first: int, offsets: Int64s,
+    damaged: list[StoreCorrupt] | None = None,
 ) -> DueRows:  # fmt: skip
     """The messages with a delivery time in some frames of a sealed segment, from the entry `first` on.
 
@@ -186,13 +216,20 @@ def sealed_rows(
         ring: of the lane, if the segment may be in it.
         frames: (first, behind the last) by their numbers in the footer.
         offsets: of all entries of the segment.
+        damaged: gets the error of each frame that is damaged, which is passed over; None: it is raised.
 
     Raises StoreCorrupt, OSError.
     """
     low, high = frames
     parts = []
     for position in footer.frame_position[low + np.flatnonzero(footer.frame_flags[low:high] & HAS_DUE)].tolist():
-        frame = _frame_at(segment, ring, position)
+        try:
+            frame = _frame_at(segment, ring, position)
+        except StoreCorrupt as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
+            continue
         begin = frame.header.first_entry
         skip = max(0, first - begin)
         parts.append(_rows_of(frame, skip, offsets[begin + skip : begin + frame.header.count]))

@@ -7,13 +7,31 @@ lock for good. What is used here in their place does each thing in one step, in 
 
 from __future__ import annotations
 
+import errno
+import logging
 import threading
 from _thread import start_new_thread
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Literal
 
 LOOK_S = 0.05
+NUDGE_S = 0.01
+LOGGER = logging.getLogger("stratalog")
+
+
+def report(what: str, error: BaseException) -> None:
+    """Log an error that nobody is there to catch."""
+    with suppress(Exception):  # a handler or filter of the program's may raise as well
+        LOGGER.error(what, exc_info=error)
+
+
+class NoThread(OSError, RuntimeError):
+    """The system has no thread left. Python says so with a RuntimeError; it is like a file that cannot be opened."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EAGAIN, "no thread can be started")
 
 
 class Background:
@@ -22,7 +40,15 @@ class Background:
     Whoever waits for the thread cannot know whether an interrupted start has begun it. So the two make out between them
     who came first: a thread that comes second does no work.
 
-    Invariant: once `join` has returned, the work is over or is never begun.
+    What an error of the work means, its owner says in the work itself. A thread that callers wait for handles every
+    exception: it tells those who wait and goes on (following, upkeep, delays, time-outs), or it fails them all and ends
+    (flushers). A thread that only helps just ends (growth of rings, the feeder of the cache). An error that the work
+    lets out is logged.
+
+    Invariants:
+        * once `join` has returned, the work is over or is never begun;
+        * `join` waits for the end of the thread, which comes whatever the work raises: no owner waits for a word that
+          the thread would have to say.
     """
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -35,8 +61,11 @@ class Background:
         self._over.acquire()
 
     def start(self) -> None:
-        """Start the thread, once; when it returns, the work is begun. Raises RuntimeError if there can be no thread."""
-        start_new_thread(self._run, ())
+        """Start the thread, once; when it returns, the work is begun. Raises NoThread."""
+        try:
+            start_new_thread(self._run, ())
+        except RuntimeError:
+            raise NoThread from None
         while not self._first:
             if self._begun.acquire(timeout=LOOK_S):
                 self._begun.release()
@@ -49,6 +78,8 @@ class Background:
         try:
             if self._work is not None:
                 self._work()
+        except BaseException as error:  # also SystemExit: whose thread it is cannot be told by the interpreter
+            report("a thread of the store has ended by an error", error)
         finally:
             self._work = None  # a thread that is over keeps nothing of the store
             self._is_over = True
@@ -57,13 +88,18 @@ class Background:
     def _came_first(self, name: str) -> str:
         return self._first.setdefault("came first", name)  # one step for the interpreter, so one of them alone is first
 
-    def join(self) -> None:
-        """Wait for the end of the work; its own thread does not wait. The work must have been told to end."""
+    def join(self, nudge: Callable[[], object] | None = None) -> None:
+        """Wait for the end of the work; its own thread does not wait. The work must have been told to end.
+
+        `nudge` is called again and again meanwhile, for work that may sleep where only that wakes it.
+        """
         if self._came_first("join") == "join":
             self._work = None
         elif self._ident != threading.get_ident():
             while not self._is_over:  # and not the lock alone: an interrupt may leave it taken
-                if self._over.acquire(timeout=LOOK_S):
+                if nudge is not None:
+                    nudge()
+                if self._over.acquire(timeout=LOOK_S if nudge is None else NUDGE_S):
                     self._over.release()
 
 

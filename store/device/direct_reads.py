@@ -103,6 +103,8 @@ class _Slot:
         * `is_idle` is False while an answer may be missing.
     """
 
+    _context: ctypes.c_ulong | None = None
+
     def __init__(self) -> None:
         """Raises OSError where the system refuses it."""
         assert _CALLS is not None
@@ -120,7 +122,7 @@ class _Slot:
             raise OSError("the system refuses asynchronous reads")
 
     def __del__(self) -> None:
-        context = getattr(self, "_context", None)
+        context = self._context
         if context is not None and context.value and self._pid == os.getpid():  # a forked child has none
             _SYSCALL(ctypes.c_long(self._calls.destroy), context)
 

@@ -1,7 +1,8 @@
 """The device as the store sees it: files that are written, forced and read by position.
 
 Everything that the store writes goes through a `Disk`, so that tests can hand in one that loses, tears
-and reorders what was not forced, or fails at the Nth call.
+and reorders what was not forced, or fails at the Nth call. `LogFile` and `Disk` are all that it asks for, and mypy
+compares each file and disk with them: no code looks whether one has an ability.
 """
 
 from __future__ import annotations
@@ -12,53 +13,15 @@ import mmap
 import os
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from .descriptor import open_descriptor
-from .mapped import MappedFile
-from .os_file import REFUSED, Buffer, OsFile
+from .direct_reads import DirectReads
+from .log_file import LogFile, RangeReads
+from .mapped import Mapped, MappedFile
+from .os_file import REFUSED, OsFile
 from .shared_memory import SharedMemory
-
-
-class LogFile(Protocol):
-    """One open file. Errors are OSError; after a failed write or force nothing is retried."""
-
-    direct: bool
-
-    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
-        """Write all parts, back to back, at `position`; returns when the kernel has them.
-
-        With `force`, returns when these bytes (not those of earlier writes) are on the device.
-        """
-
-    def force(self) -> None:
-        """Return when everything written before the call is on the device."""
-
-    def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only at the end of the file."""
-
-    def will_need(self, position: int, size: int) -> None:
-        """A hint that a range is read soon."""
-
-    def is_cached(self, position: int) -> bool:
-        """Whether a byte can be read without the device; True where that cannot be told."""
-
-    def size(self) -> int:
-        """Length of the file in bytes."""
-
-    def is_in_place(self) -> bool:
-        """True if the path that the file was opened by still leads to it."""
-
-    def truncate(self, size: int) -> None:
-        """Cut or grow the file to `size` bytes."""
-
-    def reserve(self, size: int) -> None:
-        """Take space on the device for the first `size` bytes, or raise OSError."""
-
-    def close(self) -> None:
-        """Let go of the file."""
 
 
 class Disk(Protocol):
@@ -66,6 +29,24 @@ class Disk(Protocol):
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> LogFile:
         """Open a file for reading and writing."""
+
+    def open_to_read(self, path: Path) -> LogFile:
+        """Open a file of a store for reading alone, so that it can be leased where this process writes the store."""
+
+    def range_reads(self) -> RangeReads:
+        """Reads of many ranges at once past the page cache."""
+
+    def map(self, path: Path, size_bytes: int, bell_at: int) -> Mapped:
+        """Map the first bytes of a file; `bell_at` is the word that may be slept on. Raises OSError."""
+
+    def make_shared(self, name: str, size_bytes: int) -> SharedMemory | None:
+        """Memory for readers in other processes; None where there is none."""
+
+    def find_shared(self, pid: int, name: str) -> SharedMemory | None:
+        """That of another process; None if there is none. Raises BlockingIOError if it cannot be had right now."""
+
+    def age_s(self, path: Path) -> float:
+        """Seconds since a file, or a folder with its files, was written to; 0 where it is gone, or that is not told."""
 
     def list(self, folder: Path) -> list[str]:
         """Names in a folder, sorted; none if there is no such folder."""
@@ -99,9 +80,8 @@ def takes_direct(disk: Disk, path: Path) -> bool:
     """
     file = disk.open(path, direct=True)
     try:
-        read_into = getattr(file, "read_into", None)
-        if file.direct and read_into is not None:
-            read_into([memoryview(mmap.mmap(-1, mmap.PAGESIZE))], 0)
+        if file.direct:
+            file.read_into([memoryview(mmap.mmap(-1, mmap.PAGESIZE))], 0)
         return file.direct
     finally:
         file.close()
@@ -120,6 +100,10 @@ class OsDisk:
         file = OsFile(path, create=False, direct=False, write=False)
         file.is_leasable = True
         return file
+
+    def range_reads(self) -> DirectReads:
+        """The kernel's asynchronous reads."""
+        return DirectReads()
 
     def list(self, folder: Path) -> list[str]:
         try:

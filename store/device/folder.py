@@ -108,7 +108,8 @@ class FolderLock:
         if owner is not None and not owner.closed:
             try:
                 if os.getpid() == self._pid:
-                    fcntl.flock(owner.fileno(), fcntl.LOCK_UN)
+                    with suppress(OSError):  # refused: the lock goes with the last descriptor
+                        fcntl.flock(owner.fileno(), fcntl.LOCK_UN)
             finally:
                 owner.close()
 

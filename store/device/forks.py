@@ -26,28 +26,32 @@ class Watched(Protocol):
         """Called in the main thread, before the other ones are stopped."""
 
 
-_OPEN: weakref.WeakSet[Watched] = weakref.WeakSet()
+_OPEN: set[weakref.ref[Watched]] = set()  # no WeakSet: that is copied step by step, beside threads that add to it
 
 
 def watch(store: Watched) -> None:
     """Tell a store of forks and of the end from now on."""
-    _OPEN.add(store)
+    _OPEN.add(weakref.ref(store, _OPEN.discard))
 
 
 def forget(store: Watched) -> None:
     """It was closed."""
-    _OPEN.discard(store)
+    _OPEN.discard(weakref.ref(store))
+
+
+def _watched() -> list[Watched]:
+    return [store for known in list(_OPEN) if (store := known()) is not None]
 
 
 def _after_fork() -> None:
-    for store in list(_OPEN):
+    for store in _watched():
         store._after_fork()
     _OPEN.clear()
 
 
 def _at_exit() -> None:
     with ExitStack() as stack:  # each has its turn, whatever the others raise
-        for store in list(_OPEN):
+        for store in _watched():
             stack.callback(store._at_exit)
 
 

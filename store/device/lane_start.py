@@ -12,7 +12,8 @@ from typing import NamedTuple
 from ..errors import StoreCorrupt
 from ..format.layout import BLOCK_BYTES, START_FILE
 from ..format.store_files import COMPACTED_FILE, LaneStart
-from .disk import Disk, LogFile
+from .disk import Disk
+from .log_file import LogFile
 
 COMPACTED_ADVICE = (
     "Restore the file from a copy. Without one, open the store once with repair=True, which makes the file again, and "

@@ -1,7 +1,19 @@
 """A mapping of a file that readers copy from without a system call, and that does not kill the process.
 
 To touch a mapped page that the file does not have any more, or that the device cannot read, is the signal SIGBUS, and
-the end of the process. Two things stand against it:
+the end of the process. So there is one rule for the whole package: **a file that others can cut is mapped here and
+nowhere else, and looked at under the lock, after the checks below.** All else is read by system calls: footers, logs,
+buckets, shards, notes. What is mapped besides:
+
+* memory without a file: the ring, buffers, tables;
+* memory that is shared with other processes, which is sealed: nobody can cut it, its maker included, and the kernel
+  provides all of it before it is touched (`shared_memory`, `live/mirror`);
+* the page LIVE (`mapped`), because other processes sleep on it. It is a small file that only the store makes, and it is
+  read once before it is mapped. A program that cuts it ends the writer and its readers: do not copy over a LIVE file;
+* a file of the cache that has no name, or is the cache's own (`cache/file_tiers`);
+* `prefault`, which has the kernel fill the pages and touches none itself: there it is an error, not a signal.
+
+Two things stand against the signal here:
 
 * A lease (`F_SETLEASE`). As long as we have it, the kernel holds up whoever wants to open the file for writing or to
   cut it, for `/proc/sys/fs/lease-break-time` (45 s). Readers look every LOOK_S whether somebody waits, and copy nothing
@@ -19,22 +31,13 @@ file; and a file system that other machines write to, where it grants leases wit
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import fcntl
-import mmap
 import os
-import signal
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from time import monotonic
-from typing import Any
-
-import numpy as np
 
 from ..format.layout import checksum64
-from .disk import LogFile
+from .log_file import LogFile, Memory
 
 WINDOW_SHIFT = 20
 WINDOW_BYTES = 1 << WINDOW_SHIFT
@@ -43,12 +46,7 @@ AGAIN_S = 0.1  # after a look that found pages missing: they may have been read 
 LOOK_S = 1.0
 MISS_S = 1.0  # of pages that nobody has asked for, as far as we know
 NEAR_MESSAGES = 4  # of a window, and more: their windows are looked at together
-LEAST_PATIENCE_S = 10  # of the kernel
-PATIENCE = Path("/proc/sys/fs/lease-break-time")
-F_SETSIG = 10  # not in the fcntl module
 LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
-PAGES = WINDOW_BYTES // mmap.PAGESIZE
-ALL_THERE = b"\1" * PAGES
 
 
 class Maps:
@@ -69,14 +67,6 @@ class Maps:
 MAPS = Maps()
 os.register_at_fork(after_in_child=MAPS.after_fork)
 
-_MINCORE: Any = None
-try:
-    # With the interpreter lock: the call is over sooner than the lock could be had again.
-    _MINCORE = ctypes.PyDLL(None)["mincore"]
-    _MINCORE.argtypes = (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
-except (OSError, TypeError, AttributeError):
-    pass
-
 
 class LeasedMap:
     """The whole of a file that nobody writes to. Any number of threads may use it.
@@ -88,34 +78,18 @@ class LeasedMap:
 
     Attributes:
         near: of each window, when all of its pages and all of the next one's were in memory; 0 without a mapping.
+        used: see `was_used`; those who go by `near` set it every TRUST_S.
     """
 
     def __init__(self, file: LogFile) -> None:
         """`file` is opened for reading alone. Raises OSError where it cannot be mapped, or not safely."""
-        fileno = getattr(file, "fileno", None)
-        if fileno is None or not getattr(file, "is_leasable", False) or _MINCORE is None:
-            raise OSError("this file has no lease")
-        if int(PATIENCE.read_text()) < LEAST_PATIENCE_S:
-            raise OSError("the kernel does not wait long enough for a lease")
-        self._file: Any = file  # the lease goes with its descriptor
-        self._pid = os.getpid()
-        fd: int = fileno()
-        # Who waits is told by a signal that programs ignore unless they ask for it; the usual one would end them.
-        fcntl.fcntl(fd, F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        try:
-            self.memory: mmap.mmap | None = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
-        except BaseException as error:  # also an interrupt: the lease must not outlive it
-            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-            if isinstance(error, ValueError):
-                raise OSError("an empty file is not mapped") from error
-            raise
-        self._address = np.frombuffer(self.memory, np.uint8).ctypes.data
-        self._pages = (ctypes.c_char * PAGES)()
-        windows = -(-len(self.memory) // WINDOW_BYTES)
+        lease = self._lease = file.lease()
+        self.memory: Memory | None = lease.memory
+        windows = -(-len(lease.memory) // WINDOW_BYTES)
         self._seen = [0.0] * windows  # when all pages of a window were in memory
         self._missed = [0.0] * windows  # when one of them was not
         self.near = [0.0] * windows
+        self.used = False
         self._look_at = monotonic() + LOOK_S
 
     def copied(self, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
@@ -129,6 +103,7 @@ class LeasedMap:
             memory, now = self.memory, monotonic()
             if memory is None or not (now < self._look_at or self._has_lease(now)):
                 return 0
+            self.used = True
             seen, old = self._seen, now - TRUST_S
             try:
                 is_checked = len(entries) >= NEAR_MESSAGES and self._is_near(flat, entries, now)
@@ -173,6 +148,7 @@ class LeasedMap:
             memory, now = self.memory, monotonic()
             if memory is None or not (now < self._look_at or self._has_lease(now)):
                 return False
+            self.used = True
             seen, old, at = self._seen, now - TRUST_S, 0
             try:
                 for begin, end in zip(begins, ends, strict=True):
@@ -194,6 +170,7 @@ class LeasedMap:
         memory, seen = self.memory, self._seen
         if memory is None or not (now < self._look_at or self._has_lease(now)):
             return False
+        self.used = True
         after = min(window + 1, len(seen) - 1)
         if not self._are_there(window << WINDOW_SHIFT, (after + 1) << WINDOW_SHIFT, now):
             return False
@@ -221,16 +198,12 @@ class LeasedMap:
 
     def _is_resident(self, window: int) -> bool:
         assert self.memory is not None
-        at, pages = window << WINDOW_SHIFT, self._pages
-        if at + WINDOW_BYTES <= len(self.memory):
-            return not _MINCORE(self._address + at, WINDOW_BYTES, pages) and pages.raw == ALL_THERE
-        size = len(self.memory) - at
-        count = -(-size // mmap.PAGESIZE)
-        return not _MINCORE(self._address + at, size, pages) and pages.raw.startswith(ALL_THERE[:count])
+        at = window << WINDOW_SHIFT
+        return self._lease.is_resident(at, min(WINDOW_BYTES, len(self.memory) - at))
 
     def _has_lease(self, now: float) -> bool:
         """Look whether the lease is whole; if not, copy nothing any more. The caller has the lock."""
-        if self._pid == os.getpid() and fcntl.fcntl(self._file.fileno(), fcntl.F_GETLEASE) == fcntl.F_RDLCK:
+        if self._lease.is_whole():
             self._look_at = now + LOOK_S
             return True
         self._forget()
@@ -246,10 +219,17 @@ class LeasedMap:
         with MAPS.lock:
             return self.memory is None or not self._has_lease(monotonic())
 
+    def was_used(self) -> bool:
+        """Whether anything was copied since the last time that this was asked."""
+        used, self.used = self.used, False
+        return used
+
     def let_go(self) -> None:
         """Copy nothing any more, and give the lease back."""
         with MAPS.lock:
             self._forget()
-            if self._pid == os.getpid():  # else it is the parent's
-                with contextlib.suppress(OSError):  # the kernel has taken it away, or it was given back before
-                    fcntl.fcntl(self._file.fileno(), fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            self._lease.give_back()
+
+    def populate(self, position: int, size: int) -> bool:
+        """Have the page cache and the mapping filled from a page on; False where that cannot be done so."""
+        return self.memory is not None and self._lease.populate(position, size)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .disk import ReadingDisk
-from .os_file import Buffer, OsFile
+from .log_file import Buffer
+from .os_file import OsFile
+from .shared_memory import SharedMemory
 
 
 class _LookingFile(OsFile):
@@ -22,6 +24,12 @@ class _LookingFile(OsFile):
     def truncate(self, size: int) -> None:
         pass
 
+    def reserve(self, size: int) -> None:
+        pass
+
+    def begin_write_back(self, position: int, size: int) -> bool:
+        return False
+
 
 class LookingDisk(ReadingDisk):
     """A disk to look at: nothing of it changes."""
@@ -30,11 +38,23 @@ class LookingDisk(ReadingDisk):
         there = path if not create or path.exists() else Path(os.devnull)
         return _LookingFile(there, create=False, direct=False, write=False)
 
+    def make_folder(self, folder: Path) -> None:
+        pass
+
     def rename(self, old: Path, new: Path) -> None:
+        pass
+
+    def link(self, old: Path, new: Path) -> None:
         pass
 
     def remove(self, path: Path) -> None:
         pass
 
+    def remove_folder(self, folder: Path) -> None:
+        pass
+
     def force_folder(self, folder: Path) -> None:
         pass
+
+    def make_shared(self, name: str, size_bytes: int) -> SharedMemory | None:
+        return None  # nobody follows what is not there

@@ -86,6 +86,7 @@ class MappedFile:
             found = os.fstat(owner.fileno())
             if found.st_size < size_bytes:
                 raise OSError(errno.EINVAL, "the file is too short to be mapped", str(path))
+            os.pread(owner.fileno(), size_bytes, 0)  # so a bad sector is an error here, and no signal later
             protection = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
             self._map = mmap.mmap(owner.fileno(), size_bytes, prot=protection)
         finally:

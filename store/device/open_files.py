@@ -1,4 +1,4 @@
-"""The bound on the descriptors that segments hold for their readers: files, and mappings of footers."""
+"""The bound on the descriptors that segments hold for their readers: files, and mappings of them."""
 
 from __future__ import annotations
 
@@ -9,39 +9,57 @@ from collections import deque
 from contextlib import suppress
 from typing import Protocol
 
-MOST_DESCRIPTORS = 1024
+MOST_DESCRIPTORS = 4096
 LEAST_DESCRIPTORS = 16
 PART = 4  # of what the process may have
+SCARCE_PART = 2  # of these
 
 
 class Holder(Protocol):
     """Something that holds a descriptor, and opens it again when it is wanted."""
 
+    def was_used(self) -> bool:
+        """Whether it was used since the last time that this was asked, or the opening."""
+
     def let_go(self) -> None:
         """Give the descriptor back. Who is just using it keeps it until the end of the call."""
 
 
-# An entry a descriptor, in the order of opening; one list for the process, as the limit on descriptors is. Only
-# single operations of the deque are used, so threads need no lock. A forked child forgets its parent's: a thread that
-# is not there may have held the lock of one.
+# An entry a descriptor, in the order of opening, but that those that were used since go round once more. One list for
+# the process, as the limit on descriptors is. Only single operations of the deque are used, so threads need no lock. A
+# forked child forgets its parent's: a thread that is not there may have held the lock of one.
 #
-# Invariant: a descriptor that is held has an entry of its own, or one that its opener is about to add. So whatever
-# lets go takes an entry away first, and an entry more than descriptors (two threads opened the same, a store was
-# closed) does no harm: it lets go of nothing.
+# Invariant: a descriptor that is held has an entry of its own, or one that its opener is about to add, or one that is
+# just going round. So whatever lets go takes an entry away first, and an entry more than descriptors (two threads
+# opened the same, a store was closed) does no harm: it lets go of nothing.
 OPENED: deque[weakref.ref[Holder]] = deque()
 os.register_at_fork(after_in_child=OPENED.clear)
 
 
 def note_opened(holder: Holder) -> None:
-    """`holder` has just taken a descriptor: if there are too many now, those that were opened first let go.
+    """`holder` has just taken a descriptor: if there are too many now, those let go that were used least lately.
 
     Call it without a lock of `holder`: others are asked to let go meanwhile, under theirs.
     """
     OPENED.append(weakref.ref(holder))
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    most = min(MOST_DESCRIPTORS, max(LEAST_DESCRIPTORS, limit // PART))
+    most = _most()
+    chances = most  # others may use them faster than they are asked
     while len(OPENED) > most:
         with suppress(IndexError):  # other threads were faster
-            oldest = OPENED.popleft()()
-            if oldest is not None:
+            entry = OPENED.popleft()
+            oldest = entry()
+            if oldest is not None and chances and oldest.was_used():
+                chances -= 1
+                OPENED.append(entry)
+            elif oldest is not None:
                 oldest.let_go()
+
+
+def are_scarce() -> bool:
+    """Whether so many descriptors are held that another one soon costs another holder its own."""
+    return len(OPENED) > _most() // SCARCE_PART
+
+
+def _most() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return min(MOST_DESCRIPTORS, max(LEAST_DESCRIPTORS, limit // PART))

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .descriptor import open_descriptor
+from .lease import OsLease
+from .log_file import Buffer
+from .prefault import populate
 
-Buffer = bytes | bytearray | memoryview
 RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)  # 0 where it is missing: then a force follows the write
 # What a kernel, file system or sandbox answers to a call, or a flag of one, that it does not have. Nothing was done.
 REFUSED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM})
 RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_WRITE = 2  # SYNC_FILE_RANGE_WRITE: begin, and wait for nothing
+
+_BEGIN: Callable[[int, int, int, int], int] | None = None
+with contextlib.suppress(OSError, TypeError, AttributeError):  # Linux alone has the call
+    _call = ctypes.CDLL(None, use_errno=True).sync_file_range  # without the interpreter lock
+    _call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    _BEGIN = _call
 
 
 @contextlib.contextmanager
@@ -107,6 +117,17 @@ class OsFile:
     def force(self) -> None:
         os.fdatasync(self._fd)
 
+    def begin_write_back(self, position: int, size: int) -> bool:
+        """Have the kernel begin to write a range to the device; False where it does not know the call."""
+        if _BEGIN is None:
+            return False
+        if _BEGIN(self._fd, position, size, _WRITE):
+            number = ctypes.get_errno()
+            if number not in REFUSED:
+                raise OSError(number, os.strerror(number))
+            return False
+        return True
+
     def read(self, position: int, size: int) -> bytes:
         chunk = os.pread(self._fd, size, position)
         if len(chunk) == size:
@@ -137,6 +158,10 @@ class OsFile:
         with contextlib.suppress(OSError):  # a hint
             os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
 
+    def populate(self, position: int, size: int) -> bool:
+        """Have the page cache filled from `position` on; False where the system cannot do it so."""
+        return populate(self._fd, position, size)
+
     def is_cached(self, position: int) -> bool:
         try:
             os.preadv(self._fd, [bytearray(1)], position, RWF_NOWAIT)
@@ -151,8 +176,14 @@ class OsFile:
         with contextlib.suppress(OSError):  # a hint
             os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_DONTNEED)
 
+    def lease(self) -> OsLease:
+        """Map the file under a lease. Raises OSError."""
+        if not self.is_leasable:
+            raise OSError("this file has no lease")
+        return OsLease(self._owner)
+
     def fileno(self) -> int:
-        """The file descriptor, for mapping."""
+        """The file descriptor."""
         return self._fd
 
     def size(self) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 
 import numpy as np
-
-from .disk import LogFile
 
 MADV_POPULATE_READ = 22  # Linux 5.14; not in the mmap module, whose madvise keeps the interpreter lock
 MADV_POPULATE_WRITE = 23
@@ -20,8 +19,8 @@ except (OSError, TypeError):
     _LIBC = None
 
 
-def populate(file: LogFile, position: int, size: int, mapped: mmap.mmap | None = None) -> bool:
-    """Have the page cache filled from `position` on; False where that cannot be done this way.
+def populate(descriptor: int, position: int, size: int, mapped: mmap.mmap | None = None) -> bool:
+    """Have the page cache filled from `position` of a file on; False where that cannot be done this way.
 
     The kernel reads a mapping in larger pages than it takes for a hint, for a fifth of the processor time, and
     reads from these pages are quicker as well. The mapping is not looked into, so neither a bad sector nor a file that
@@ -31,17 +30,16 @@ def populate(file: LogFile, position: int, size: int, mapped: mmap.mmap | None =
     `mapped`: a mapping of the whole file that is copied from later. The pages are in its tables then, and no copy has
     to wait for the kernel to put them there.
     """
-    fileno = getattr(file, "fileno", None)
-    if fileno is None or _LIBC is None:
+    if _LIBC is None:
         return False
-    size = min(size, (file.size() if mapped is None else len(mapped)) - position)
+    size = min(size, (os.fstat(descriptor).st_size if mapped is None else len(mapped)) - position)
     if size <= 0:
         return False
     if mapped is not None:  # the array keeps it, also where another thread lets go of it meanwhile
         pages = np.frombuffer(mapped, np.uint8, size, position)
     else:
         try:
-            pages = np.frombuffer(mmap.mmap(fileno(), size, prot=mmap.PROT_READ, offset=position), np.uint8)
+            pages = np.frombuffer(mmap.mmap(descriptor, size, prot=mmap.PROT_READ, offset=position), np.uint8)
         except (OSError, ValueError):  # cut since its size was asked for
             return False
     first, end = pages.ctypes.data, pages.ctypes.data + size

@@ -47,7 +47,8 @@ class Ring:
 
     Attributes:
         low: bytes at or above this position are intact.
-        shape: (origin, size); position p lies at (p - origin) % size. Replaced as a whole.
+        shape: (origin, size, memory); position p lies at (p - origin) % size of this memory. Replaced as a whole, so a
+            reader who takes it once never has a place of one memory and the bytes of another.
         size_bytes, limit_bytes: the size now, and at the most.
         warm: bytes, from the memory's beginning, whose pages are there.
 
@@ -69,7 +70,7 @@ class Ring:
         self._map = _memory(size_bytes, limit_bytes)
         self.size_bytes = self._first_bytes = size_bytes
         self.limit_bytes = len(self._map)
-        self.shape = 0, size_bytes
+        self.shape = 0, size_bytes, self._map
         self._begin = 0
         self._lap_end = size_bytes
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
@@ -77,13 +78,12 @@ class Ring:
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._view = memoryview(self._map)
         self.memory = self._view.toreadonly()
-        self.recent = self._map  # for readers: a slice of it is a copy
         self.warm = 0
 
     def begin(self, position: int) -> None:
         """The log goes on from this position, a block's; nothing before it is here."""
         self.low = self._begin = position
-        self.shape = position, self.size_bytes
+        self.shape = position, self.size_bytes, self._map
         self._lap_end = position + self.size_bytes
 
     def warm_up(self, until: int) -> None:
@@ -134,7 +134,7 @@ class Ring:
             self._lap_end += self.size_bytes
             return
         self.low = max(self.low, at)  # what is left of the lap before has no place by the new shape
-        self.shape = at, size
+        self.shape = at, size, self._map
         self._lap_end = at + size
         self.size_bytes = size
 
@@ -170,8 +170,9 @@ class Ring:
         self._map[at : at + high - low] = bytes(high - low)
 
     def parts(self, low: int, high: int) -> list[memoryview]:
-        """[low, high) as one view, or two where it wraps, for a write."""
-        assert 0 <= high - low <= self.size_bytes
+        """[low, high) as one view, or two where it wraps, for a write. Raises RuntimeError if it is no such range."""
+        if not 0 <= high - low <= self.size_bytes:
+            raise RuntimeError(f"a ring of {self.size_bytes} bytes was asked for {low} to {high}")
         at, room = self._place(low)
         size = high - low
         if size <= room:
@@ -180,10 +181,10 @@ class Ring:
 
     def copy(self, position: int, size: int) -> bytes:
         """A copy of the bytes; intact only if `position >= low` still holds afterwards."""
-        at, room = self._place(position)
-        if size <= room:
-            return self._map[at : at + size]
-        return self._map[at : at + room] + self._map[: size - room]
+        origin, whole, memory = self.shape
+        at = (position - origin) % whole
+        end = at + size
+        return memory[at:end] if end <= whole else memory[at:whole] + memory[: end - whole]
 
     def look(self, position: int, size: int) -> bytes | memoryview:
         """The bytes as a view, to read only, or as a copy where they lie across the ring's end."""
@@ -192,19 +193,18 @@ class Ring:
 
     def copies(self, base: int, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """A copy of each range, `base` added to its start; intact under the same condition. Starts ascend."""
-        origin, size = self.shape
+        origin, size, memory = self.shape
         shift = (base + starts[0] - origin) % size - starts[0]
         if starts[-1] + lengths[-1] + shift > size:
             return [self.copy(base + start, length) for start, length in zip(starts, lengths, strict=True)]
-        recent = self.recent
-        return [recent[(at := start + shift) : at + length] for start, length in zip(starts, lengths, strict=True)]
+        return [memory[(at := start + shift) : at + length] for start, length in zip(starts, lengths, strict=True)]
 
     def note_read(self, messages: int) -> None:
         """So many messages were read in columns: that tells a ring which another process fills what to copy."""
 
     def _place(self, position: int) -> tuple[int, int]:
         """Where a position lies in the memory, and the bytes from there to the ring's end."""
-        origin, size = self.shape
+        origin, size, _ = self.shape
         at = (position - origin) % size
         return at, size - at
 

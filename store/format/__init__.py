@@ -2,10 +2,10 @@
 
 Begin with the text at the top of `layout`.
 
-    a batch             frame, column_frame, blobs, extras
-    a segment           footer
+    a batch             frame, column_frame, blobs, extras, dues
+    a segment           footer, footer_data, stored_column
     a folder            store_files
-    records in the log  records, applied, hidden, cursors, delays, copies
+    records in the log  records, applied, commit_names, hidden, cursors, delays, copies
     bulk commits        shard, note
     other processes     live_page, mirror
 """

@@ -1,7 +1,8 @@
 """Applied commits: which bulk commits a lane's log has, so that none is ever applied twice.
 
 A commit has a name and, if it is a batch of a query, a number. Of a query the newest batches are remembered, HISTORY
-and one; of a transaction, which has no number, its name for good. Both are said by a record in the log (see
+and one; of a transaction, which has no number, its name. The names of queries and transactions together take MOST_BYTES
+at the most: then the one that came longest ago is forgotten. Both are said by a record in the log (see
 `records`), which is the first thing that a commit puts there, and by the footer of its segment and of each later one.
 So a lane's newest footer has all of them, whatever retention has removed.
 
@@ -15,7 +16,8 @@ Record (the data of a message of the lane's stream of records)
 
 Entry
     batch    i64      number of the batch, NO_BATCH for a transaction
-    digest   u64      of all rows of the commit; equal digests are equal rows
+    digest   u64      of all rows of the commit; equal digests are equal rows. IN_PART of a commit that a repair gave
+                      up when the log had a part of it: nothing is a replay of that
     first    u64      number of the first shard's segment in this lane; the others follow it without a gap. Of a
                       commit in frames: how many messages the lane's log has when it has all of the commit's
     shards   u32      how many shards this lane got; 0 of a commit in frames
@@ -26,21 +28,23 @@ Entry
     name     UTF-8
     batches  n x      i64 batch, u64 digest: the older ones, the newest of them first
 
-Footer: the entries back to back, by name, behind their checksum (u64).
+Footer: the entries back to back, the one that came last at the end, behind their checksum (u64).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from .layout import SUM, checksum64
 from .records import RECORD_MAGIC, RECORD_VERSION
 
 APPLIED: Final = 3  # the kind of the record
 NO_BATCH: Final = -1
+IN_PART: Final = 0
 MAX_NAME_BYTES: Final = 255
+MOST_BYTES: Final = 8 << 20  # of all entries of a lane: they are in each of its footers
 HISTORY: Final = 64  # older batches of a query: a replay of one that is older still cannot be told from another one
 
 KEPT: Final = 1
@@ -52,6 +56,7 @@ _RECORD = struct.Struct("<4sBBH")
 _ENTRY = struct.Struct("<qQQIBBH")
 _BATCH = struct.Struct("<qQ")
 _SHARD = struct.Struct("<QQQ")
+MAX_ENTRY_BYTES: Final = _ENTRY.size + MAX_NAME_BYTES + HISTORY * _BATCH.size
 
 
 class Applied(NamedTuple):
@@ -88,7 +93,8 @@ class Applied(NamedTuple):
         return {self.batch: self.digest, **dict(self.older)}
 
 
-AppliedTable = Mapping[tuple[str, bool], Applied]
+Key: TypeAlias = tuple[str, bool]
+AppliedTable = Mapping[Key, Applied]
 
 
 class AppliedShard(NamedTuple):
@@ -124,8 +130,17 @@ class AppliedRecord(NamedTuple):
 
 
 def pack_applied(table: AppliedTable) -> bytes:
-    """A footer's section; nothing for an empty table."""
-    packed = b"".join(table[key].pack() for key in sorted(table))
+    """A footer's section; nothing for an empty table. What is too much of it is left out at the beginning."""
+    parts = [entry.pack() for entry in table.values()]
+    size, first = sum(map(len, parts)), 0
+    while size > MOST_BYTES and first < len(parts) - 1:
+        size, first = size - len(parts[first]), first + 1
+    return packed_section(parts[first:])
+
+
+def packed_section(parts: Sequence[bytes]) -> bytes:
+    """A footer's section of packed entries, in their order."""
+    packed = b"".join(parts)
     return SUM.pack(checksum64(packed)) + packed if packed else b""
 
 
@@ -203,17 +218,26 @@ def add_applied(table: dict[tuple[str, bool], Applied], entries: Iterable[Applie
     for entry in entries:
         known = table.get(entry.key)
         if known is None or known.batch <= entry.batch:
+            table.pop(entry.key, None)  # the one that came last is at the end
             table[entry.key] = entry
 
 
-def batches_in(tables: Iterable[AppliedTable], name: str, batch: int) -> dict[int, int]:
-    """The digest of each batch that some lanes remember under the name of a commit; see `Applied.batches`."""
+def batches_of(entries: Iterable[Applied | None]) -> dict[int, int]:
+    """The digest of each batch, from what lanes remember under one name; see `Applied.batches`.
+
+    IN_PART where lanes do not agree: a repair has given up what one of them should have.
+    """
     found: dict[int, int] = {}
-    for table in tables:
-        known = table.get((name, batch == NO_BATCH))
-        if known is not None:
-            found.update(known.batches)
+    for one in entries:
+        if one is not None:
+            for number, digest in one.batches.items():
+                found[number] = digest if found.get(number, digest) == digest else IN_PART
     return found
+
+
+def batches_in(tables: Iterable[AppliedTable], name: str, batch: int) -> dict[int, int]:
+    """`batches_of` what the tables of some lanes have under a commit's name."""
+    return batches_of(table.get((name, batch == NO_BATCH)) for table in tables)
 
 
 def _entry_at(content: bytes, at: int) -> tuple[Applied | None, int]:

@@ -3,8 +3,8 @@
     magic    4 bytes  CURSOR_MAGIC
     version  u8       CURSOR_VERSION
     kind     u8       STATE, ACKS, DELETE or ATTEMPTS
-    part     u16      } a STATE that is too large for one record comes in `parts` records, one behind the other; it
-    parts    u16      } counts only if all of them are there
+    part     u16      } a STATE that is too large for one record comes in `parts` records, in their order; it counts
+    parts    u16      } only if all of them are there. Records of other kinds may lie between them; no other STATE's do
     zeros    u16
     life     u32      of the name, from 1 on: which subscription of this name it is
 

@@ -7,7 +7,7 @@ Changes are the messages of a hidden stream of the topic, `hidden_topic(DELAYS, 
     kind     u8       CHANGES: of messages that are in the log
                       WHOLE: a part of all changes that still matter. The last part (`left` is 0) takes the place of all
                       that was before; without its last part, a WHOLE says nothing
-    left     u16      parts that follow
+    left     u16      parts that follow, in their order; changes may lie between them, and are newer than the parts
     count    u32
     queues   n x u32  } the messages: queue ids, offsets, and the new times of delivery in ms,
     offsets  n x i64  } CANCELLED for one that is not delivered at all
@@ -43,6 +43,7 @@ WHOLE: Final = 2
 CANCELLED: Final = -1
 MARK_MAGIC: Final = b"SLDM"
 MARK_VERSION: Final = 1
+MOST_LEFT: Final = 0xFFFF  # of a WHOLE with more parts, the first ones say this
 MOST_ROWS: Final = 1000  # of a message: it fits into every frame
 
 Int64s = npt.NDArray[np.int64]
@@ -66,6 +67,10 @@ class Changes(NamedTuple):
         columns = self.queue_ids.astype("<u4"), self.offsets.astype("<i8"), self.times_ms.astype("<i8")
         return b"".join([head, *(column.tobytes() for column in columns)])
 
+    def follows(self, part: Changes) -> bool:
+        """Whether this may be the part of a WHOLE after another one."""
+        return self.left == part.left - 1 or self.left == part.left == MOST_LEFT
+
     @classmethod
     def unpack(cls, data: bytes | memoryview) -> Changes | None:
         """The changes, or None when the bytes are not some of this version."""
@@ -87,7 +92,7 @@ def whole(queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> list[bytes]:
     begins = range(0, max(1, len(offsets)), MOST_ROWS)
     parts = [slice(begin, begin + MOST_ROWS) for begin in begins]
     return [
-        Changes(WHOLE, min(len(parts) - 1 - at, 0xFFFF), queue_ids[part], offsets[part], times_ms[part]).pack()
+        Changes(WHOLE, min(len(parts) - 1 - at, MOST_LEFT), queue_ids[part], offsets[part], times_ms[part]).pack()
         for at, part in enumerate(parts)
     ]
 

@@ -1,20 +1,47 @@
-"""Footers: the index of a sealed segment, written once, mapped and searched without loading it."""
+"""Footers: the index of a sealed segment, written once, then searched.
+
+A footer is read by system calls and never mapped. To touch a mapped page that the file does not have any more, or that
+the device cannot read, ends the process; the same read is an error. See `device/leased.py` for the rule.
+"""
 
 from __future__ import annotations
 
-import mmap
 import struct
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_64
 
 from ..errors import StoreCorrupt
 from .applied import check_applied
+from .dues import DueRange
+from .footer_data import (
+    ALL_PRESENT,
+    ENTRIES,
+    ENTRY_BYTES,
+    FIRST,
+    FIXED,
+    FIXED_BYTES,
+    FRAME_BYTES,
+    FRAME_ENTRY,
+    HEADER_BYTES,
+    HELD_PART,
+    KINDS,
+    ORDER,
+    PRESENCE,
+    SIZES,
+    START,
+    STREAM,
+    STREAM_BYTES,
+    SUMS_SHARE,
+    TRIM_BYTES,
+    FooterData,
+    by_stream,
+    pack_names,
+)
 from .hidden import MAX_HIDDEN_TOPIC_BYTES
 from .layout import (
     DATA_START,
@@ -23,180 +50,168 @@ from .layout import (
     KNOWN_FLAGS,
     LOST_ENTRY,
     MAX_OFFSET,
-    NO_DUES,
-    DueRange,
     SealRecord,
     checksum64,
 )
-from .records import Low, Trimmed, TrimmedColumns
+from .records import Low, Trimmed
+from .stored_column import CHUNK_BYTES, CheckedSource, Source, StoredColumn
 
-# On disk: the two columns of names, first, start, entries, the four columns of frames, the three of trimmed streams.
-KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8", "<u2", "<u4", "<i8", "<i8")
-if TYPE_CHECKING:
-    from ..device.disk import LogFile
-
-_FIXED = struct.Struct("<8sIIIIIIIIQqqqq")
-_SECTIONS = 13
-_SUMS = struct.Struct(f"<{_SECTIONS + 1}Q")
-HEADER_BYTES = _FIXED.size + _SUMS.size
+Column = memoryview | StoredColumn  # for single look-ups: a view's items cost a third of an array's
 
 
-@dataclass(slots=True)
-class FooterData:
-    """The content of a footer, as arrays. s streams, m entries, f frames; see the format's text for each."""
+class _Content(NamedTuple):
+    """A footer's bytes in memory, as if it were read."""
 
-    topics: list[str]
-    stream_topic: npt.NDArray[np.uint32]
-    stream_queue: npt.NDArray[np.uint32]
-    first: npt.NDArray[np.int64]
-    start: npt.NDArray[np.uint32]
-    entries: npt.NDArray[np.uint32]
-    frame_position: npt.NDArray[np.uint32]
-    frame_entry: npt.NDArray[np.uint32]
-    frame_time: npt.NDArray[np.int64]
-    frame_flags: npt.NDArray[np.uint16]
-    dues: DueRange = NO_DUES
-    trimmed: Trimmed = field(default_factory=dict)  # of the streams that were trimmed
-    packed_names: bytes | None = None  # what `pack_names` makes of the topics, if that is known
-    applied: bytes = b""  # commits that the lane has, as `pack_applied` makes them
+    content: bytes
+    position: int
 
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """Messages of each stream in the segment, lost ones included."""
-        ends = self.start.astype(np.int64)
-        return ends[1:] - ends[:-1]
+    def read(self, position: int, size: int) -> bytes:
+        """Some of them."""
+        return self.content[position - self.position : position - self.position + size]
 
-    @property
-    def next_offsets(self) -> npt.NDArray[np.int64]:
-        """Each stream's offset after the segment."""
-        return self.first + self.counts
-
-    def parts(self, sequence: int) -> list[bytes | memoryview]:
-        """The footer's bytes, in pieces that are written back to back: large arrays are not copied."""
-        names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
-        columns: tuple[npt.NDArray[np.integer], ...] = (
-            self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
-            self.frame_position, self.frame_entry, self.frame_time, self.frame_flags, *_trimmed_columns(self.trimmed),
-        )  # fmt: skip
-        arrays = [column.astype(kind, copy=False) for column, kind in zip(columns, KINDS, strict=True)]
-        times = self.frame_time
-        low, high = (int(times.min()), int(times.max())) if len(times) else (0, 0)
-        sections = [memoryview(names), *(_bytes_of(part) for part in arrays)]
-        fixed = _FIXED.pack(
-            FOOTER_MAGIC, FORMAT_VERSION, len(self.topics), len(names), len(self.first), len(self.entries),
-            len(times), len(self.trimmed), len(self.applied), sequence, low, high, *self.dues,
-        )  # fmt: skip
-        parts: list[bytes | memoryview] = []
-        sums = []
-        for section in sections:
-            padding = bytes(_round8(len(section)) - len(section))
-            checksum = xxh3_64(section)
-            checksum.update(padding)
-            sums.append(checksum.intdigest())
-            parts += (section, padding)
-        head = fixed + struct.pack(f"<{_SECTIONS}Q", *sums)
-        if self.applied:
-            parts += (self.applied, bytes(_round8(len(self.applied)) - len(self.applied)))
-        return [head, struct.pack("<Q", checksum64(head)), *parts]
-
-    def pack(self, sequence: int) -> bytes:
-        """The footer's bytes."""
-        return b"".join(self.parts(sequence))
+    def size(self) -> int:
+        """Their end."""
+        return self.position + len(self.content)
 
 
-def pack_names(topics: Iterable[str]) -> bytes:
-    """The section of topic names."""
-    return zlib.compress(b"\0".join(topic.encode() for topic in topics), 6)
+class _Whole:
+    """A column of a footer as an array. One that stays in the file is read anew each time: keep what you use twice."""
 
+    def __init__(self, number: int) -> None:
+        self._number = number
 
-def by_stream(numbers: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.intp]:
-    """The order that sorts messages by their stream numbers and keeps the log's order in each stream.
-
-    numpy sorts 16 bits by counting, in a fraction of the time that it takes for 32.
-    """
-    order = np.argsort(numbers.astype(np.uint16, copy=False), kind="stable")
-    if numbers.itemsize > 2:
-        high = (numbers >> 16).astype(np.uint16)
-        if high.any():
-            return order[np.argsort(high[order], kind="stable")]
-    return order
+    def __get__(self, footer: Footer, owner: type[Footer]) -> npt.NDArray[Any]:
+        return footer.taken(self._number)
 
 
 class Footer:
-    """A mapped footer. Its header and stream and frame tables are checked when it is opened.
+    """A footer that was read. Its header and stream and frame tables are checked when they are read.
 
-    Not only their checksums: also that the numbers in them can be relied on as indexes, positions and offsets.
+    Not only their checksums: of tables that are held also that the numbers in them can be relied on as indexes,
+    positions and offsets.
 
     `entries` is not checked as a whole, since that would load it: each entry that is looked up leads to a frame
-    that must name the same stream and offset, which finds a wrong one. `check_entries` is for who takes all of it.
+    that must name the same stream and offset, which finds a wrong one. Call `check_entries` before all of it is used.
+
+    Attributes:
+        is_full: it has a row of each stream of the lane, by number; else `stream` has the number of each row's stream.
+        stored: the columns in the order of KINDS; those that are not held in memory stay in the file.
+        memory_bytes: of those that are held.
     """
 
-    def __init__(self, file: LogFile | None, path: str, record: SealRecord, content: bytes = b"") -> None:
-        """Of a file; without one, of its `content` in memory."""
+    stream_topic, stream_queue, first, start, entries = map(_Whole, range(5))
+    frame_position, frame_entry, frame_time, frame_flags = map(_Whole, range(5, 9))
+    trimmed_stream, trimmed_low, trimmed_hidden, stream, presence = map(_Whole, range(9, 14))
+
+    def __init__(
+        self, source: Source | None, path: str, record: SealRecord, content: bytes = b"", room_bytes: int | None = None
+    ) -> None:
+        """Of a file; without one, of its `content` in memory.
+
+        `room_bytes`: a footer that is larger than a part of this leaves its entries in the file, and its tables as well
+        if they are larger than all of it. None: all of it is held, and so are its names once they were decoded.
+        Raises StoreCorrupt, OSError.
+        """
         self.path = path
         self.position = record.footer_position
         self._record = record
-        if file is not None and self.position + record.footer_bytes > file.size():
-            raise StoreCorrupt("the footer is cut short", path, self.position)
-        self._bytes = memoryview(content) if file is None else _map(file, record)
-        self._check_header()
-        fixed = _FIXED.unpack_from(self._bytes, 0)
-        _, _, self.topic_count, self._name_bytes, streams, entries, frames, trimmed, applied, *rest = fixed
-        self.sequence, low, high, *dues = rest
-        self.time_min_ms, self.time_max_ms, self.dues = low, high, DueRange(*dues)
-        self._sums = _SUMS.unpack_from(self._bytes, _FIXED.size)
-        sizes = (self._name_bytes, *(4 * streams,) * 2, 8 * streams, 4 * (streams + 1), 4 * entries)
-        of_frames, of_trimmed = (*(4 * frames,) * 2, 8 * frames, 2 * frames), (4 * trimmed, *(8 * trimmed,) * 2)
-        if HEADER_BYTES + sum(map(_round8, (*sizes, *of_frames, *of_trimmed, applied))) != len(self._bytes):
-            raise StoreCorrupt("the footer's sizes do not add up", path, self.position)
-        self._at = HEADER_BYTES + _round8(self._name_bytes)
-        self._section = 1
+        self._keeps_names = room_bytes is None
+        self._names: tuple[str, ...] | None = None
         self._is_checked = False
-        self.stream_topic = self._array(KINDS[0], streams)
-        self.stream_queue = self._array(KINDS[1], streams)
-        self.first = self._array(KINDS[2], streams)
-        self.start = self._array(KINDS[3], streams + 1)
-        self.entries = self._array(KINDS[4], entries, check=False)
-        self.frame_position = self._array(KINDS[5], frames)
-        self.frame_entry = self._array(KINDS[6], frames)
-        self.frame_time = self._array(KINDS[7], frames)
-        self.frame_flags = self._array(KINDS[8], frames)
-        self.trimmed_stream = self._array(KINDS[9], trimmed)
-        self.trimmed_low = self._array(KINDS[10], trimmed)
-        self.trimmed_hidden = self._array(KINDS[11], trimmed)
-        self.applied = bytes(self._bytes[self._at : self._at + applied])
-        self._check_tables()
+        if source is not None and self.position + record.footer_bytes > source.size():
+            raise StoreCorrupt("the footer is cut short", path, self.position)
+        is_held = source is None or room_bytes is None or HELD_PART * record.footer_bytes <= room_bytes
+        if source is not None and is_held:
+            content = source.read(self.position, record.footer_bytes)
+        file = _Content(content, self.position) if is_held or source is None else source
+        self._read_header(file, len(content) if is_held else None)
+        self._tables = CheckedSource(file, path, self.position + self._body, self._tables_bytes, self._sums[0])
+        self._rest = CheckedSource(file, path, self._tables.end, self._entries_bytes, self._sums[1])
+        are_held = is_held or room_bytes is None or self._tables_bytes <= room_bytes
+        self._held = self._tables.read(self._tables.position, self._tables_bytes) if are_held else b""
+        applied_at, applied_bytes = self._applied
+        self.applied = bytes(self._part(applied_at, applied_bytes))
+        self.stored: list[npt.NDArray[Any] | StoredColumn] = []
+        for number in range(len(KINDS)):
+            self.stored.append(self._column(number, file, content if is_held else b""))
+        self.memory_bytes = len(self.applied)
+        if are_held:
+            self._check_tables()
+            self.memory_bytes = len(content) if is_held else self._tables_bytes
+        self._check_applied()
 
-    def _check_header(self) -> None:
-        head = bytes(self._bytes[:HEADER_BYTES])
-        if len(head) < HEADER_BYTES or self._record.footer_bytes != len(self._bytes):
+    def _read_header(self, file: Source, size: int | None) -> None:
+        """The header, and where each section lies; `size` of what was read, if all of it was."""
+        head = bytes(file.read(self.position, HEADER_BYTES))
+        if len(head) < HEADER_BYTES or (size is not None and self._record.footer_bytes != size):
             raise StoreCorrupt("the footer is cut short", self.path, self.position)
-        if checksum64(head[:-8]) != _SUMS.unpack_from(head, _FIXED.size)[-1]:
+        if checksum64(head[:-8]) != struct.unpack_from("<Q", head, FIXED.size)[0]:
             raise StoreCorrupt("the footer's header is damaged", self.path, self.position)
-        magic, version, _, _, _, _, _, _, _, sequence, *_ = _FIXED.unpack_from(head, 0)
-        if (magic, version) != (FOOTER_MAGIC, FORMAT_VERSION):
+        fixed = FIXED.unpack_from(head, 0)
+        magic, version, full, self.topic_count, names, rows, entries, frames, trimmed, applied, _, *rest = fixed
+        if (magic, version) != (FOOTER_MAGIC, FORMAT_VERSION) or full not in (0, 1):
             raise StoreCorrupt("the footer is of an unknown version", self.path, self.position)
-        if sequence != self._record.sequence:  # of an earlier life of the file
+        self.is_full = bool(full)
+        self.sequence, self.time_min_ms, self.time_max_ms, *dues, sums = rest
+        self.dues, self._name_bytes = DueRange(*dues), names
+        if self.sequence != self._record.sequence:  # of an earlier life of the file
             raise StoreCorrupt("the footer is another segment's", self.path, self.position)
+        of_rows = (rows, rows, rows, rows + 1)
+        only = (0, rows) if full else (rows, 0)
+        self._counts: tuple[int, ...] = (*of_rows, entries, *(frames,) * 4, *(trimmed,) * 3, *only)
+        self._places: dict[int, int] = {}  # where each column begins
+        at = _round8(names)
+        for number in ORDER:
+            self._places[number] = at
+            at += _round8(SIZES[number] * self._counts[number])
+        self._applied = at, applied
+        self._tables_bytes = self._places[ENTRIES] = at + _round8(applied)
+        self._entries_bytes = _round8(SIZES[ENTRIES] * entries)
+        counts = _chunks(self._tables_bytes), _chunks(self._entries_bytes)
+        self._body = HEADER_BYTES + 8 * sum(counts)
+        if self._body + self._tables_bytes + self._entries_bytes != self._record.footer_bytes:
+            raise StoreCorrupt("the footer's sizes do not add up", self.path, self.position)
+        packed = bytes(file.read(self.position + HEADER_BYTES, self._body - HEADER_BYTES))
+        if checksum64(packed) != sums:
+            raise StoreCorrupt("the footer is damaged", self.path, self.position + HEADER_BYTES)
+        self._sums = packed[: 8 * counts[0]], packed[8 * counts[0] :]
 
-    def _array(self, kind: str, count: int, *, check: bool = True) -> npt.NDArray[Any]:
-        size = _round8(np.dtype(kind).itemsize * count)
-        if check:
-            self._check_section(self._section, self._at, size)
-        values = np.frombuffer(self._bytes, kind, count, self._at)
-        self._at += size
-        self._section += 1
-        return values
+    def _part(self, at: int, size: int) -> memoryview:
+        """Some bytes of the tables: of memory, or of the file."""
+        if self._held:
+            return memoryview(self._held)[at : at + size]
+        return memoryview(self._tables.read(self._tables.position + at, size))
 
-    def _check_section(self, index: int, at: int, size: int) -> None:
-        if checksum64(self._bytes[at : at + size]) != self._sums[index]:
-            raise StoreCorrupt("the footer is damaged", self.path, self.position + at)
+    def _column(self, number: int, file: Source, content: bytes) -> npt.NDArray[Any] | StoredColumn:
+        """A column in memory, or where it lies."""
+        kind, count, at = KINDS[number], self._counts[number], self._places[number]
+        held = memoryview(content)[self._body :] if number == ENTRIES else memoryview(self._held)
+        if not count:
+            return np.empty(0, kind)
+        if held:
+            return np.frombuffer(held, kind, count, at)
+        # A look at an entry leads to a frame, which tells whether it is right.
+        source = file if number == ENTRIES else self._tables
+        return StoredColumn(source, self.path, self._tables.position + at, kind, count)
+
+    def column(self, number: int) -> Column:
+        """A column for single look-ups, by its number in KINDS."""
+        column = self.stored[number]
+        return column if isinstance(column, StoredColumn) else memoryview(column.data)
+
+    def taken(self, number: int, rows: npt.NDArray[np.integer] | None = None) -> npt.NDArray[Any]:
+        """The numbers of some rows of a column, or of all."""
+        column = self.stored[number]
+        if isinstance(column, StoredColumn):
+            return column.part(0, len(column)) if rows is None else column.taken(rows)
+        return column if rows is None else np.asarray(column[rows])
 
     def _check_tables(self) -> None:
         """What nobody could have written is damage, whatever the checksums say."""
-        start, position, entry = self.start, self.frame_position, self.frame_entry
+        start, position, entry, numbers = self.start, self.frame_position, self.frame_entry, self.stream
         streams = (self.stream_topic < self.topic_count).all() and _all_within(self.first, 0, MAX_OFFSET)
-        rows = _never_falls(start) and (start[0], start[-1]) == (0, len(self.entries))
+        rows = _never_falls(start) and (start[0], start[-1]) == (0, self.entry_count)
+        rows = rows and bool((numbers[1:] > numbers[:-1]).all())
         in_data = _never_falls(position) and _all_within(position, DATA_START, self._record.data_end - 1)
         if not (streams and rows):
             raise StoreCorrupt("the footer's table of streams makes no sense", self.path, self.position)
@@ -206,30 +221,84 @@ class Footer:
             raise StoreCorrupt("the footer's flags or delivery times make no sense", self.path, self.position)
         if not self._trimmed_make_sense():
             raise StoreCorrupt("the footer's table of trimmed streams makes no sense", self.path, self.position)
+
+    def _check_applied(self) -> None:
         try:
             check_applied(self.applied)
         except ValueError as error:
             raise StoreCorrupt(f"the footer's applied commits: {error}", self.path, self.position) from None
 
     def _trimmed_make_sense(self) -> bool:
-        """Are they of streams that there are, in order, each once, and is none behind its stream's end?"""
+        """Are they in order, each once, of streams that there are, and is none behind its stream's end?"""
         numbers, low, hidden = self.trimmed_stream, self.trimmed_low, self.trimmed_hidden
         if not len(numbers):
             return True
-        if not bool((np.diff(numbers.astype(np.int64)) > 0).all()) or int(numbers[-1]) >= len(self.first):
+        if not bool((np.diff(numbers.astype(np.int64)) > 0).all()) or not ((hidden >= 0) & (hidden <= low)).all():
             return False
-        return bool(((hidden >= 0) & (hidden <= low) & (low <= self.next_offsets[numbers])).all())
+        if not self.is_full:
+            return True
+        return int(numbers[-1]) < self.stream_count and bool((low <= self.next_offsets[numbers]).all())
+
+    @property
+    def stream_count(self) -> int:
+        """How many rows it has: one a stream."""
+        return self._counts[0]
+
+    @property
+    def numbers(self) -> npt.NDArray[np.uint32]:
+        """The number of each row's stream, ascending."""
+        return np.arange(self.stream_count, dtype=np.uint32) if self.is_full else self.stream
+
+    def row_of(self, number: int) -> int:
+        """The row of a stream, -1 if there is none."""
+        if self.is_full:
+            return number if number < self.stream_count else -1
+        column = self.column(STREAM)
+        row = bisect_left(column, number)
+        return row if row < len(column) and column[row] == number else -1
+
+    def rows_of(self, numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+        """The row of each of some streams; of one that has none, as many as there are rows, or more."""
+        if self.is_full:
+            return numbers
+        streams = self.stream
+        rows = streams.searchsorted(numbers)
+        rows[streams.take(rows, mode="clip") != numbers if len(streams) else slice(None)] = len(streams)
+        return rows
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Messages of each row, lost ones included."""
+        ends = self.start.astype(np.int64)
+        return np.asarray(ends[1:] - ends[:-1], np.int64)
+
+    @property
+    def entry_count(self) -> int:
+        """How many entries it has: the segment's messages, but for those that a repair gave up for good."""
+        return self._counts[ENTRIES]
 
     def check_entries(self) -> None:
         """Check what opening leaves unchecked: all entries, and the names."""
-        at = HEADER_BYTES + _round8(self._name_bytes)
-        for item, count in ((4, len(self.first)), (4, len(self.first)), (8, len(self.first)), (4, len(self.start))):
-            at += _round8(item * count)
-        self._check_section(5, at, _round8(4 * len(self.entries)))
-        if not ((self.entries < self._record.entries) | (self.entries == LOST_ENTRY)).all():
+        if not self._held:
+            self._check_whole()
+        part = self._rest.read(self._rest.position, self._entries_bytes)
+        entries = np.frombuffer(part, KINDS[ENTRIES], self.entry_count) if self.entry_count else np.empty(0, np.uint32)
+        if not ((entries < self._record.entries) | (entries == LOST_ENTRY)).all():
             raise StoreCorrupt("the footer's entries do not agree with the frames", self.path, self.position)
         self.topics()
         self._is_checked = True
+
+    def _check_whole(self) -> None:
+        """The tables that were left in the file, which nobody has seen as a whole."""
+        stored, self._held = self.stored, self._tables.read(self._tables.position, self._tables_bytes)
+        try:
+            self.stored = [
+                stored[number] if number == ENTRIES else self._column(number, self._tables, b"")
+                for number in range(len(KINDS))
+            ]
+            self._check_tables()
+        finally:
+            self.stored, self._held = stored, b""
 
     def check_entries_once(self) -> None:
         """The same, for a reader who comes again and again: what was found whole is not read another time."""
@@ -238,8 +307,13 @@ class Footer:
 
     def topics(self) -> list[str]:
         """The topic names, by index. Raises StoreCorrupt."""
-        self._check_section(0, HEADER_BYTES, _round8(self._name_bytes))
-        packed = self._bytes[HEADER_BYTES : HEADER_BYTES + self._name_bytes]
+        names = self._decoded() if self._names is None else self._names
+        if self._keeps_names:
+            self._names = tuple(names)
+        return list(names)
+
+    def _decoded(self) -> Sequence[str]:
+        packed = self._part(0, self._name_bytes)
         most = max(1, self.topic_count * (MAX_HIDDEN_TOPIC_BYTES + 1))  # however much the bytes would become
         try:
             names = zlib.decompressobj().decompress(packed, most).decode().split("\0") if self.topic_count else []
@@ -250,15 +324,19 @@ class Footer:
         return names
 
     @property
+    def names_bytes(self) -> int:
+        """Length of the packed names."""
+        return int(self._name_bytes)
+
+    @property
     def size_bytes(self) -> int:
         """Length of the footer."""
-        return len(self._bytes)
+        return self._record.footer_bytes
 
     @property
     def next_offsets(self) -> npt.NDArray[np.int64]:
-        """Each stream's offset after the segment."""
-        ends = self.start.astype(np.int64)
-        return np.asarray(self.first + ends[1:] - ends[:-1], np.int64)
+        """The offset of each row's stream after the segment."""
+        return np.asarray(self.first + self.counts, np.int64)
 
     @property
     def trimmed(self) -> Trimmed:
@@ -271,14 +349,16 @@ class Footer:
         return FooterData(
             self.topics(), self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
             self.frame_position, self.frame_entry, self.frame_time, self.frame_flags, self.dues, self.trimmed,
-            applied=self.applied,
+            applied=self.applied, stream=None if self.is_full else self.stream,
+            presence=self.presence if self.is_full else None,
         )  # fmt: skip
 
 
-def _trimmed_columns(trimmed: Trimmed) -> tuple[npt.NDArray[np.integer], ...]:
-    """The columns of trimmed streams: numbers, ascending, and for each its low and up to where it is not listed."""
-    columns = TrimmedColumns.of(trimmed)
-    return columns.numbers, columns.low, columns.hidden
+def names_in(footer: Footer | FooterData) -> list[tuple[str, int]]:
+    """(topic, queue id) of the stream of each row of a footer: by number, if it is full. Raises StoreCorrupt."""
+    topics = footer.topics() if isinstance(footer, Footer) else footer.topics
+    named = [topics[index] for index in footer.stream_topic.tolist()]
+    return list(zip(named, footer.stream_queue.tolist(), strict=True))
 
 
 def _never_falls(values: npt.NDArray[np.integer]) -> bool:
@@ -289,21 +369,16 @@ def _all_within(values: npt.NDArray[np.integer], low: int, high: int) -> bool:
     return not len(values) or (low <= int(values.min()) and int(values.max()) <= high)
 
 
-def _map(file: LogFile, record: SealRecord) -> memoryview:
-    """The footer's bytes, mapped where the file can be mapped."""
-    fileno = getattr(file, "fileno", None)
-    if fileno is None:
-        return memoryview(file.read(record.footer_position, record.footer_bytes))
-    begin = record.footer_position & -mmap.ALLOCATIONGRANULARITY
-    skip = record.footer_position - begin
-    mapped = mmap.mmap(fileno(), skip + record.footer_bytes, prot=mmap.PROT_READ, offset=begin)
-    return memoryview(mapped)[skip:]
+def _chunks(size: int) -> int:
+    return -(-size // CHUNK_BYTES)
 
 
 def _round8(size: int) -> int:
     return (size + 7) & -8
 
 
-def _bytes_of(part: npt.NDArray[np.generic]) -> memoryview:
-    """An array's bytes, not copied; an array of nothing cannot be cast."""
-    return np.ascontiguousarray(part).data.cast("B") if len(part) else memoryview(b"")
+__all__ = [
+    "ALL_PRESENT", "ENTRIES", "ENTRY_BYTES", "FIRST", "FIXED_BYTES", "FRAME_BYTES", "FRAME_ENTRY", "HEADER_BYTES",
+    "KINDS", "PRESENCE", "START", "STREAM", "STREAM_BYTES", "SUMS_SHARE", "TRIM_BYTES", "Column", "Footer",
+    "FooterData", "by_stream", "names_in", "pack_names",
+]  # fmt: skip

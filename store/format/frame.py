@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..format.extras import Extras
 from .blobs import Blobs, ExtraColumns
+from .dues import DueRange, due_range
 from .layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
@@ -21,11 +22,9 @@ from .layout import (
     HAS_PROPERTIES,
     HAS_STREAMS,
     NO_BYTES,
-    NO_DUES,
     NO_TIME,
     WIDE_LENGTHS,
     WIDE_NUMBERS,
-    DueRange,
     FrameHead,
     FrameHeader,
     check_frame_head,
@@ -127,16 +126,6 @@ def encode_definitions(defined: Sequence[Definition]) -> bytes:
     return b"".join(parts)
 
 
-def due_range(flags: int, count: int, columns: bytes) -> DueRange:
-    """The range of a frame's delivery times, of its packed columns."""
-    if not flags & HAS_DUE:
-        return NO_DUES
-    wide = (2 if flags & WIDE_NUMBERS else 0) + (2 if flags & WIDE_LENGTHS else 0)
-    times = np.frombuffer(columns, "<i8", count, (wide + 10) * count)
-    times = times[times != NO_TIME]
-    return DueRange(int(times.min()), int(times.max())) if len(times) else NO_DUES
-
-
 @dataclass(slots=True)
 class Frame:
     """A frame read back. Arrays have one element a message; positions are in the segment."""
@@ -220,15 +209,11 @@ def decode_at(view: memoryview | bytes, at: int) -> Frame | None:
     return decode_head(header, bytes(view[at : at + header.header_bytes]))
 
 
-def optional_at(raw: bytes) -> OptionalColumns | None:
-    """The optional columns of the frame whose head is `raw`, for a reader who knows the others; None if it is damaged.
+def optional_of(head: FrameHead) -> OptionalColumns | None:
+    """The optional columns of a frame, for a reader who knows the others; None if they are damaged.
 
     A third of the time that the whole frame takes.
     """
-    header = read_frame_header(raw, 0)
-    head = None if header is None else check_frame_head(header, raw)
-    if head is None:
-        return None
     wide = (2 if head.header.flags & WIDE_NUMBERS else 0) + (2 if head.header.flags & WIDE_LENGTHS else 0)
     columns = _Optional(head, (wide + 10) * head.header.count)
     try:

@@ -39,9 +39,13 @@ def hidden_topic(kind: str, *names: str) -> str:
     Args:
         kind: what the stream remembers; at most MAX_KIND_BYTES of ASCII.
         names: at most two, each one that `check_name` takes as a topic.
+
+    Raises ValueError for what could not be taken apart again.
     """
-    assert kind.isascii() and 0 < len(kind) <= MAX_KIND_BYTES and len(names) <= 2
-    return "".join(HIDDEN_MARK + part for part in (kind, *names))
+    parts = (kind, *names)
+    if not (kind.isascii() and 0 < len(kind) <= MAX_KIND_BYTES and len(names) <= 2) or HIDDEN_MARK in "".join(parts):
+        raise ValueError(f"a hidden topic cannot be made of {parts}")
+    return "".join(HIDDEN_MARK + part for part in parts)
 
 
 def is_hidden(topic: str) -> bool:

@@ -16,6 +16,7 @@ Folder
     lane-00/START            the first segment of the lane's log: 1, until retention removes segments
     lane-00/COMPACTED        where the log began when a compaction wrote it anew, if one ever did
     lane-00/000000000001.seg the segments of a lane, numbered from START's without gaps
+    lane-00/RESERVE          pre-written, with any bytes; on a full disk it becomes a segment. It may be missing
     delayed/                 indexes of delayed messages, a folder a topic; made again of the log where they are missing
     incoming/                shards and commits on their way into the log (`shard`)
     quarantine/              ranges that a repair set aside
@@ -80,30 +81,15 @@ Frame (one batch)
     call checks a whole frame where one a message would cost more than the bytes themselves.
     A frame with count 0 is a mark: it carries nothing but `durable_*`.
 
-Footer (block-aligned; every section begins at a multiple of 8)
-    header                   FOOTER below, with a checksum of each section
-    names                    zlib-compressed, NUL-separated topic names of the lane
-    stream_topic   s x u32   index into names                      } of every stream that the lane knew
-    stream_queue   s x u32   queue id                              } when the segment was sealed: stream
-    first          s x i64   offset of its first message here, or  } number = index
-                             of its next one if it has none here
-    start    (s + 1) x u32   its messages are entries[start[i]:start[i + 1]]
-    entries        m x u32   entry numbers (0, 1, 2 .. in log order in the segment), by stream, in offset
-                             order; LOST_ENTRY for a message that a repair gave up
-    frame_position f x u32   where each frame begins
-    frame_entry    f x u32   entry number of its first message
-    frame_time     f x i64   its time, ms since the epoch
-    frame_flags    f x u16   its flags
-    trimmed_stream t x u32   } of each stream that was ever trimmed, by the records (see `records`) of this segment
-    trimmed_low    t x i64   } and of all before it: its number, ascending; the first offset that stays; and the
-    trimmed_hidden t x i64   } offset up to which its queue is not listed, 0 if its topic was never deleted
-    The header has the range of the frames' times, and that of the messages' delivery times, NO_TIME twice if
-    there are none; where messages are lost, it may be wider than what is left.
-    A lane's newest footer is therefore its whole stream table, and opening needs no older one. Nor does it need an
-    older record: the newest footer, and the records behind it, say what is trimmed and what was committed (`applied`).
+Footer (block-aligned)
+    The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a
+    full one of all streams of the lane. The seal record says which it is, so an opening reads the newest full one and
+    the small ones behind it. No older record is needed: the newest footer, and the records behind it, say what is
+    trimmed and what was committed (`applied`).
 
 Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flags) and 4 in a footer; per
-frame 88 + 18, per stream and segment 20 and its compressed name, 20 more for one that was trimmed.
+frame 88 + 18, per stream in a segment 24 and its name, in each full footer 28 a stream and its compressed name, 20 more
+for one that was trimmed.
 
 Records
     A lane has a stream whose topic no user can name. Its messages are records: what the store has to remember beside
@@ -129,6 +115,7 @@ BLOCK_BYTES: Final = 4096
 DATA_START: Final = 2 * BLOCK_BYTES
 SEGMENT_SUFFIX: Final = ".seg"
 START_FILE: Final = "START"
+RESERVE_FILE: Final = "RESERVE"
 RETIRED_PREFIX: Final = "retired-"  # of files that nobody needs: the next opening removes them
 
 # Flags of a frame.
@@ -153,22 +140,6 @@ LEAST_MESSAGE_BYTES: Final = 10  # of a frame's columns
 # placed by a footer alone.
 MAX_FRAME_MESSAGES: Final = 4096
 
-
-class DueRange(NamedTuple):
-    """The least and the largest of some delivery times, in ms; NO_TIME twice if there are none."""
-
-    least: int = NO_TIME
-    most: int = NO_TIME
-
-    def joined(self, other: DueRange) -> DueRange:
-        """The range of both."""
-        if NO_TIME in (self.least, other.least):
-            return max(self, other)
-        return DueRange(min(self.least, other.least), max(self.most, other.most))
-
-
-NO_DUES: Final = DueRange()
-
 # What decoding raises when checksums hold over bytes that make no sense.
 UNDECODABLE: Final = (ValueError, struct.error, IndexError, zlib.error)
 
@@ -190,10 +161,11 @@ FRAME_MAGIC: Final = b"\xf5SLf"
 FOOTER_MAGIC: Final = b"SLOGFOOT"
 
 _SEGMENT = struct.Struct("<8sII16sQQqQQQ")
-_SEAL = struct.Struct("<8sIIQQQQQQQ")
+_SEAL = struct.Struct("<8sIIQQQQQQQQ")
 _FRAME = struct.Struct("<4sHHIIIIQQqQQQQ")
 SUM = struct.Struct("<Q")
 FRAME_HEADER_BYTES: Final = _FRAME.size + SUM.size
+SEAL_BYTES: Final = _SEAL.size + SUM.size
 
 checksum64 = xxhash.xxh3_64_intdigest
 
@@ -276,7 +248,10 @@ class SegmentHeader(NamedTuple):
 
 
 class SealRecord(NamedTuple):
-    """Block 1 of a segment that is closed or sealed. `streams` is how many the lane had when it was written."""
+    """Block 1 of a segment that is closed or sealed.
+
+    `streams` is how many the lane had when it was written; `full`: the footer has all of them.
+    """
 
     state: int
     sequence: int
@@ -286,11 +261,12 @@ class SealRecord(NamedTuple):
     footer_position: int
     footer_bytes: int
     streams: int = 0
+    full: int = 1
 
     def pack(self) -> bytes:
         body = _SEAL.pack(
             SEAL_MAGIC, FORMAT_VERSION, self.state, self.sequence, self.data_end, self.chain, self.entries,
-            self.footer_position, self.footer_bytes, self.streams,
+            self.footer_position, self.footer_bytes, self.streams, self.full,
         )  # fmt: skip
         return block_of(body)
 
@@ -301,6 +277,11 @@ class SealRecord(NamedTuple):
         record = None if fields is None else cls(*fields)
         return record if record is not None and record.is_possible else None
 
+    @classmethod
+    def guess(cls, block: bytes) -> SealRecord:
+        """The fields as a block has them, damaged or not."""
+        return cls(*_SEAL.unpack_from(bytes(block[: _SEAL.size]).ljust(_SEAL.size, b"\0"))[2:])
+
     @property
     def is_possible(self) -> bool:
         """Could these numbers have been written? Whoever reads the record relies on their order and their sizes.
@@ -310,7 +291,12 @@ class SealRecord(NamedTuple):
         footer = (self.footer_position, self.footer_bytes)
         ends = footer == (0, 0) if self.state == CLOSED else footer[0] == align_up(self.data_end)
         columns_end = DATA_START + LEAST_MESSAGE_BYTES * self.entries
-        return self.state in (CLOSED, SEALED) and ends and columns_end <= self.data_end <= MAX_DATA_END
+        return (
+            self.state in (CLOSED, SEALED)
+            and self.full in (0, 1)
+            and ends
+            and columns_end <= self.data_end <= MAX_DATA_END
+        )
 
 
 class FrameHeader(NamedTuple):
@@ -334,6 +320,13 @@ class FrameHeader(NamedTuple):
     def end(self) -> int:
         """Position behind the last payload byte."""
         return self.position + self.header_bytes + self.payload_bytes
+
+    @staticmethod
+    def guess(raw: bytes) -> tuple[bytes, int, int, int]:
+        """(magic, lane, sequence, position) as the bytes have them, damaged or not."""
+        magic, *rest = _FRAME.unpack_from(bytes(raw[: _FRAME.size]).ljust(_FRAME.size, b"\0"))
+        found = FrameHeader(*rest)
+        return magic, found.lane, found.sequence, found.position
 
     def seal(self, columns: bytes) -> tuple[bytes, int]:
         """Header and columns as they go to disk, and the frame's checksum (the next one's `chain`)."""

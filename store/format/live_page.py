@@ -11,6 +11,12 @@ along their chain, messages have checksums). It is never forced.
                          looked for 7.5 ms and nothing has moved: a writer wakes them every 5 ms at the most
 2056         u64         a word a lane, written behind each force: the mark (24 bits of the segment's number, then
                          40 of the position). It has no checksum, so it counts under the same boot id only
+2568         u64         the turn: odd while the states of several lanes change at once. Until it is even again, readers
+                         go by what follows; so they do if the writer died meanwhile
+2576         64 x 16     by lane, the newest sealed segment and the word of the mark as they were before. All of its
+                         bits are set in a lane's first word if it does not change; and a checksum of all
+3608         u64         the call: committers in other processes move it when they have left a commit, and the writer
+                         sleeps on its low half. They hold the lock of the folder `incoming` meanwhile
 4096         64 x 2      two slots of 64 bytes a lane: u64 each of the bell as of this writing, the first segment,
                          the newest sealed segment, the mark (segment and position, as in frames), checksum. The
                          older slot is written, so one is whole whenever the writer dies. It is written where
@@ -25,7 +31,7 @@ name still. Retention takes the name, and asks for the lock then: a locked file 
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from .layout import BLOCK_BYTES, FORMAT_VERSION, MAX_LANES, SUM, checked, checksum64
 
@@ -35,9 +41,14 @@ LIVE_MAGIC: Final = b"SLOGLIV2"  # a reader of the first form would wait for its
 _HEADER = struct.Struct("<8sII16sQ16sQQ")
 STATE: Final = struct.Struct("<5Q")
 
+OPENINGS_AT: Final = 64  # in the header: the u64 that is another one for each writer
 BELL_AT: Final = BLOCK_BYTES // 2  # a u64; its low half is what readers sleep on
 MARKS_AT: Final = BELL_AT + 8  # a u64 a lane
 POSITION_BITS: Final = 40  # of the word of a mark; the others have the low bits of the segment's number
+TURN_AT: Final = MARKS_AT + 8 * MAX_LANES
+BEFORE_AT: Final = TURN_AT + 8
+BEFORE_BYTES: Final = 16 * MAX_LANES + SUM.size
+CALLS_AT: Final = BEFORE_AT + BEFORE_BYTES
 SLOT_BYTES: Final = 64
 LANES_AT: Final = BLOCK_BYTES
 PAGE_BYTES: Final = LANES_AT + MAX_LANES * 2 * SLOT_BYTES
@@ -106,6 +117,31 @@ class LaneState(NamedTuple):
 
 
 NO_STATE: Final = LaneState(0, 0, 0, 0, 0)
+
+
+Before: TypeAlias = "list[tuple[int, int] | None]"  # by lane: the newest sealed segment and the word of the mark
+
+
+def pack_before(before: Before) -> bytes:
+    """What the page has of lanes that change at once; None for those that do not."""
+    words = [word for one in before for word in (one or (_WORD, _WORD))]
+    body = struct.pack(f"<{2 * MAX_LANES}Q", *words, *[_WORD] * (2 * (MAX_LANES - len(before))))
+    return body + SUM.pack(checksum64(body))
+
+
+def unpack_before(page: bytes) -> Before | None:
+    """What the bytes of the page say; None if they are torn."""
+    body = checked(page, 16 * MAX_LANES)
+    if body is None:
+        return None
+    words = struct.unpack(f"<{2 * MAX_LANES}Q", body)
+    return [None if sealed == _WORD else (sealed, mark) for sealed, mark in zip(words[::2], words[1::2], strict=True)]
+
+
+def state_before(state: LaneState, before: tuple[int, int]) -> LaneState:
+    """A lane's state as it was before, of one that may be newer."""
+    mark = min(state.mark, mark_of(before[1], state.mark))
+    return state._replace(sealed=min(state.sealed, before[0]), sequence=mark[0], position=mark[1])
 
 
 def mark_at(lane: int) -> int:

@@ -2,7 +2,8 @@
 
 It is never on a disk, and goes with the last process that maps it. All numbers are little-endian:
 
-    0             header: magic, store id, lanes (u32), bytes of a lane's ring (u64), checksum
+    0             header: magic, store id, lanes (u32), bytes of a lane's ring, inode and number of openings of the
+                  writer's live page (u64 each), checksum
     4096 + n * (4096 + bytes of a ring)
                   lane n: words (u64) `LOW`, `END`, and a table of segments; 4096 bytes further its ring
 
@@ -20,9 +21,10 @@ import struct
 from typing import Final, NamedTuple
 
 from .layout import BLOCK_BYTES, SUM, checked, checksum64
+from .live_page import LiveHeader
 
-MIRROR_MAGIC: Final = b"SLOGMIR1"
-_HEADER = struct.Struct("<8s16sIQ")
+MIRROR_MAGIC: Final = b"SLOGMIR2"
+_HEADER = struct.Struct("<8s16sIQQQ")
 
 LOW: Final = 0  # words of a lane
 END: Final = 1
@@ -37,11 +39,14 @@ class MirrorHeader(NamedTuple):
     Attributes:
         store_id, lanes: of the store.
         ring_bytes: of each lane's ring, a multiple of the block.
+        inode, opening: of the writer's live page, and how often that was opened: whose mirror it is.
     """
 
     store_id: bytes
     lanes: int
     ring_bytes: int
+    inode: int
+    opening: int
 
     def pack(self) -> bytes:
         body = _HEADER.pack(MIRROR_MAGIC, *self)
@@ -55,6 +60,11 @@ class MirrorHeader(NamedTuple):
             return None
         magic, *fields = _HEADER.unpack(body)
         return cls(*fields) if magic == MIRROR_MAGIC else None
+
+    def is_of(self, page: LiveHeader) -> bool:
+        """Whether it is the mirror of the writer that this live page names."""
+        mine = self.store_id, self.lanes, self.inode, self.opening
+        return mine == (page.store_id, page.lanes, page.inode, page.openings)
 
     @property
     def size_bytes(self) -> int:

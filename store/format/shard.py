@@ -27,10 +27,11 @@ Index
     and these the payloads. So whatever happens to a staged shard is found, and no payload is read for it.
 
 Manifest
-    JSON in one line: the store's id, the commit's name and batch, whether the name is kept for good, the digest of all
-    rows, and the shards in order, each with folder, file, lane, rows, bytes and checksum. In a second line the checksum
-    of the first. It is written under another name, forced, renamed, and the folder is forced: then the commit is
-    done, and attaching it cannot be refused any more.
+    JSON in one line: the store's id, the commit's name and batch, whether the name is kept for good, and the shards in
+    order, each with folder, file, lane, rows, bytes and checksum. If other commits wait, `before` is the last one of
+    them: the file of its manifest, its name, batch and rows. So the loss of a manifest is noticed by the next one. In a
+    second line the checksum of the first. It is written under another name, forced, renamed, and the folder is forced:
+    then the commit is done, and attaching it cannot be refused any more.
 
 Attaching a small commit
     The lane's log gets the commit's record and behind it, in ordinary frames, the messages of its shards, in their
@@ -92,6 +93,20 @@ class Shard(NamedTuple):
     checksum: int
 
 
+class Before(NamedTuple):
+    """The commit before another one, as that one's manifest names it."""
+
+    file: str
+    name: str
+    batch: int
+    rows: int
+
+    @property
+    def shown(self) -> str:
+        """The commit as an error's text names it."""
+        return _shown(self.name, self.batch)
+
+
 class Manifest(NamedTuple):
     """A commit; see the module's text. `batch` is NO_BATCH for a transaction."""
 
@@ -100,6 +115,7 @@ class Manifest(NamedTuple):
     batch: int
     is_kept: bool
     shards: tuple[Shard, ...]
+    before: Before | None = None
 
     @property
     def digest(self) -> int:
@@ -109,13 +125,15 @@ class Manifest(NamedTuple):
     @property
     def shown(self) -> str:
         """The commit as an error's text names it."""
-        return f"transaction {self.name!r}" if self.batch == NO_BATCH else f"batch {self.batch} of query {self.name!r}"
+        return _shown(self.name, self.batch)
 
     def pack(self) -> bytes:
         fields = {
             "version": FORMAT_VERSION, "store": self.store_id.hex(), "name": self.name, "batch": self.batch,
             "kept": self.is_kept, "shards": [shard._asdict() for shard in self.shards],
         }  # fmt: skip
+        if self.before is not None:
+            fields["before"] = self.before._asdict()
         line = json.dumps(fields, separators=(",", ":")).encode()
         return b"%s\n%016x\n" % (line, checksum64(line))
 
@@ -129,10 +147,15 @@ class Manifest(NamedTuple):
             fields: dict[str, Any] = json.loads(line)
             shards = tuple(Shard(**shard) for shard in fields["shards"])
             name, batch, version = fields["name"], fields["batch"], fields["version"]
-            found = cls(bytes.fromhex(fields["store"]), name, batch, fields["kept"], shards)
+            before = Before(**fields["before"]) if "before" in fields else None
+            found = cls(bytes.fromhex(fields["store"]), name, batch, fields["kept"], shards, before)
         except (ValueError, KeyError, TypeError):
             return None
         return found if version == FORMAT_VERSION and 0 < len(name.encode()) <= MAX_NAME_BYTES else None
+
+
+def _shown(name: str, batch: int) -> str:
+    return f"transaction {name!r}" if batch == NO_BATCH else f"batch {batch} of query {name!r}"
 
 
 def rows_digest(shards: Sequence[Shard]) -> int:

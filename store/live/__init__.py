@@ -2,7 +2,7 @@
 
 Begin with `publisher` in the writer's process, and with `follower` in a reader's.
 
-    the writer          publisher, mirror
+    the writer          publisher, mirror, calls
     the reader          follower, page, files, followed_ring, whole_frames
     one lane of it      lane, tail, plain_frames, applied
     for a committer     lane_commits

@@ -6,8 +6,9 @@ import errno
 from pathlib import Path
 from typing import NamedTuple
 
-from ..device.disk import Disk, LogFile
+from ..device.disk import Disk
 from ..device.lane_start import read_start
+from ..device.log_file import LogFile
 from ..device.ring import Ring
 from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
 from ..segment.evidence import first_number
@@ -42,10 +43,12 @@ class FollowedSegment(Segment):
     def _opened_to_read(self) -> LogFile:
         """The reading side, locked. Raises SegmentIsGone."""
         data = open_shared(self._disk, self.path)
-        advise = getattr(data, "read_alone", None)
-        if self._grows and advise is not None:
-            advise()
+        if self._grows:
+            data.read_alone()
         return data
+
+    def _map(self) -> None:
+        """Nothing is mapped: a lease of ours would hold up the writer."""
 
     def open_sequential(self) -> LogFile:
         """The file for reading from front to back, locked as well."""
@@ -59,7 +62,7 @@ class FollowedSegment(Segment):
 def open_shared(disk: Disk, path: Path) -> LogFile:
     """Open a segment's file and keep it from being used again. Raises SegmentIsGone."""
     try:
-        file = disk.open(path)
+        file = disk.open_to_read(path)
     except FileNotFoundError:
         raise _gone(path) from None
     _share(file, path)
@@ -69,8 +72,7 @@ def open_shared(disk: Disk, path: Path) -> LogFile:
 
 
 def _share(file: LogFile, path: Path) -> None:
-    share = getattr(file, "share", None)
-    if share is not None and not share():
+    if not file.share():
         raise _gone(path)
 
 
@@ -133,6 +135,4 @@ class TailReader(ChunkReader):
     def forget(self) -> None:
         """Read anew, from the device: somebody else may have read a block before it was written."""
         self._piece, self._ring = memoryview(b""), None
-        drop = getattr(self.file, "drop_cached", None)
-        if drop is not None:
-            drop(0, self.size_bytes)
+        self.file.drop_cached(0, self.size_bytes)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import mmap
 from collections.abc import Sequence
 
+from ..device.disk import Disk
 from ..device.ring import NOWHERE, Ring
 from ..device.shared_memory import SharedMemory
 from ..format.layout import BLOCK_BYTES, FrameHead
+from ..format.live_page import LiveHeader
 from ..format.mirror import END, LOW, WORDS_BYTES, MirrorHeader, mirror_name, table_word
 from .whole_frames import WholeFrames
 
@@ -17,11 +19,13 @@ LIFE_POSITIONS = 1 << 48  # of lane positions: more than one opening of a store 
 class FollowedRing(Ring):
     """A ring for reading that another process fills; empty as long as there is no mirror.
 
-    Each mirror counts its lane positions from a multiple of `LIFE_POSITIONS`, the later ones from higher ones. So
-    whoever has found a place in the mirror before finds it overtaken.
+    Each mirror has lane positions of its own, `LIFE_POSITIONS` above those of the one before. So whoever has found a
+    place in that one finds it overtaken.
 
     Invariants:
         * it has only what is durable;
+        * what it takes from a mirror is one value, replaced as a whole: the words with the origin of their positions,
+          and the bytes with their shape. No read mixes two mirrors, whatever their sizes are;
         * it has nothing while it does not reach up to `shown`, so a mirror whose writer is gone is not asked for what
           another one has written.
 
@@ -33,17 +37,17 @@ class FollowedRing(Ring):
 
     def __init__(self, lanes: int = 1) -> None:
         """`lanes`: so many the store has."""
-        self._words = memoryview(bytes(WORDS_BYTES)).cast("Q")
+        self._mirror = memoryview(bytes(WORDS_BYTES)).cast("Q"), 0  # the writer's words, and our position for its 0
         self.shown = NOWHERE
-        self._highest = self._origin = 0
+        self._highest = 0
         self._whole = WholeFrames(lanes)
         super().__init__(BLOCK_BYTES)
 
     @property
     def low(self) -> int:
         """Bytes at or above it are intact; `NOWHERE` if there are none."""
-        words = self._words
-        return self._origin + words[LOW] if self._origin + words[END] >= self.shown else NOWHERE
+        words, origin = self._mirror
+        return origin + words[LOW] if origin + words[END] >= self.shown else NOWHERE
 
     @low.setter
     def low(self, position: int) -> None:
@@ -51,14 +55,15 @@ class FollowedRing(Ring):
 
     def take(self, words: mmap.mmap, memory: mmap.mmap) -> None:
         """Another mirror is there. Who has looked at the one before finds all of it overtaken."""
-        self.shown, self._highest = NOWHERE, 0
-        size = len(memory)
-        self._map = self.recent = memory
+        self._replace(memoryview(words).cast("Q"), memory, self._mirror[1] + LIFE_POSITIONS)
+
+    def _replace(self, words: memoryview, memory: mmap.mmap, origin: int) -> None:
+        self.shown, self._highest = NOWHERE, 0  # first: what is found until the end of this is overtaken
+        self._map = memory
         self.memory = self._view = memoryview(memory)
-        self.size_bytes = size
-        self.shape = 0, size
-        self._origin += -(-LIFE_POSITIONS // size) * size  # so that positions modulo the size are the writer's
-        self._words = memoryview(words).cast("Q")
+        self.size_bytes = len(memory)
+        self.shape = origin, len(memory), memory  # the writer's position 0 is at the memory's beginning
+        self._mirror = words, origin
 
     def show(self, position: int | None) -> None:
         """Readers are shown messages up to this position from now on; None if that is not known."""
@@ -78,36 +83,30 @@ class FollowedRing(Ring):
 
     def base_of(self, sequence: int) -> int | None:
         """The lane position of a segment's beginning; None if the mirror has nothing of it."""
-        words, at = self._words, table_word(sequence)
-        if words[at] != sequence or self._origin > NOWHERE // 2:
+        (words, origin), at = self._mirror, table_word(sequence)
+        if words[at] != sequence or origin > NOWHERE // 2:
             return None
-        base = self._origin + words[at + 1]
+        base = origin + words[at + 1]
         return base if words[at] == sequence else None
 
     def close(self) -> None:
         """Let go of the mirror: a reader under way finds its bytes overtaken, and has the mapping until then."""
-        self.shown = NOWHERE
         self.span = None
         self._whole.let_go()
-        self._words = memoryview(bytes(WORDS_BYTES)).cast("Q")
-        self._map = self.recent = mmap.mmap(-1, BLOCK_BYTES)
-        self.memory = self._view = memoryview(self._map)
+        self._replace(memoryview(bytes(WORDS_BYTES)).cast("Q"), mmap.mmap(-1, BLOCK_BYTES), self._mirror[1])
 
 
-def find_mirror(
-    disk: object, pid: int, store_id: bytes, lanes: int, opening: int
-) -> tuple[SharedMemory, MirrorHeader] | None:
-    """The mirror of a store that the process `pid` writes; None if there is none that we may see.
+def find_mirror(disk: Disk, opening: LiveHeader) -> tuple[SharedMemory, MirrorHeader] | None:
+    """The mirror of a writer, whose live page has this header; None if there is none that we may see.
 
     Raises BlockingIOError if it cannot be had right now.
     """
-    find = getattr(disk, "find_shared", None)
-    memory: SharedMemory | None = None if find is None else find(pid, mirror_name(store_id, opening))
+    memory = disk.find_shared(opening.pid, mirror_name(opening.store_id, opening.openings))
     if memory is None:
         return None
     try:
         header = MirrorHeader.unpack(memory.map(0, BLOCK_BYTES)[:])
-        if header is not None and header[:2] == (store_id, lanes) and memory.size_bytes == header.size_bytes:
+        if header is not None and header.is_of(opening) and memory.size_bytes == header.size_bytes:
             return memory, header
     except (OSError, ValueError):  # too short
         pass

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from ..device.background import Background, Bell
+from ..device.background import Background, Bell, NoThread
 from ..device.clock import Clock
 from ..device.disk import Disk
 from ..device.folder import read_header
 from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt, StoreError, StoreUnusable
-from ..format.live_page import LaneState
+from ..format.live_page import LaneState, LiveHeader
 from ..format.store_files import StoreHeader
 from ..log.streams import StreamMap
 from ..read.waiting import WaitingRead, WaitingReaders
@@ -23,13 +25,14 @@ from .lane import FollowedLane
 from .page import LivePage, bell_of
 from .publisher import RING_EVERY_S
 
+Seen = TypeVar("Seen")
+
 NO_MOVES = b""
 LOOK_S = 0.5  # how often it is looked whether the folder has another page
 OLD_LOOK_S = 0.02  # where no page tells that something is new, the files are looked at so often
 NAP_S = 0.0005  # between two looks while the writer is busy: what comes meanwhile is taken together
 AWAKE_S = 1.5 * RING_EVERY_S  # no sleep for so long behind a move of the bell: the writer counts on it
 PATIENCE_S = 1.0  # of a sleep: then it is looked whether there is another page
-ENDING_S = 0.01
 LOOKS_OF_FOLLOWERS = 2  # a reader with fewer looks at what is new reads the files
 
 
@@ -43,7 +46,10 @@ class FollowingReaders(WaitingReaders):
     def _watch(self, read: WaitingRead, patience_s: float) -> float:
         sleep_s = super()._watch(read, patience_s)
         if sleep_s and self.on_waiting is not None:
-            self.on_waiting()
+            try:
+                self.on_waiting()
+            except NoThread:  # it looks for itself, soon
+                return min(sleep_s, OLD_LOOK_S)
         return sleep_s
 
 
@@ -52,8 +58,12 @@ class Follower:
 
     Invariants:
         * when `follow` returns, its readers see at least what was published before the call;
+        * then they see all lanes as the page had them at one moment, so a bulk commit in all of its lanes or in none;
         * whoever brings in what is new tells those who wait for it, so none of them is forgotten;
-        * there is a thread only from the first reader who waits, and it sleeps while nobody does.
+        * the mirror that is used is the one of the writer whose states are followed: this is compared after each state
+          is read, and before anything is taken that it covers;
+        * there is a thread only from the first reader who waits, and it sleeps while nobody does. It goes on until
+          `close`, whatever it meets: those who wait are woken by `follow`, and meet it in calls of their own.
 
     Attributes:
         error: the damage that keeps it from going on, while there is any.
@@ -75,10 +85,12 @@ class Follower:
         self._look_at = float("-inf")  # of the monotonic time: then it is looked for another page, or at the files
         self._check_at = float("-inf")  # then it is looked whether the folder has another store
         self._lock = threading.Lock()
-        self._wanted, self._ended = Bell(), Bell()
+        self._wanted = Bell()
         self._mirror: SharedMemory | None = None
-        self._mirror_of = 0  # the opening whose mirror was looked for
+        self._mirror_of: LiveHeader | None = None  # the writer whose mirror was looked for
         self._watching: Background | None = None
+        self._awake_until = 0.0  # of the watching thread
+        self._watched = NO_MOVES
         self._closing = False
         self.error: StoreCorrupt | None = None
         self.looks = 0
@@ -131,13 +143,15 @@ class Follower:
         self.looks += 1
         if self.looks == LOOKS_OF_FOLLOWERS:
             self._look_at = float("-inf")  # the next look finds the mirror
-        for followed in self._lanes:
-            before = followed.lane.view.sealed
-            shown = followed.follow(partial(_state_of, page, followed.lane.index), is_current=current)
-            if shown:
-                self._waiting.tell(followed.lane, shown)
-            if followed.lane.view.sealed is not before:
-                self._waiting.look_at_all()  # it may have messages that never were in a growing segment here
+        moment = _Moment(page)
+        while moment.begin():
+            for followed in self._lanes:
+                before = followed.lane.view.sealed
+                shown = followed.follow(partial(self._state_of, moment, followed.lane.index), is_current=current)
+                if shown:
+                    self._waiting.tell(followed.lane, shown)
+                if followed.lane.view.sealed is not before:
+                    self._waiting.look_at_all()  # it may have messages that never were in a growing segment here
         # Not the bell alone: on some processors another's writes are seen in another order.
         newest = max(followed.bell for followed in self._lanes)
         self._seen = moves if newest >= bell_of(moves) else NO_MOVES
@@ -174,26 +188,39 @@ class Follower:
         if page is None or self.looks < LOOKS_OF_FOLLOWERS:
             return
         page.look_again()
-        if not page.is_current or page.header.openings == self._mirror_of:
+        if not page.is_current or page.is_of(self._mirror_of):
             return
+        self._let_go_of_mirror()
         try:
-            header = page.header
-            found = find_mirror(self._disk, header.pid, header.store_id, header.lanes, header.openings)
+            found = find_mirror(self._disk, page.header)
             if found is not None:
+                self._mirror = found[0]
                 for followed in self._lanes:
                     followed.take_mirror(*found)
-                self._let_go_of_mirror()
-                self._mirror = found[0]
-            self._mirror_of = page.header.openings
         except BlockingIOError:  # its writer looks whether it has readers; soon again
             return
-        except (OSError, ValueError):  # no room for a mapping
-            self._mirror_of = page.header.openings
+        except (OSError, ValueError):  # no room for a mapping: the lanes that have theirs use it
+            pass
+        self._mirror_of = page.header
+
+    def _state_of(self, moment: _Moment, lane: int) -> LaneState | None:
+        """What the page says of a lane. The mirror of another writer than the one who says it is let go of."""
+        state, page = moment.state_of(lane), self._page
+        if self._mirror is not None and (page is None or not page.is_of(self._mirror_of)):
+            self._let_go_of_mirror()
+        return state
 
     def _let_go_of_mirror(self) -> None:
         mirror, self._mirror = self._mirror, None
         if mirror is not None:
+            for followed in self._lanes:
+                followed.ring.close()
             mirror.close()
+
+    def at_one_moment(self, look: Callable[[], Seen]) -> Seen:
+        """What a look at several lanes sees while none is brought up."""
+        with self._lock:
+            return look()
 
     def look_at_starts(self) -> bool:
         """Learn where the lanes' logs begin now; True if one has moved. Raises OSError."""
@@ -220,43 +247,57 @@ class Follower:
         self._wanted.set()
 
     def _watch(self) -> None:
-        moves, awake_until = NO_MOVES, time.monotonic() + AWAKE_S
         while not self._closing:
-            if not len(self._waiting):
-                self._wanted.wait()
-                self._wanted.clear()
-                awake_until = time.monotonic() + AWAKE_S
-            page = self._page
-            if page is not None and (found := page.moves) != moves:
-                moves = found
-                awake_until = time.monotonic() + AWAKE_S
             try:
-                self.follow()
-            except (OSError, StoreError):  # whoever waits was woken, and finds out
+                self._watch_once()
+            except BaseException:  # the thread goes on: without it nobody would be woken by what is new
+                with suppress(BaseException):
+                    self._waiting.wake_all()  # to find out for themselves, if they do not know yet
                 time.sleep(OLD_LOOK_S)
-                continue
-            if page is None or not page.is_current:
-                time.sleep(OLD_LOOK_S)
-            elif (
-                time.monotonic() < awake_until or page is not self._page or moves != self._seen
-                or page.moves != moves  # behind the look at the time: a mark alone moves no bell
-            ):  # fmt: skip
-                time.sleep(NAP_S)
-            elif not self._closing:
-                # On the bell of `moves`: a move that only `follow` has seen needs a wait of its own.
-                page.sleep(moves, PATIENCE_S)
-                awake_until = time.monotonic() + AWAKE_S
-        self._ended.set()
+
+    def _watch_once(self) -> None:
+        """Take what is new, and sleep until there may be more."""
+        if not len(self._waiting):
+            self._wanted.wait()
+            self._wanted.clear()
+            self._stay_awake()
+        page = self._page
+        if page is not None and (found := page.moves) != self._watched:
+            self._watched = found
+            self._stay_awake()
+        self.follow()
+        moves = self._watched
+        if page is None or not page.is_current:
+            time.sleep(OLD_LOOK_S)
+        elif (
+            time.monotonic() < self._awake_until or page is not self._page or moves != self._seen
+            or page.moves != moves  # after the look at the time: a mark alone moves no bell
+        ):  # fmt: skip
+            time.sleep(NAP_S)
+        elif not self._closing:
+            # On the bell of `moves`: a move that only `follow` has seen needs a wait of its own.
+            page.sleep(moves, PATIENCE_S)
+            self._stay_awake()
+
+    def _stay_awake(self) -> None:
+        self._awake_until = time.monotonic() + AWAKE_S
 
     def close(self) -> None:
         """End the thread. Again is fine."""
         self._closing = True
         self._wanted.set()
-        while self._watching is not None and not self._ended.wait(ENDING_S):
-            if self._page is not None:
-                self._page.wake()  # it may sleep there; others who do look, and go on sleeping
+        if self._watching is not None:
+            self._watching.join(self._wake_sleeper)
         with self._lock:
             self._let_go_of_mirror()
+
+    def _wake_sleeper(self) -> None:
+        if self._page is not None:
+            self._page.wake()  # it may sleep there; others who do look, and go on sleeping
+
+    def telling(self) -> AbstractContextManager[object]:
+        """It tells nobody."""
+        return nullcontext()
 
     def after_fork(self) -> None:
         """In a child process: the thread is not here."""
@@ -266,5 +307,35 @@ class Follower:
             followed.ring.close()  # its mappings would keep the lock that says that somebody reads
 
 
-def _state_of(page: LivePage | None, lane: int) -> LaneState | None:
-    return None if page is None else page.state(lane)
+class _Moment:
+    """The states of all lanes at one moment; at a later one if one of them has to be read again meanwhile.
+
+    Then all lanes are followed once more, up to that moment: so readers see none of them later than the others.
+    """
+
+    def __init__(self, page: LivePage | None) -> None:
+        self._page = page
+        self._states: list[LaneState | None] = []
+        self._taken: set[int] = set()
+        self._is_new = True
+
+    def begin(self) -> bool:
+        """False once all lanes were followed up to one moment."""
+        if not self._is_new:
+            return False
+        if not self._states:
+            self._read()
+        self._is_new = False
+        self._taken.clear()
+        return True
+
+    def _read(self) -> None:
+        self._states = [] if self._page is None else self._page.states()
+
+    def state_of(self, lane: int) -> LaneState | None:
+        """What the page says of a lane; read again where it is asked for again."""
+        if lane in self._taken:
+            self._read()
+            self._is_new = len(self._states) > 1
+        self._taken.add(lane)
+        return self._states[lane] if self._states else None

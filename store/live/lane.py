@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt
-from ..format.footer import Footer
+from ..format.footer import names_in
 from ..format.frame import Definition
 from ..format.layout import BLOCK_BYTES, SEALED, UNKNOWN, FrameHeader, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
@@ -23,8 +23,9 @@ from ..log.offsets import NextOffsets
 from ..log.queue import RequestQueue
 from ..log.streams import Stream, StreamMap
 from ..log.trims import Trims
-from ..log.write import Shown, View
+from ..log.write import Shown
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
+from ..segment.groups import offsets_behind_sealed
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, Looked, SegmentIsGone, log_start, look
 from .followed_ring import FollowedRing
@@ -39,15 +40,28 @@ class FollowedOffsets(NextOffsets):
     def __init__(self, lane: Lane) -> None:
         super().__init__()
         self._lane = lane
+        self._behind = 0, np.zeros(0, np.int64)  # the newest sealed segment, and the offsets behind it
 
     def __getitem__(self, number: int) -> int:
         return -1
 
     def column(self) -> npt.NDArray[np.int64]:
-        """(streams,) of those that the newest footer knows; none if it is damaged."""
-        sealed = self._lane.view.sealed
-        index = sealed[-1].mapped() if sealed else None
-        return np.zeros(0, np.int64) if index is None else index.footer.next_offsets
+        """(streams,) of those that the newest footers know; none if one is damaged."""
+        return self._of(self._lane.view.sealed).copy()
+
+    def behind(self, number: int) -> int:
+        """Where a stream goes on behind the sealed segments."""
+        column = self._of(self._lane.view.sealed)
+        return int(column[number]) if number < len(column) else 0
+
+    def _of(self, sealed: Sequence[SealedSegment]) -> npt.NDArray[np.int64]:
+        newest = sealed[-1].segment.sequence if sealed else 0
+        sequence, column = self._behind
+        if sequence != newest:
+            found = offsets_behind_sealed(sealed, len(sealed))
+            column = np.zeros(0, np.int64) if found is None else found
+            self._behind = newest, column
+        return column
 
 
 class FollowedLane:
@@ -131,12 +145,12 @@ class FollowedLane:
             sequence, position = self._mark
             shown = newest.advance(position if newest.sequence == sequence else None)
             tails[-1] = newest
-        self._show_tails(sealed, tails)
+        self._show_tails(tails)
         return shown
 
-    def _show_tails(self, sealed: tuple[SealedSegment, ...], tails: list[Tail]) -> None:
-        """These are the view. It comes first: an interrupt leaves what is shown."""
-        self.lane.view = View(sealed, tuple(tail.opened for tail in tails))
+    def _show_tails(self, tails: list[Tail], fresh: Sequence[SealedSegment] = ()) -> None:
+        """The view ends with these, after `fresh` sealed ones. It comes first: an interrupt leaves what is shown."""
+        self.lane.view = self.lane.view.sealing(fresh, tuple(tail.opened for tail in tails))
         self._tails = tails
 
     def _follow(self, state: LaneState, *, is_current: bool) -> list[Shown]:
@@ -154,16 +168,16 @@ class FollowedLane:
     # -- sealed segments, and those that retention took ------------------------------------------------
 
     def _drop_removed(self) -> None:
-        lane, view = self.lane, self.lane.view
-        kept = tuple(one for one in view.sealed if one.segment.sequence >= self._first)
-        for one in view.sealed[: len(view.sealed) - len(kept)]:
-            one.segment.removed = True
-        if len(kept) < len(view.sealed):
-            lane.view = View(kept, view.open)
+        lane, sealed, count = self.lane, self.lane.view.sealed, 0
+        while count < len(sealed) and sealed[count].segment.sequence < self._first:  # the oldest come first
+            sealed[count].segment.removed = True
+            count += 1
+        if count:
+            lane.view = lane.view.without_oldest(count)
         if self._sealed < self._first - 1:
             self._sealed = self._first - 1
             self._tails = [tail for tail in self._tails if tail.sequence > self._sealed]
-            lane.view = View(kept, tuple(tail.opened for tail in self._tails))
+            lane.view = lane.view._replace(open=tuple(tail.opened for tail in self._tails))
 
     def _newest_sealed(self) -> int:
         """The highest number with a seal record of its own."""
@@ -210,20 +224,27 @@ class FollowedLane:
         newest = sequence - 1
         for one in fresh:
             one.join(self.lane)
-        view = self.lane.view
         if fresh[-1].record.streams > len(self.lane.streams):
-            self._learn_names(fresh[-1].footer)
+            self._learn_names(fresh)
         with suppress(StoreCorrupt):  # reads around it go on, and the next footer has the same
             self._take_lows(fresh[-1].footer.trimmed)
-        self._show_tails((*view.sealed, *fresh), [tail for tail in self._tails if tail.sequence > newest])
+        self._show_tails([tail for tail in self._tails if tail.sequence > newest], fresh)
         self._sealed = newest
         self._mark = max(self._mark, (newest, fresh[-1].record.data_end))
 
-    def _learn_names(self, footer: Footer) -> None:
-        topics = footer.topics()
-        pairs = zip(footer.stream_topic.tolist(), footer.stream_queue.tolist(), strict=True)
-        for topic, queue_id in list(pairs)[len(self.lane.streams) :]:
-            self._add_stream(topics[topic], queue_id)
+    def _learn_names(self, fresh: Sequence[SealedSegment]) -> None:
+        """Of the newest full footer among these, and of those behind it. Raises StoreCorrupt."""
+        full = max((index for index, one in enumerate(fresh) if one.record.full), default=0)
+        for one in fresh[full:]:
+            known = len(self.lane.streams)
+            if one.record.streams <= known:
+                continue
+            footer = one.footer
+            begin = int(footer.numbers.searchsorted(known))
+            for number, name in zip(footer.numbers[begin:].tolist(), names_in(footer)[begin:], strict=True):
+                if number != len(self.lane.streams):
+                    raise StoreCorrupt("the table of the lane's streams is missing", one.segment.path, 0)
+                self._add_stream(*name)
 
     def _add_stream(self, topic: str, queue_id: int) -> None:
         number = len(self.lane.streams)
@@ -298,7 +319,7 @@ class FollowedLane:
             raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
         if not (self._continues(looked.header, before) and _counts_on(looked.header, before)):
             raise StoreCorrupt("the segment does not continue the one before it", looked.path, 0)
-        self._show_tails(self.lane.view.sealed, [*self._tails, self._tail(looked.header, before)])
+        self._show_tails([*self._tails, self._tail(looked.header, before)])
 
     def _tail(self, header: SegmentHeader, before: Tail | None) -> Tail:
         segment = FollowedSegment(self._disk, self._folder, header, grows=True)
@@ -314,7 +335,12 @@ class FollowedLane:
         if before is not None:
             return before.next_offsets(len(self.lane.streams))
         sealed = self.lane.view.sealed
-        return sealed[-1].footer.next_offsets.copy() if sealed else np.zeros(0, np.int64)
+        if not sealed or sealed[-1].record.full:
+            return sealed[-1].footer.next_offsets.copy() if sealed else np.zeros(0, np.int64)
+        found = offsets_behind_sealed(sealed, len(sealed))
+        if found is None:
+            raise sealed[-1].damaged()
+        return found
 
     def _continues(self, header: SegmentHeader, before: Tail | None) -> bool:
         """Does a segment follow on what is in the view?"""

@@ -94,7 +94,7 @@ class LaneCommits:
         topics = footer.topics()
         if RECORDS_TOPIC in topics:
             numbers = np.flatnonzero(footer.stream_topic == topics.index(RECORDS_TOPIC))
-            self.note = self.note._replace(records=int(numbers[0]))
+            self.note = self.note._replace(records=int(footer.numbers[numbers[0]]))
         self.note = self.note._replace(applied=footer.applied)
         self._chain = record.chain
 

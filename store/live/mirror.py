@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic
 
+from ..device.disk import Disk
 from ..device.ring import NOWHERE
 from ..device.shared_memory import SharedMemory, give_back
 from ..format.layout import align_down
+from ..format.live_page import LiveHeader
 from ..format.mirror import END, LOW, WORDS_BYTES, MirrorHeader, mirror_name, table_word
 from ..log.lane import Lane
 from ..log.write import View
@@ -113,15 +115,17 @@ class Mirror:
 
     @classmethod
     def of(
-        cls, disk: object, store_id: bytes, opening: int, lanes: Sequence[Lane], on_wanted: Callable[[], object]
+        cls, disk: Disk, opening: LiveHeader, lanes: Sequence[Lane], on_wanted: Callable[[], object]
     ) -> Mirror | None:
-        """A mirror of these lanes; None where the system does not have what it takes: readers then read the files."""
-        make = getattr(disk, "make_shared", None)
+        """A mirror of these lanes, and whose it is; None where the system does not have what it takes.
+
+        Readers then read the files.
+        """
         size = align_down(min(MOST_BYTES // len(lanes), *[lane.ring.size_bytes for lane in lanes]))
-        if make is None or size < LEAST_RING_BYTES:
+        if size < LEAST_RING_BYTES:
             return None
-        header = MirrorHeader(store_id, len(lanes), size)
-        memory: SharedMemory | None = make(mirror_name(store_id, opening), header.size_bytes)
+        header = MirrorHeader(opening.store_id, len(lanes), size, opening.inode, opening.openings)
+        memory = disk.make_shared(mirror_name(opening.store_id, opening.openings), header.size_bytes)
         if memory is None:
             return None
         try:

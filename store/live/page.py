@@ -7,16 +7,23 @@ from pathlib import Path
 from ..device.disk import Disk
 from ..device.mapped import Mapped, boot_id
 from ..format.live_page import (
+    BEFORE_AT,
+    BEFORE_BYTES,
     BELL_AT,
     LIVE_FILE,
+    OPENINGS_AT,
     PAGE_BYTES,
     SLOT_BYTES,
+    TURN_AT,
+    Before,
     LaneState,
     LiveHeader,
     mark_at,
     mark_of,
     newest_state,
     slot_at,
+    state_before,
+    unpack_before,
 )
 from ..format.store_files import StoreHeader
 
@@ -40,11 +47,8 @@ class LivePage:
     @classmethod
     def of(cls, disk: Disk, folder: Path, store: StoreHeader) -> LivePage | None:
         """The page of a store's folder; None if it has none of its own."""
-        mapper = getattr(disk, "map", None)
-        if mapper is None:
-            return None
         try:
-            mapped: Mapped = mapper(folder / LIVE_FILE, PAGE_BYTES, BELL_AT)
+            mapped = disk.map(folder / LIVE_FILE, PAGE_BYTES, BELL_AT)
         except (OSError, ValueError):
             return None
         header = LiveHeader.unpack(mapped.load(0, BELL_AT))
@@ -58,10 +62,36 @@ class LivePage:
         return self._mapped.load(BELL_AT, mark_at(self.header.lanes) - BELL_AT)
 
     def look_again(self) -> None:
-        """Another writer may have opened the page."""
+        """Another writer may have opened the page. One that has just begun may still be writing who it is."""
         header = LiveHeader.unpack(self._mapped.load(0, BELL_AT))
-        if header is not None:
+        if header is not None and header[:3] == self.header[:3]:
             self.header, self.is_current = header, header.boot_id == boot_id()
+
+    def is_of(self, opening: LiveHeader | None) -> bool:
+        """Whether the states that were read up to now are those of this writer, or of the ones before it."""
+        if self._mapped.word(OPENINGS_AT) != self.header.openings:
+            self.look_again()
+            if self._mapped.word(OPENINGS_AT) != self.header.openings:
+                return False
+        return self.header == opening
+
+    def states(self) -> list[LaneState | None]:
+        """What the page says of each lane, all at one moment: where several change at once, all as before or none."""
+        while True:
+            turn = self._mapped.word(TURN_AT)
+            states = [self.state(lane) for lane in range(self.header.lanes)]
+            before: Before | None = []
+            if turn & 1:
+                before = unpack_before(self._mapped.load(BEFORE_AT, BEFORE_BYTES))
+            if self._mapped.word(TURN_AT) == turn:
+                break
+        if before is None:  # not of a page that was written under this kernel
+            return states
+        for lane, one in enumerate(before[: len(states)]):
+            state = states[lane]
+            if one is not None and state is not None:
+                states[lane] = state_before(state, one)
+        return states
 
     def state(self, lane: int) -> LaneState | None:
         """What the page says of a lane; None if that cannot be told."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -14,16 +14,22 @@ from ..device.disk import Disk
 from ..device.mapped import Mapped, boot_id
 from ..format.layout import SUM, checksum64
 from ..format.live_page import (
+    BEFORE_AT,
     BELL_AT,
     LIVE_FILE,
     NO_STATE,
     PAGE_BYTES,
     SLOT_BYTES,
     STATE,
+    TURN_AT,
+    Before,
+    LaneState,
     LiveHeader,
     mark_at,
+    mark_of,
     mark_word,
     newest_state,
+    pack_before,
     slot_at,
 )
 from ..log.lane import Lane
@@ -50,7 +56,7 @@ class _Told:
     def look_at(self, view: View) -> bool:
         """Note which segments there are. False if that says nothing new."""
         known, self.view = (self.first, self.sealed) if self.view is not None else None, view
-        sealed, opened = view
+        sealed, opened = view.sealed, view.open
         if sealed:
             self.first, self.sealed = sealed[0].segment.sequence, sealed[-1].segment.sequence
         else:
@@ -62,6 +68,7 @@ class Publisher:
     """Writes the live page of one store.
 
     Invariants:
+        * the page names this opening before it has a state of it, so a reader that has read a state knows whose it is;
         * a lane's state is published after what it says is true: the mark after its force returned, a sealed segment
           after its seal record was forced, the first segment after START says so;
         * the lane's mark, one word, is written behind every force. The slot and the bell follow where segments have
@@ -72,7 +79,10 @@ class Publisher:
           move of the bell behind the moment that is noted, and readers do not sleep for longer than that behind a
           move, so none can have fallen asleep since. Thus a busy writer does not pay a system call for each force;
         * the mirror has what a mark covers before the mark is written, while there are readers who look into it;
+        * what several lanes tell inside `telling` is told at once; so is what `begin` tells, as its opening may have
+          finished a bulk commit;
         * no append ever fails because of the page: where there is no room for it, there is none, and `error` says why.
+          What a lane's hook raises is logged, and `look` tells what was not told.
     """
 
     def __init__(
@@ -85,9 +95,10 @@ class Publisher:
         self._on_reader = on_reader
         self._page: Mapped | None = None
         self._mirror: Mirror | None = None
+        self._told: list[_Told] = []
         self._count = 0
         self._rung_at = float("-inf")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.error: str | None = None
 
     def begin(self, lanes: Sequence[Lane]) -> None:
@@ -100,12 +111,18 @@ class Publisher:
                 self._disk.remove(self._path)
             return
         found = LiveHeader.unpack(page.load(0, BELL_AT))
-        openings = 1 if found is None else found.openings + 1
+        header = self._header(page, len(lanes), 1 if found is None else found.openings + 1)
+        if found is not None:
+            # First of all: from now on no reader takes the mirror of the writer before for ours.
+            page.store(0, header._replace(boot_id=found.boot_id).pack())
         states = [newest_state(page.load(slot_at(lane.index, 0), 2 * SLOT_BYTES)) or NO_STATE for lane in lanes]
+        if not page.word(TURN_AT) & 1:  # else the writer before died in between, and readers go by what it wrote there
+            words = [page.word(mark_at(lane.index)) for lane in lanes]
+            _hold(page, [_before(state, word) for state, word in zip(states, words, strict=True)])
         # Behind a power cut the bell may be older than the slots.
         self._count = max(page.word(BELL_AT), *(state.bell for state in states))
         self._page, first = page, None
-        mirror = self._mirror = Mirror.of(self._disk, self._store_id, openings, lanes, self._on_reader)
+        mirror = self._mirror = Mirror.of(self._disk, header, lanes, self._on_reader)
         for lane, state in zip(lanes, states, strict=True):
             slots = slot_at(lane.index, 0), slot_at(lane.index, 1)
             newest = page.load(slots[1], len(state.pack())) == state.pack()
@@ -113,10 +130,12 @@ class Publisher:
             told = _Told(lane, slots[newest], slots[not newest], of_lane)
             # Both hooks are set before the first look at the lane: nothing it does from now on is missed.
             lane.under_way.on_forced = lane.on_view = partial(self._publish, told)
+            self._told.append(told)
             self._publish(told)
             first = first or told
-        # Last, as it is what makes readers believe the states. Then the bell, which moves with a state alone.
-        page.store(0, self._header(page, len(lanes), openings).pack())
+        # Last, as the boot id is what makes readers believe the states. Then the bell, which moves with a state alone.
+        page.store(0, header.pack())
+        page.set_word(TURN_AT, page.word(TURN_AT) + 1)
         if first is not None:
             first.view = None
             self._publish(first)
@@ -143,11 +162,7 @@ class Publisher:
         return self._map()
 
     def _map(self) -> Mapped:
-        mapper = getattr(self._disk, "map", None)
-        if mapper is None:
-            raise OSError("this disk maps no files")
-        page: Mapped = mapper(self._path, PAGE_BYTES, BELL_AT)
-        return page
+        return self._disk.map(self._path, PAGE_BYTES, BELL_AT)
 
     def _publish(self, told: _Told) -> None:
         """Tell what is new of a lane. Any thread; some 0.5 us, behind every force."""
@@ -173,6 +188,23 @@ class Publisher:
             elif is_new:
                 self._move(page, told)
 
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Inside, what lanes tell is not seen before the end; then all of it. If it raises, nobody sees it any more."""
+        with self._lock:
+            page = self._page
+            if page is None:
+                yield
+                return
+            _hold(page, [(told.sealed, mark_word(told.mark or NO_STATE.mark)) for told in self._told])
+            yield
+            for told in self._told:
+                self._publish(told)  # also if the lane itself could not
+            page.set_word(TURN_AT, page.word(TURN_AT) + 1)
+            self._move(page, self._told[0])  # readers look again
+            self._rung_at = monotonic()
+            page.wake()
+
     def _move(self, page: Mapped, told: _Told) -> None:
         """Write a lane's state into its older slot, and move the bell."""
         told.slot, told.other = told.other, told.slot
@@ -181,7 +213,12 @@ class Publisher:
         page.store_and_set(told.slot, body + SUM.pack(checksum64(body)), BELL_AT, count)
 
     def look(self) -> None:
-        """Provide memory for readers who have come, and give it back when they have gone. Now and then, one thread."""
+        """Provide memory for readers who have come, and give it back when they have gone. Now and then, one thread.
+
+        What could not be told of a lane when it was new is told now.
+        """
+        for told in self._told:
+            self._publish(told)
         mirror = self._mirror
         if mirror is not None:
             mirror.provide()
@@ -200,4 +237,16 @@ class Publisher:
 
     def after_fork(self) -> None:
         """In a child process: the page is its parent's, and a lost thread may hold the lock."""
-        self._lock, self._page, self._mirror = threading.Lock(), None, None
+        self._lock, self._page, self._mirror = threading.RLock(), None, None
+
+
+def _hold(page: Mapped, before: Before) -> None:
+    """From here on readers go by these states, of all lanes, until the turn is even."""
+    page.store(BEFORE_AT, pack_before(before))
+    page.set_word(TURN_AT, page.word(TURN_AT) + 1)
+
+
+def _before(state: LaneState, word: int) -> tuple[int, int]:
+    """What a page says of a lane; `word` is its mark's, which counts if it is later than the slot's."""
+    mark = max(state.mark, mark_of(word, state.mark)) if word else state.mark
+    return state.sealed, mark_word(mark)

@@ -3,10 +3,11 @@
 Begin with `lane`: one append log as a state machine. The others stand around it:
 
     on the way to it    request, ticket, column_group, queue, sizer, listeners
-    making a frame      batch, column_build, offsets, alignment
+    making a frame      batch, column_build, offsets, room, alignment
     writing it          write, in_flight
+    after an opening    adoption
     threads             flusher
-    the background      upkeep, spares, sealer, removal, retention, laps, ring_growth
+    the background      upkeep, spares, reserve, sealer, removal, retention, laps, pace, ring_growth
     streams             streams, hidden_streams, trims
-    beside the queue    at_once, quiet
+    beside the queue    at_once, together, quiet
 """

@@ -1,21 +1,27 @@
-"""Frames that are built, written and forced in one go, past the queue: messages that belong together."""
+"""Frames that are built, written and forced in one go, past the queue, and shown later: for what belongs together."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
-from ..errors import StoreFull, again
+from ..errors import StoreError, again
 from ..format.layout import MAX_FRAME_MESSAGES
+from ..format.records import RECORDS_TOPIC
+from ..segment.footer_room import share_of_frame
+from .column_build import share_of
 from .column_group import ColumnGroup
 from .flusher import Flusher
 from .request import cost_bytes
+from .together import Change
 
 RING_SHARE = 4  # two writes may be in flight, each of a frame: a quarter of the ring is free whatever goes on
 FRAME_BYTES = 4 << 20
+NAP_S = 0.0002
 
 
 def room_for_once(flusher: Flusher) -> int:
-    """The most bytes, by `frame_bytes`, that `append_at_once` takes."""
+    """The most bytes, by `frame_bytes`, that `AtOnce` takes."""
     return flusher.lane.ring.size_bytes // RING_SHARE
 
 
@@ -24,42 +30,77 @@ def frame_bytes(groups: Sequence[ColumnGroup]) -> int:
     return sum([group.rows.bytes_bound() for group in groups])
 
 
-def append_at_once(
-    flusher: Flusher, make: Callable[[], Sequence[ColumnGroup]], built: Callable[[Sequence[ColumnGroup]], None]
-) -> None:
-    """Append groups behind each other in one segment, with no other message between them; durable when it returns.
+class AtOnce:
+    """Groups of one lane, one after the other in one segment, with no other message between them.
 
     They are written and forced by one call, whatever the store's durability is. So a crash leaves the first of their
     messages, or none, or all.
 
-    Args:
-        make: the groups, of this lane, in order; `frame_bytes` of them is at most `room_for_once`. It is called when
-            nothing comes between any more.
-        built: is called with them when their first frame is built. The segment before does not have what it notes.
-
-    Raises StoreFull: nothing has changed. StorePoisoned: the next opening finds out what there is.
+    Invariant: `flusher.building` is held from `make_room` to `release`: nothing comes after them before they are shown.
     """
-    lane, queue = flusher.lane, flusher.queue
-    with flusher.building:
-        if lane.poison is not None:
-            raise again(lane.poison)
-        groups = make()
+
+    def __init__(self, flusher: Flusher) -> None:
+        self._flusher = flusher
+        self._lane = flusher.lane
+        self._groups: Sequence[ColumnGroup] = ()
+        self._end = 0
+        self.changes: Sequence[Change] = ()  # show them to readers of this process
+
+    def make_room(self, groups: Sequence[ColumnGroup], record_bytes: int) -> None:
+        """Have a segment with room for groups, of at most `room_for_once` bytes, and for a record before them.
+
+        Raises StoreFull, StorePoisoned, OSError: nothing has changed. An interrupt poisons the lane: it may have come
+        when the lane was between two segments.
+        """
+        if self._lane.poison is not None:
+            raise again(self._lane.poison)
+
+        def share() -> int:
+            of_groups = sum([share_of([group.rows for group in frame]) for frame in _frames(groups)])
+            return of_groups + share_of_frame(1, [RECORDS_TOPIC])
+
         try:
-            lane.make_room(frame_bytes(groups))
+            self._lane.make_room(frame_bytes(groups) + record_bytes, share)
+        except (StoreError, OSError):
+            raise
+        except BaseException as error:
+            self._flusher.fail(error)
+            raise
+
+    def write(self, groups: Sequence[ColumnGroup], built: Callable[[], None]) -> None:
+        """Write and force them; they are durable when it returns, and not shown yet.
+
+        `built` is called when their first frame is built. The segment before does not have what it notes.
+
+        Raises StorePoisoned, OSError: the next opening finds out what there is.
+        """
+        lane, flusher, self._groups = self._lane, self._flusher, groups
+        try:
+            lane.under_way.hold(lane.tail)
             for at, frame in enumerate(_frames(groups)):
                 lane.build(frame)
                 if not at:
-                    built(groups)
+                    built()
+            self._end = lane.tail
             # Accounted for as if they had come through the queue, which counts them out when they are answered.
-            queue.release(-sum(map(cost_bytes, groups)), -len(groups))
+            flusher.queue.release(-sum(map(cost_bytes, groups)), -len(groups))
             flusher.perform(lane.plan(follows=False, barrier=True), by_builder=False)
-        except StoreFull:
-            raise
+            while lane.poison is None and lane.durable < lane.tail:
+                time.sleep(NAP_S)  # another flusher's write may have to come back first, and nothing tells of its end
         except BaseException as error:  # also an interrupt: nobody knows what is durable then
             flusher.fail(error, groups)
             raise
-    for group in groups:
-        group.result()  # another flusher's write may have to come back first
+        self.changes = lane.under_way.held()
+        if lane.poison is not None:
+            raise again(lane.poison)
+        assert lane.under_way.forced >= self._end, "the write's force covers all of them"
+
+    def release(self) -> None:
+        """They are shown: tell of them, and answer what comes after them from now on."""
+        segment = self._lane.segment
+        assert segment is not None and segment.base is not None
+        mark = segment.sequence, self._end - segment.base
+        self._flusher.tell(self._lane.under_way.release(segment, mark))
 
 
 def _frames(groups: Sequence[ColumnGroup]) -> list[list[ColumnGroup]]:

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 from ..format.blobs import Int64s
 from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, message_checksums, narrow
+from ..format.footer import TRIM_BYTES
 from ..format.layout import FRAME_HEADER_BYTES, HAS_PAYLOAD_CHECKSUM, align_up, checksum64
+from ..segment.footer_room import share_of_frame
 from ..segment.open_table import entry_columns
 from .batch import last_ends
 from .column_group import ColumnGroup, ColumnRows, joined, parts_of
 from .request import Group, Request, cost_bytes
+from .room import define, note_records
+from .streams import NOT_DEFINED
+from .trims import count_trims
 from .write import Pending
 
 if TYPE_CHECKING:
@@ -27,9 +32,11 @@ def have_columns(requests: Sequence[Request]) -> bool:
 def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
     """`Lane.build` in arrays."""
     parts = parts_of(requests)
-    fresh = sum([part.undefined() for part in parts])
-    lane.make_room(sum([part.bytes_bound() for part in parts]))
-    defined = lane.define([stream for part in parts for stream in part.streams]) if fresh else []
+    lane.make_room(
+        sum([part.bytes_bound() for part in parts]), lambda: share_of(parts) + TRIM_BYTES * count_trims(requests)
+    )
+    fresh = any([part.undefined() for part in parts])
+    defined = define(lane, [stream for part in parts for stream in part.streams]) if fresh else []
     rows = joined(parts)
     numbers = narrow(rows.known_numbers())
     offsets = lane.offsets.give_column(numbers)
@@ -40,9 +47,15 @@ def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
     lane.unissued.add(last_ends(requests, ends))
     cost = sum(map(cost_bytes, requests))
     lane.under_way.add_frame(Pending(requests, ends, lane.tail, first_entry, lane.table, cost, None))
-    lane.counters.count(len(ends), lane.trims.note(requests))
+    lane.counters.count(len(ends), note_records(lane, requests))
     lane.counters.payload_bytes += rows.payload_bytes
     return 0
+
+
+def share_of(parts: Sequence[ColumnRows]) -> int:
+    """What one frame of these adds to its segment's footer at the most."""
+    new = {stream for part in parts if part.undefined() for stream in part.streams if stream.number == NOT_DEFINED}
+    return share_of_frame(sum([len(part.lengths) for part in parts]), [stream.topic for stream in new])
 
 
 def _put_columns(lane: Lane, columns: FrameColumns, rows: ColumnRows) -> array[int]:

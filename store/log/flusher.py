@@ -14,8 +14,9 @@ from ..device.background import Background
 from ..errors import StoreError, StoreFull
 from .lane import Lane
 from .queue import Batch, RequestQueue
-from .request import Request, answer_all
-from .write import Shown, Write
+from .request import Request, answer_all, cost_bytes
+from .reserve import may_use_reserve
+from .write import Done, Shown, Write
 
 HOLD_S = 0.0005
 
@@ -94,7 +95,8 @@ class Flusher:
             except StoreFull as error:
                 # A barrier does not fail with them: what came before it is durable soon, or has its own error.
                 untold = [request for request in batch.requests if not request.count]
-                self._refuse([request for request in batch.requests if request.count], batch.cost_bytes, error)
+                messages = [request for request in batch.requests if request.count]
+                self._build_records(messages, untold, error)
                 answered = self.lane.build(untold) if untold else 0
             if answered:
                 self.queue.release(0, answered)
@@ -105,9 +107,30 @@ class Flusher:
         finally:
             self.queue.taken = ()
 
-    def _refuse(self, messages: Sequence[Request], cost: int, error: StoreFull) -> None:
-        answer_all(messages, error)
-        self.queue.release(cost, len(messages))
+    def _build_records(self, messages: Sequence[Request], untold: list[Request], error: StoreFull) -> None:
+        """There is no space for these: each record of the store's own is built by itself, as there is a reserve for
+        them; all others are refused. `untold` has those that nobody knows, whatever is raised."""
+        barriers = len(untold)
+        untold[:0] = messages
+        reserve = self.lane.for_records
+        for request in messages:
+            topic = request.stream.topic
+            why = error
+            if reserve is not None and may_use_reserve(topic):
+                try:
+                    self.lane.build([request], reserve.left_by(topic))
+                    del untold[0]
+                    continue
+                except StoreFull as used_up:
+                    why = used_up
+            del untold[0]
+            self._refuse(request, why)
+        assert len(untold) == barriers
+
+    def _refuse(self, request: Request, error: StoreFull) -> None:
+        cost = cost_bytes(request)  # before its extras go
+        answer_all([request], error)
+        self.queue.release(cost, 1)
 
     def perform(self, writes: Sequence[Write], *, by_builder: bool = True) -> None:
         """Do the writes, and answer what became durable by them. Raises OSError."""
@@ -119,6 +142,12 @@ class Flusher:
             if done.shown:
                 self._on_durable(self.lane, done.shown)
         self._heed_poison()
+
+    def tell(self, done: Done) -> None:
+        """Account for what was answered without a write, and tell of it."""
+        self.queue.release(done.cost_bytes, done.requests)
+        if done.shown:
+            self._on_durable(self.lane, done.shown)
 
     def _heed_poison(self) -> None:
         """End if another thread's write failed; what this one was building meanwhile fails as well."""

@@ -36,7 +36,7 @@ class HiddenStreams:
     ) -> None:
         """`naming` is the lock of all that make streams, `limit_bytes` the size of a frame."""
         self._streams = streams
-        self._lanes = lanes
+        self.lanes = lanes
         self._queues = queues
         self.naming = naming
         self._check_open = check_open
@@ -53,14 +53,14 @@ class HiddenStreams:
             self._check_open()
             stream = self._streams.hidden.get(topic)
             if stream is None:
-                index = lane_of(topic, QUEUE_ID, len(self._lanes))
-                stream = Stream(topic, QUEUE_ID, self._lanes[index], self._queues[index])
+                index = lane_of(topic, QUEUE_ID, len(self.lanes))
+                stream = Stream(topic, QUEUE_ID, self.lanes[index], self._queues[index])
                 self._streams.add(stream)
         return stream
 
     def of_kind(self, kind: str) -> list[Stream]:
         """The streams of one kind, sorted by topic."""
-        found = sorted(self._streams.hidden.items())
+        found = sorted(dict(self._streams.hidden).items())
         return [stream for topic, stream in found if (parts := hidden_parts(topic)) and parts.kind == kind]
 
     def append(self, stream: Stream, datas: Sequence[bytes]) -> npt.NDArray[np.int64]:

@@ -7,14 +7,24 @@ may lie behind a hole.
 
 from __future__ import annotations
 
+import sys
 import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from ..device.background import report
 from ..errors import StorePoisoned
 from .request import Request, answer_all
+from .together import Change
 from .write import Counters, Done, FullSegment, Pending, Shown, Write
+
+if TYPE_CHECKING:
+    from ..segment.segment import Segment
+
+
+NEVER = sys.maxsize
 
 
 class UnderWay:
@@ -26,7 +36,10 @@ class UnderWay:
         * `durable` (a lane position) only grows, and every byte below it is on the device, or with durability
           "os" with the kernel;
         * `forced_mark` is behind the last message that is whole below `durable` and was forced: never padding,
-          where the next frame, not written yet, might just as well have begun;
+          where the next frame, not written yet, might just as well have begun. It moves with a force that began after
+          all writes below `durable` had ended, so it vouches for nothing that the device may not have;
+        * a request that was taken out of `_pending` is answered, whatever is raised meanwhile;
+        * what is held is durable and neither shown, answered nor vouched for, until `release`;
         * once `poison` is set, nothing is answered but with it.
     """
 
@@ -37,6 +50,7 @@ class UnderWay:
         self.poison: StorePoisoned | None = None
         self.on_forced: Callable[[], object] | None = None  # `forced_mark` has moved; before anybody is answered
         self._whole = (0, 0)  # what the mark becomes with the next force
+        self._held_from = NEVER  # a lane position: frames that end behind it are held
         self._counters = counters
         self._writes: deque[Write] = deque()
         self._pending: deque[Pending] = deque()
@@ -64,56 +78,128 @@ class UnderWay:
         """Writes were planned, in log order."""
         self._writes.extend(writes)
 
+    def hold(self, position: int) -> None:
+        """Frames that are built from this lane position on are shown by `release`. No frame is being built."""
+        self._held_from = position
+
+    @property
+    def is_holding(self) -> bool:
+        """True from `hold` to `release`."""
+        return self._held_from != NEVER
+
+    def held(self) -> list[Change]:
+        """What shows readers of this process all that is held; nobody is in the middle of `complete` when it returns.
+
+        All writes are accounted for. Whoever did that may still be telling other processes, and hold the lock that
+        `release` needs: a commit that tells them then would wait for it, and it for the commit.
+        """
+        with self._completing:
+            pending = list(self._pending)
+        return [(one.table, "visible", one.first_entry + len(one.ends)) for one in pending if one.ends]
+
+    def release(self, segment: Segment, mark: tuple[int, int]) -> Done:
+        """Show and answer what was held: all of it was forced, and ends in a segment at `mark`."""
+        answered: list[Request] = []
+        shown: list[Shown] = []
+        try:
+            with self._completing:
+                self._held_from = NEVER
+                cost = self._show_durable(segment, answered, shown)
+                self.forced_mark = self._whole = mark  # also of a lane that was poisoned since
+                self._tell_forced()
+        finally:  # whatever has raised: nobody else knows these requests any more
+            if answered:
+                answer_all(answered)
+        return Done(len(answered), cost, shown, 0, [])
+
     def complete(self, write: Write) -> Done:
-        """Account for a write that succeeded; answer what became durable by it, in log order."""
+        """Account for a write that succeeded; answer what became durable by it, in log order.
+
+        Raises OSError if a force failed that waited for this write. What is answered then was durable without it.
+        """
         answered: list[Request] = []
         shown: list[Shown] = []
         cost = writes = 0
         full: list[FullSegment] = []
-        with self._completing:
-            mark = self.forced_mark
-            write.done = True
-            # After another one failed there may be a hole in the log below this one.
-            while self.poison is None and self._writes and self._writes[0].done:
-                first = self._writes.popleft()
-                assert first.low >= self.durable or first.low == first.high
-                cost += self._advance(first, answered, shown)
-                writes += 1
-                if first.full is not None:
-                    full.append(first.full)
-            if self.on_forced is not None and self.forced_mark is not mark:
-                self.on_forced()
-        if answered:
-            answer_all(answered)
+        try:
+            with self._completing:
+                mark = self.forced_mark
+                write.done = True
+                # After another one failed there may be a hole in the log below this one.
+                while self.poison is None and self._writes and self._writes[0].done:
+                    first = self._writes[0]
+                    assert first.low >= self.durable or first.low == first.high
+                    self._settle(first)
+                    self._writes.popleft()
+                    cost += self._advance(first, answered, shown)
+                    writes += 1
+                    if first.full is not None:
+                        full.append(first.full)
+                if self.forced_mark is not mark:
+                    self._tell_forced()
+        finally:  # whatever has raised: nobody else knows these requests any more
+            if answered:
+                answer_all(answered)
         return Done(len(answered), cost, shown, writes, full)
+
+    def _settle(self, write: Write) -> None:
+        """All writes before this one have ended, and are accounted for. `_completing` is held."""
+        try:
+            write.settle()
+        except BaseException as error:
+            self._poison(error)  # here: another flusher, who waits for our lock, would force again
+            raise
+
+    def _poison(self, error: BaseException) -> None:
+        if self.poison is None:
+            self.poison = StorePoisoned(
+                f"a write or force failed ({error}); what was not answered may or may not be durable. "
+                f"Close the store and open it again to recover what is."
+            )
+            self.poison.__cause__ = error
+
+    def _tell_forced(self) -> None:
+        if self.on_forced is not None:
+            try:
+                self.on_forced()
+            except Exception as error:  # what is durable is durable, whoever cannot be told
+                report("readers in other processes could not be told of new messages", error)
 
     def _advance(self, write: Write, answered: list[Request], shown: list[Shown]) -> int:
         """Show what is durable now, and note it and its requests; what these cost."""
+        self.durable = max(self.durable, write.high)
+        cost = self._show_durable(write.segment, answered, shown)
+        if write.force:
+            self.forced_mark = self._whole
+            self.forced = self.durable
+        return cost
+
+    def _show_durable(self, segment: Segment, answered: list[Request], shown: list[Shown]) -> int:
+        """The frames that are durable and not held; the last of them is in `segment`."""
         cost = 0
         whole_end = -1
-        self.durable = max(self.durable, write.high)
-        while self._pending and self._pending[0].end <= self.durable:
-            frame = self._pending.popleft()
-            answered.extend(frame.requests)
+        durable = min(self.durable, self._held_from)
+        while self._pending and self._pending[0].end <= durable:
+            frame = self._pending[0]
+            answered.extend(frame.requests)  # first: without memory for it, it is still pending, and fails
+            self._pending.popleft()
             cost += frame.cost_bytes
             if frame.ends:
                 whole_end = frame.end
                 self._show(frame, len(frame.ends), shown)
-        whole = bisect_right(self._pending[0].ends, self.durable) if self._pending else 0
+        whole = bisect_right(self._pending[0].ends, durable) if self._pending else 0
         if whole:  # of a frame that is partly durable, the messages that are whole (R5)
             frame = self._pending[0]
             self._show(frame, whole, shown)
             whole_end = frame.ends[whole - 1]
-            requests, answered_cost, self._pending[0] = frame.split(whole)
+            requests, answered_cost, rest = frame.split(whole)
             answered.extend(requests)
+            self._pending[0] = rest
             self._counters.held_requests += len(frame.requests) - len(requests)
             cost += answered_cost
         if whole_end >= 0:
-            assert write.segment.base is not None
-            self._whole = (write.segment.sequence, whole_end - write.segment.base)
-        if write.force:
-            self.forced_mark = self._whole
-            self.forced = self.durable
+            assert segment.base is not None
+            self._whole = (segment.sequence, whole_end - segment.base)
         return cost
 
     def _show(self, frame: Pending, count: int, shown: list[Shown]) -> None:
@@ -139,12 +225,7 @@ class UnderWay:
         `building`: requests of a frame whose building failed, whether or not it got as far as the lane.
         """
         with self._completing:
-            if self.poison is None:
-                self.poison = StorePoisoned(
-                    f"a write or force failed ({error}); what was not answered may or may not be durable. "
-                    f"Close the store and open it again to recover what is."
-                )
-                self.poison.__cause__ = error
+            self._poison(error)
             failed = self._give_up()
             known = set(map(id, failed))
             return failed + [request for request in building if id(request) not in known]

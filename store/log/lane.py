@@ -19,11 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import StoreConfig
+from ..device.background import report
 from ..device.disk import Disk
 from ..device.ring import Ring
 from ..errors import StoreFull, StorePoisoned
 from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES
-from ..format.frame import Columns, Definition, column_bytes_bound, due_range, encode_columns
+from ..format.commit_names import CommitNames
+from ..format.dues import due_range
+from ..format.frame import Columns, Definition, column_bytes_bound, encode_columns
 from ..format.layout import (
     DATA_START,
     FRAME_HEADER_BYTES,
@@ -37,7 +40,10 @@ from ..format.layout import (
     align_up,
     checksum64,
 )
+from ..segment.footer_room import FooterRoom, share_of_frame
+from ..segment.groups import Groups
 from ..segment.held import HeldMemory
+from ..segment.newest import NewestTimes
 from ..segment.open_table import EntryRows, OpenTable, entry_rows
 from ..segment.segment import Segment
 from .alignment import Unissued, should_pad
@@ -46,12 +52,14 @@ from .column_build import build_columns, have_columns
 from .in_flight import UnderWay
 from .offsets import NextOffsets
 from .request import Mark, Request, answer_all
+from .room import define, look_at_footer, note_records, wanted_segment
 from .streams import NOT_DEFINED, Stream
-from .trims import Trims
+from .trims import Trims, count_trims
 from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Write
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
+    from .reserve import Reserve
 
 PROGRESS_BYTES = 4 << 20
 
@@ -88,8 +96,10 @@ class Lane:
         self.hidden: list[Stream] = []  # those that users never see, but for the records
         self.trims: Trims  # given by the opening, which knows the lane's stream of records
         self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
-        self.view = View((), ())
+        self.view = View()
         self.held = HeldMemory()  # of readers; a store has one for all of its lanes
+        self.newest = NewestTimes()  # of the sealed ones
+        self.mapped: set[Segment] = set()  # those of its segments that readers copy from a mapping of
         self.viewing = threading.Lock()  # held by whoever replaces the view
         self.counters = Counters()
         self._lazy = config.durability == "os"  # answers do not wait for forces
@@ -105,8 +115,12 @@ class Lane:
         self.tail = 0
         self.issued = 0
         self.chain = 0
+        self.footer_room = FooterRoom()
+        self.groups = Groups()
+        self.for_records: Reserve | None = None  # a bare lane has none
+        self.reserve_segment = next_segment
         self.messages_before = 0  # of the log, before the first segment that this opening begins
-        self.applied = b""  # the commits that the log has, as a footer has them
+        self.commits = CommitNames()  # those that the log has
         self.marked = (0, 0)  # the mark of the newest frame: what it vouches for (see `UnderWay.forced_mark`)
         self._planned: list[Write] = []
         self.unissued = Unissued()
@@ -114,7 +128,7 @@ class Lane:
 
     # -- building -------------------------------------------------------------------------------------
 
-    def build(self, requests: Sequence[Request]) -> int:
+    def build(self, requests: Sequence[Request], left_bytes: int | None = None) -> int:
         """Make one frame of the requests' messages, in their order. Gives offsets and entry numbers.
 
         Returns how many requests were answered at once: barriers of a lane that nothing was ever written to.
@@ -122,7 +136,7 @@ class Lane:
         """
         plain = PLAIN.issuperset(map(type, requests))
         if not plain and have_columns(requests):
-            return build_columns(self, requests)
+            return build_columns(self, requests)  # of users, and records that come with them
         streams, datas, sizes = columns_of(requests, plain)
         if not streams:
             return self._add_barriers(requests)
@@ -131,11 +145,13 @@ class Lane:
         numbers = [stream.number for stream in streams]
         fresh = {stream for stream in streams if stream.number == NOT_DEFINED} if NOT_DEFINED in numbers else set()
         payload_bytes = sum(sizes)
-        self.make_room(column_bytes_bound(len(streams), given, [stream.topic for stream in fresh]) + payload_bytes)
+        topics = [stream.topic for stream in fresh]
+        bound = column_bytes_bound(len(streams), given, topics) + payload_bytes
+        self.make_room(bound, lambda: share_of_frame(len(streams), topics, count_trims(requests)), left_bytes)
 
         defined: list[Definition] = []
         if fresh:
-            defined = self.define(streams)
+            defined = define(self, streams)
             numbers = [stream.number for stream in streams]
         first_entry = self.table.entries
         offsets = self.offsets.give(numbers)
@@ -146,26 +162,15 @@ class Lane:
         cost = payload_bytes + sum([extra.size_bytes for extra in given])
         simple = payload if plain and not given else None
         self.under_way.add_frame(Pending(requests, ends, self.tail, first_entry, self.table, cost, simple))
-        records = 0 if plain else self.trims.note(requests)
+        records = 0 if plain else note_records(self, requests)
         self.counters.count(len(streams), records)
         self.counters.payload_bytes += payload_bytes
         return 0
 
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""
-        self.make_room(FRAME_HEADER_BYTES)
+        self.make_room(FRAME_HEADER_BYTES, lambda: share_of_frame(0))
         self._put_frame(encode_columns([], [], [], array("q"), None, []), [], [], 0)
-
-    def define(self, streams: Sequence[Stream]) -> list[Definition]:
-        """Give numbers to the streams that have none."""
-        defined = []
-        for stream in streams:
-            if stream.number == NOT_DEFINED:
-                stream.number = len(self.streams)
-                self.streams.append(stream)
-                defined.append(Definition(stream.number, stream.topic, stream.queue_id))
-        self.offsets.grow(len(self.streams))
-        return defined
 
     def _put_frame(
         self, columns: Columns, datas: Sequence[bytes], sizes: Sequence[int], payload_bytes: int
@@ -237,17 +242,18 @@ class Lane:
 
     # -- segments -------------------------------------------------------------------------------------
 
-    def make_room(self, frame_bytes: int) -> None:
-        """Have an open segment with room for a frame of up to that size. Raises StoreFull; then nothing has changed."""
-        segment = self.segment
-        if segment is not None and segment.base is not None:
-            fits = align_up(self.tail - segment.base + frame_bytes) <= segment.header.capacity_bytes
-            if fits:
-                return
-        following = self._next_segment(self, DATA_START + align_up(frame_bytes))
-        if segment is not None:
-            self.finish(segment)
-        self.begin(following)
+    def make_room(self, frame_bytes: int, share: Callable[[], int], left_bytes: int | None = None) -> None:
+        """Have an open segment with room for a frame of up to that size. Raises StoreFull; then nothing has changed.
+
+        `share`: what the frame adds to the footer. With `left_bytes` a record may take the reserve: see `room`.
+        """
+        size = wanted_segment(self, frame_bytes, share, left_bytes)
+        if size:
+            make, left = (self._next_segment, 0) if left_bytes is None else (self.reserve_segment, left_bytes)
+            following = make(self, size + left)
+            if self.segment is not None:
+                self.finish(self.segment)
+            self.begin(following)
 
     def finish(self, segment: Segment) -> None:
         """Plan the last write of a segment: its tail is padded, the next one begins on a boundary."""
@@ -265,6 +271,7 @@ class Lane:
         header = segment.header.pack()
         self.ring.fill(self.tail, [header, bytes(DATA_START - len(header))], DATA_START)
         self.chain = segment.header.chain
+        look_at_footer(self)
         self.segment = segment
         self.table = OpenTable(self.offsets.column())
         self.tail += DATA_START
@@ -273,7 +280,7 @@ class Lane:
         if tell is not None:
             tell(opened)
         with self.viewing:
-            self.view = View(self.view.sealed, (*self.view.open, opened))
+            self.view = self.view._replace(open=(*self.view.open, opened))
 
     def replace_open(self, sealed: SealedSegment) -> None:
         """Show readers a segment by its footer from now on, no longer by its open table.
@@ -286,43 +293,22 @@ class Lane:
             if not self.view.open or self.view.open[0].segment is not sealed.segment:
                 raise RuntimeError(f"{sealed.segment.path} is sealed before an older segment of its lane")
             rest = tuple(opened for opened in self.view.open if opened.segment is not sealed.segment)
-            self.view = View((*self.view.sealed, sealed), rest)
-        if self.on_view is not None:
-            self.on_view()
+            self.view = self.view.sealing([sealed], rest)
+        self.tell_view()
 
-    def forget_oldest(self) -> SealedSegment:
-        """Take the oldest sealed segment from the readers' view."""
+    def forget_oldest(self, count: int) -> None:
+        """Take the oldest sealed segments from the readers' view."""
         with self.viewing:
-            oldest, *rest = self.view.sealed
-            self.view = View(tuple(rest), self.view.open)
-        oldest.segment.removed = True
+            self.view = self.view.without_oldest(count)
+        self.tell_view()
+
+    def tell_view(self) -> None:
+        """The view was replaced. It is as it is, whoever cannot be told."""
         if self.on_view is not None:
-            self.on_view()
-        return oldest
-
-    def adopt(
-        self, sealed: Sequence[SealedSegment], resumable: tuple[OpenSegment, int, int] | None, chain: int
-    ) -> None:
-        """Take over what recovery found. Appends begin in a segment of their own, or in the resumable one."""
-        for one in sealed:
-            one.join(self)
-        self.view = View(tuple(sealed), ())
-        self.chain = chain
-        if resumable is not None:
-            opened, _, _ = resumable
-            opened.segment.write_seal(None)  # from now on the log's end is unknown again
-            self._resume(*resumable)
-
-    def _resume(self, opened: OpenSegment, data_end: int, chain: int) -> None:
-        """Go on in a segment that was cleanly closed, on the block behind its end."""
-        segment, self.table = opened
-        segment.open_log()  # now, while its path leads to it for certain
-        self.segment, self.chain, segment.base = segment, chain, 0
-        self.tail = self.issued = align_up(data_end)
-        self.ring.begin(self.tail)
-        self.marked = (segment.sequence, data_end)
-        self.under_way.resume(self.tail, self.marked)
-        self.view = View(self.view.sealed, (opened,))
+            try:
+                self.on_view()
+            except Exception as error:
+                report("readers in other processes could not be told of a segment", error)
 
     def close(self) -> None:
         """Close all files and give the ring back."""
@@ -388,6 +374,11 @@ class Lane:
     def fail(self, error: BaseException, building: Sequence[Request] = ()) -> list[Request]:
         """Poison the lane; the requests to be told so: see `UnderWay.fail`."""
         return self.under_way.fail(error, building)
+
+    @property
+    def applied(self) -> bytes:
+        """The commits that the log has, as a footer has them."""
+        return self.commits.packed
 
     @property
     def durable(self) -> int:

@@ -7,6 +7,7 @@ never come below `retention_bytes`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .lane import Lane
@@ -31,24 +32,24 @@ class Laps:
     def __init__(self) -> None:
         self._laps: dict[int, _Lap] = {}  # by lane
 
-    def rests(self, lane: Lane, now_s: float, held_bytes: int) -> bool:
-        """Whether the lane's oldest segment is left for now. It has another sealed one."""
+    def rests(self, lane: Lane, at: int, now_s: float, held_bytes: Callable[[], int]) -> bool:
+        """Whether the lane's segment, `at` from the oldest on, is left for now. Another sealed one follows it."""
         lap = self._laps.get(lane.index)
-        if lap is None or lane.view.sealed[0].segment.sequence < lap.end:
+        if lap is None or lane.view.sealed[at].segment.sequence < lap.end:
             return False
-        has_grown = held_bytes > lap.held_bytes + lap.held_bytes // LEAST_GROWTH
-        return not has_grown and now_s < lap.began_s + REST_S and not _has_users(lane)
+        has_grown = held_bytes() > lap.held_bytes + lap.held_bytes // LEAST_GROWTH
+        return not has_grown and now_s < lap.began_s + REST_S and not _has_users(lane, at)
 
-    def goes_on(self, lane: Lane, now_s: float, held_bytes: int) -> None:
-        """Note that the lane's oldest segment is about to be removed."""
+    def goes_on(self, lane: Lane, at: int, now_s: float, held_bytes: int) -> None:
+        """Note that the lane's segment, `at` from the oldest on, is about to be removed."""
         sealed = lane.view.sealed
         lap = self._laps.get(lane.index)
-        if lap is None or sealed[0].segment.sequence >= lap.end:
+        if lap is None or sealed[at].segment.sequence >= lap.end:
             self._laps[lane.index] = _Lap(sealed[-1].segment.sequence + 1, now_s, held_bytes)
 
 
-def _has_users(lane: Lane) -> bool:
-    """Whether the lane's oldest segment has messages that are not the store's own."""
-    oldest, following = lane.view.sealed[:2]
+def _has_users(lane: Lane, at: int) -> bool:
+    """Whether a segment of the lane has messages that are not the store's own."""
+    oldest, following = lane.view.sealed[at : at + 2]
     own = sum(oldest.first_of(stream.number)[1] for stream in (*lane.hidden, lane.trims.records) if stream.number >= 0)
     return own < following.segment.header.messages_before - oldest.segment.header.messages_before

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
-from ..device.background import Background
-
-LOGGER = logging.getLogger("stratalog")
-
-
-def report(what: str, error: BaseException) -> None:
-    """Log an error that nobody is there to catch."""
-    with suppress(Exception):  # a handler or filter of the program's may raise as well
-        LOGGER.error(what, exc_info=error)
+from ..device.background import Background, report
 
 
 class Listeners:
@@ -63,7 +54,9 @@ class Listeners:
             self._due.put(None)
 
     def join(self) -> None:
-        """Wait until all calls were made; a callback itself does not wait. It must be closed."""
+        """Close, and wait until all calls were made; a callback itself does not wait."""
+        if not self._closed:  # memory has ended in that: the thread would not end
+            self.close()
         if self._thread is not None:
             self._thread.join()
 

@@ -26,6 +26,11 @@ class NextOffsets:
         self._column = np.array(known, np.int64)
         self._items = self._column.data
         self.streams = len(self._column)
+        self._known = self._column.copy()
+
+    def at_opening(self, number: int) -> int:
+        """Where a stream went on when the store was opened."""
+        return int(self._known[number]) if 0 <= number < len(self._known) else 0
 
     def grow(self, streams: int) -> None:
         """There are so many streams now."""
@@ -67,12 +72,20 @@ class NextOffsets:
         column[streams] += counts
         return given
 
-    def skip(self, counts: npt.NDArray[np.int64]) -> None:
-        """(streams,) so many offsets of each stream were given elsewhere."""
-        self._column[: len(counts)] += counts
+    def after(self, counts: npt.NDArray[np.int64], streams: int) -> NextOffsets:
+        """A copy for so many streams, behind messages that got their offsets elsewhere: `counts` of the first ones."""
+        found = NextOffsets(self._column[: self.streams])
+        found._known = self._known
+        found.grow(streams)
+        found._column[: len(counts)] += counts
+        return found
 
     def __getitem__(self, number: int) -> int:
         return self._items[number] if number < self.streams else 0
+
+    def behind(self, number: int) -> int:
+        """Where a stream goes on behind the log's segments."""
+        return self[number]
 
     def column(self) -> npt.NDArray[np.int64]:
         """(streams,) a copy, as of now."""

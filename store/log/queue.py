@@ -224,7 +224,7 @@ class RequestQueue:
 
         If it is interrupted, it goes on where it was when it is called again.
         """
-        for request, place in list(self._line.items()):
+        for request, place in dict(self._line).items():
             place.error = error
             place.ring()
             if place.bell is None:
@@ -235,7 +235,7 @@ class RequestQueue:
         """In a child process: refuse everything. The lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
         self._refusal = error
-        return [*self._items, *self._line, *self.taken]
+        return [*list(self._items), *list(self._line), *self.taken]
 
     def close(self, error: StoreError) -> list[Request]:
         """Accept nothing more; builders take what is there, and are then told that it was the last.
@@ -248,6 +248,22 @@ class RequestQueue:
             self._dissolve_line(error, self._left)
             self._close()
         return list(self._left)
+
+    @property
+    def is_closed(self) -> bool:
+        """Was it closed, and does every builder know?"""
+        return self._closing and not self._sleepers
+
+    @property
+    def is_refusing(self) -> bool:
+        """Was it closed, or has the store failed?"""
+        return self._refusal is not None
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that are not in the log yet: with the builder, queued, and in line."""
+        with self._lock:
+            return [*self.taken, *self._items, *self._line]
 
     def is_in_line(self, request: Request) -> bool:
         """Does it still wait at the cap?"""

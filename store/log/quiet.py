@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..errors import StoreFull, again
 from ..segment.open_table import OpenTable
 from .flusher import Flusher
 from .lane import Lane
-from .sealer import Sealer
+from .sealer import PRESSED_S, Sealer
 
 NAP_S = 0.0002
 PATIENCE_S = 30.0  # until a segment must be sealed
@@ -23,10 +23,11 @@ def quiet(flusher: Flusher, sealer: Sealer) -> Iterator[None]:
     Appends that come meanwhile wait. For a thread that is neither a flusher nor the one that seals.
 
     Raises StorePoisoned or OSError; StoreFull if the open segment could not be sealed in `PATIENCE_S`: then the lane
-    goes on in another one.
+    goes on in another one. While that one waits for its footer, nothing stands still again: it is StoreFull at once.
     """
     lane = flusher.lane
     with flusher.building:
+        sealer.make_way(lane, most=1)
         try:
             _roll(lane)
             flusher.perform(lane.plan(follows=False), by_builder=False)
@@ -52,12 +53,10 @@ def _roll(lane: Lane) -> None:
 
 def _wait_for_seals(lane: Lane, sealer: Sealer) -> None:
     """Seal here: the thread that does it else may wait for us, to append what retention must not take."""
-    deadline, why = time.monotonic() + PATIENCE_S, None
+    deadline = time.monotonic() + PATIENCE_S
     while lane.view.open:
-        try:
-            sealer.seal_full()
-        except Exception as error:  # as there: whatever it is, it is tried again
-            why = error
+        with suppress(Exception):  # as there: whatever it is, it is tried again
+            sealer.seal_full(PRESSED_S)
         time.sleep(NAP_S)  # a flusher says that the segment is full, and nothing here tells when
         if time.monotonic() > deadline:
-            raise StoreFull(f"the newest segment cannot be sealed ({why}); free some space")
+            raise StoreFull(f"the newest segment cannot be sealed ({sealer.why(lane)}); free some space")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config import StoreConfig
 from ..device.clock import Clock
@@ -16,8 +19,15 @@ from ..format.layout import RETIRED_PREFIX
 from ..format.store_files import LaneStart
 from .lane import Lane
 from .laps import Laps
-from .retention import held_bytes, newest_ms
+from .pace import Pace
+from .retention import held_bytes, newest_ms, size_of
 from .trims import Guard, TrimmedSegments
+
+if TYPE_CHECKING:
+    from ..segment.sealed import SealedSegment
+    from ..segment.segment import Segment
+
+MOST_AT_ONCE = 32
 
 
 class Removal:
@@ -26,18 +36,21 @@ class Removal:
     Invariants:
         * START says durably that a segment is not the log's any more, before its file is renamed;
         * a segment is taken from the readers' view before its file is reused;
-        * the newest sealed segment of a lane is never removed: its footer is the lane's stream table.
+        * the newest sealed segment of a lane is never removed, nor that of its newest full footer, which is the lane's
+          stream table: where retention comes to it, the next footer is a full one.
 
     Attributes:
         guards: of the store's parts; each may keep a segment.
         allowance: bytes that these parts keep beside what `retention_bytes` leaves.
         recyclable: by lane, removed files that new segments may be made of.
+        pace: holds appends back while removing falls behind.
     """
 
     def __init__(
-        self, disk: Disk, config: StoreConfig, store_id: bytes, clock: Clock, removed: Callable[[Lane], None]
-    ) -> None:
-        """`removed(lane)` is called behind each removal."""
+        self, disk: Disk, config: StoreConfig, store_id: bytes, clock: Clock,
+        removed: Callable[[Lane, Sequence[SealedSegment]], None],
+    ) -> None:  # fmt: skip
+        """`removed` is called after each removal, with the segments that are gone."""
         self._disk = disk
         self._config = config
         self._store_id = store_id
@@ -52,6 +65,7 @@ class Removal:
         self.guards: list[Guard] = []
         self.allowance: Callable[[], int] = int
         self.removed_segments = 0
+        self.pace = Pace(self.held_bytes, config.segment_bytes)
 
     def start(self, lanes: Sequence[Lane]) -> None:
         """Take on the lanes."""
@@ -61,79 +75,137 @@ class Removal:
         """Remove sealed segments: trimmed ones; by age and by bytes, oldest first (by the newest message in each)."""
         if not self._retires:
             return
+        try:
+            self.pace.looked(self._limit_bytes(), is_stuck=not self._retire())
+        except BaseException:
+            self.pace.looked(None, is_stuck=True)
+            raise
+
+    def _retire(self) -> bool:
+        """False if more is left than there should be."""
         for lane in self._lanes:
-            while self._is_free(lane) and self._trimmed.can_go(lane) and self._remove_oldest(lane):
+            while self._remove_oldest(lane, partial(self._trimmed.can_go, lane)):
                 pass
         if self._config.retention_ms is not None:
             limit = self._clock.wall_ms() - self._config.retention_ms
             for lane in self._lanes:
-                while self._is_free(lane) and newest_ms(lane.view.sealed) < limit and self._remove_oldest(lane):
+                while self._remove_oldest(lane, lambda sealed, at: newest_ms(sealed, at) < limit):
                     pass
-        if self._config.retention_bytes is not None:
-            left = list(self._lanes)
-            while self.held_bytes() > self._config.retention_bytes + self.allowance():
-                left = [lane for lane in left if self._is_free(lane)]
-                if not left:
-                    return
-                oldest = min(left, key=lambda lane: newest_ms(lane.view.sealed))
-                if not self._remove_oldest(oldest):
-                    left.remove(oldest)
+        left = list(self._lanes)
+        while self._excess_bytes() > 0:
+            left = [lane for lane in left if self._is_free(lane)]
+            if not left:
+                return False
+            ages = [newest_ms(lane.view.sealed) for lane in left]
+            oldest = ages.index(min(ages))
+            wanted = _Excess(self._excess_bytes(), min(ages[:oldest] + ages[oldest + 1 :], default=sys.maxsize))
+            if not self._remove_oldest(left[oldest], wanted):
+                del left[oldest]
+        return True
 
-    def _is_free(self, lane: Lane) -> bool:
-        """Whether retention may ask for a lane's oldest segment: it has another sealed one, and no lap to rest from."""
-        return len(lane.view.sealed) > 1 and not self._laps.rests(lane, self._clock.monotonic_s(), self.held_bytes())
+    def _limit_bytes(self) -> int | None:
+        """What the lanes may hold by `retention_bytes` and the store's parts; None without a limit."""
+        limit = self._config.retention_bytes
+        return None if limit is None else limit + self.allowance()
+
+    def _excess_bytes(self) -> int:
+        limit = self._limit_bytes()
+        return 0 if limit is None else self.held_bytes() - limit
+
+    def _is_free(self, lane: Lane, at: int = 0) -> bool:
+        """Whether retention may ask for a lane's segment: another sealed one follows, and there is no lap to rest from.
+
+        `at` counts from the oldest one, and those before it are about to go.
+        """
+        if len(lane.view.sealed) < at + 2:
+            return False
+        return not self._laps.rests(lane, at, self._clock.monotonic_s(), self.held_bytes)
 
     def held_bytes(self) -> int:
         """The bytes that `retention_bytes` counts."""
         return held_bytes(self._lanes)
 
-    def _remove_oldest(self, lane: Lane) -> bool:
-        """Remove a lane's oldest segment; False if a guard keeps it."""
-        oldest = lane.view.sealed[0]
-        self._laps.goes_on(lane, self._clock.monotonic_s(), self.held_bytes())
-        if not all([guard(lane, oldest) for guard in self.guards]):
-            return False
-        segment = oldest.segment
-        retired = segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
-        following = lane.view.sealed[1].segment
-        start = LaneStart(lane.index, self._store_id, following.sequence, following.header.messages_before)
-        segment.removed = True  # from here on it keeps its file open
+    def _remove_oldest(self, lane: Lane, wanted: Callable[[Sequence[SealedSegment], int], bool]) -> bool:
+        """Remove a lane's oldest segments, up to `MOST_AT_ONCE`, as long as it is `wanted` of them; False if none went.
+
+        The segment of the newest full footer stays: the next footer is a full one then. Those that the guards have let
+        go are removed, whatever a guard of a later one raises.
+        """
+        count = 0
         try:
-            segment.open_data()  # for the readers who found it before, and know only its old name
-            segment.unmap()
-            write_start(self._disk, lane.folder, start)  # before the file goes: what is missing else is damage
-            self._disk.rename(segment.path, retired)
-        except OSError:
-            segment.removed = False
-            raise
-        lane.forget_oldest()  # not before: a segment that keeps its name is still there at the next opening
-        self.removed_segments += 1
+            while count < MOST_AT_ONCE and self._is_free(lane, count) and wanted(lane.view.sealed, count):
+                oldest = lane.view.sealed[count]
+                if lane.groups.look(lane.view.sealed)[0][-1:] == [oldest.segment.sequence]:
+                    lane.groups.wants_full = True
+                    break
+                self._laps.goes_on(lane, count, self._clock.monotonic_s(), self.held_bytes())
+                if not all([guard(lane, oldest) for guard in self.guards]):
+                    break
+                count += 1
+        finally:
+            if count:
+                self._remove(lane, lane.view.sealed[: count + 1])
+        return count > 0
+
+    def _remove(self, lane: Lane, sealed: Sequence[SealedSegment]) -> None:
+        """Remove a lane's oldest segments, all of these but the last one, in one step. Raises OSError."""
+        *going, following = [one.segment for one in sealed]
+        start = LaneStart(lane.index, self._store_id, following.sequence, following.header.messages_before)
+        renamed = 0
+        try:
+            for segment in going:
+                segment.removed = True  # from here on it keeps its file open
+                segment.open_data()  # for the readers who found it before, and know only its old name
+                segment.unmap()
+            write_start(self._disk, lane.folder, start)  # before a file goes: what is missing else is damage
+            for segment in going:
+                self._disk.rename(segment.path, _retired(segment))
+                renamed += 1
+        finally:  # a segment that keeps its name is still there at the next opening
+            for segment in going[renamed:]:
+                segment.removed = False
+            if renamed:
+                self._forget(lane, sealed[:renamed])
+
+    def _forget(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
+        """The files of a lane's oldest segments have lost their names. Raises OSError."""
+        lane.forget_oldest(len(gone))
+        self.removed_segments += len(gone)
+        self.pace.went()
         try:
             self._disk.force_folder(lane.folder)
         except OSError:
             self._retires = False  # a later removal could reach the device without this one: a gap
             raise
-        # Its bytes are touched when the last of those readers has let go, not before; and not while Python ends.
-        weakref.finalize(segment, self._unused, lane, retired, segment.header.capacity_bytes).atexit = False
-        self._removed(lane)
-        return True
+        for sealed in gone:
+            # Its bytes are touched when the last of those readers has let go, not before; and not while Python ends.
+            segment = sealed.segment
+            told = lane, _retired(segment), segment.header.capacity_bytes
+            weakref.finalize(segment, self._unused, *told).atexit = False
+        self._removed(lane, gone)
 
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
         """Nobody reads a removed segment any more. Runs in whichever thread was the last."""
         self._retired.append((lane, path, capacity_bytes))
 
     def clear_away(self) -> None:
-        """Keep one file a lane for recycling, remove the other retired ones."""
-        while self._retired:
-            lane, path, capacity_bytes = self._retired[0]
-            fits = not self.recyclable[lane.index] and capacity_bytes >= self._config.segment_bytes
-            if fits and not self._is_shared(path):
-                self.recyclable[lane.index].append(path)
-            else:
-                with contextlib.suppress(FileNotFoundError):  # the last time it was the force that failed
-                    self._disk.remove(path)
+        """Keep one file a lane for recycling, remove the other retired ones: those of a lane with one force."""
+        touched: list[Lane] = []
+        try:
+            for _ in range(len(self._retired)):
+                lane, path, capacity_bytes = self._retired[0]
+                fits = not self.recyclable[lane.index] and capacity_bytes >= self._config.segment_bytes
+                if fits and not self._is_shared(path):
+                    self.recyclable[lane.index].append(path)
+                else:
+                    if lane not in touched:
+                        touched.append(lane)
+                    with contextlib.suppress(FileNotFoundError):  # the last time it was the force that failed
+                        self._disk.remove(path)
+                self._retired.popleft()  # not before: what fails is tried again
+        finally:
+            for lane in touched:
                 self._disk.force_folder(lane.folder)
-            self._retired.popleft()  # not before: what fails is tried again
 
     def _is_shared(self, path: Path) -> bool:
         """Does another process still read a removed segment? Nobody new can: its name leads to it no longer."""
@@ -142,8 +214,7 @@ class Removal:
         except FileNotFoundError:
             return False  # whoever recycles it finds out
         try:
-            ask = getattr(file, "is_shared", None)
-            return ask is not None and bool(ask())
+            return file.is_shared()
         finally:
             file.close()
 
@@ -153,3 +224,22 @@ class Removal:
         for lane in self._lanes:
             for path in self.recyclable[lane.index]:
                 self._disk.remove(path)
+
+
+def _retired(segment: Segment) -> Path:
+    """The name of a segment's file once it is removed from the log."""
+    return segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
+
+
+class _Excess:
+    """Whether retention by bytes wants a lane's segment to go: there is too much, and no other lane's is older."""
+
+    def __init__(self, left_bytes: int, others_ms: int) -> None:
+        self._left_bytes = left_bytes
+        self._others_ms = others_ms
+
+    def __call__(self, sealed: Sequence[SealedSegment], at: int) -> bool:
+        if self._left_bytes <= 0 or (at and newest_ms(sealed, at) > self._others_ms):
+            return False
+        self._left_bytes -= size_of(sealed[at])
+        return True

@@ -18,10 +18,11 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..device.background import report
+from ..device.steps import for_each
 from ..errors import InvalidMessage, StoreError, again
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
-from .listeners import report
 from .streams import Stream
 
 SleeperT = TypeVar("SleeperT", bound="Sleeper")
@@ -106,15 +107,18 @@ class Request:
         self._done = True
         self.data, self.extras = b"", None  # the ring has it now
         if self._waiters is not None:
-            for waiter in self._waiters[:]:
-                if isinstance(waiter, list):
-                    _call_once(waiter)
-                else:
-                    waiter.release()
+            for_each(self._waiters[:], _wake)
 
     def forget_waiters(self) -> None:
         """Nobody is to be told: they are another process's."""
         self._waiters = None
+
+
+def _wake(waiter: threading.Lock | list[Callable[[], object]]) -> None:
+    if isinstance(waiter, list):
+        _call_once(waiter)
+    else:
+        waiter.release()
 
 
 def _call_once(entry: list[Callable[[], object]]) -> None:
@@ -285,22 +289,40 @@ def cost_bytes(request: Request) -> int:
 
 
 def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> None:
-    """Answer a batch: one wake-up for all its blocked producers, one call for each event loop."""
+    """Answer a batch: one wake-up for all its blocked producers, one call for each event loop.
+
+    One whose answer raises keeps no other from being told; what it raised is raised when all are.
+    """
     kinds = set(map(type, requests))
     if kinds == {BlockingRequest}:
         _answer_blocked(cast("Sequence[BlockingRequest]", requests), error)
         return
     blocked = [request for request in requests if type(request) is BlockingRequest]
-    waiting = [request for request in requests if type(request) is AsyncRequest]
-    if AsyncRequest in kinds:
-        for loop in {request.loop for request in waiting}:
-            _answer_loop(loop, [request for request in waiting if request.loop is loop], error)
-    if len(blocked) + len(waiting) < len(requests):
-        for request in requests:
-            if type(request) is not BlockingRequest and type(request) is not AsyncRequest:
-                request.answer(error)
-    if blocked:
-        _answer_blocked(blocked, error)
+    try:
+        waiting = [request for request in requests if type(request) is AsyncRequest]
+        if AsyncRequest in kinds:
+            for loop in {request.loop for request in waiting}:
+                _answer_loop(loop, [request for request in waiting if request.loop is loop], error)
+        if len(blocked) + len(waiting) < len(requests):
+            _answer_each(requests, error)
+    finally:
+        if blocked:
+            _answer_blocked(blocked, error)
+
+
+def _answer_each(requests: Sequence[Request], error: StoreError | None) -> None:
+    """As `for_each` does it, of the requests that have an answer of their own: each submitted message comes here."""
+    left, failed = iter(requests), None
+    while True:
+        try:
+            for request in left:
+                if type(request) is not BlockingRequest and type(request) is not AsyncRequest:
+                    request.answer(error)
+            break
+        except BaseException as raised:
+            failed = failed or raised
+    if failed is not None:
+        raise failed
 
 
 def _answer_blocked(requests: Sequence[BlockingRequest], error: StoreError | None) -> None:

@@ -80,8 +80,9 @@ class RingGrowth:
         if self._thread is not None:
             self._wake.set()
         elif any(map(wants_more, self._lanes)):
-            self._thread = Background(self._run)
-            self._thread.start()
+            thread = Background(self._run)
+            thread.start()  # first: without a thread now there may be one later
+            self._thread = thread
 
     def stop(self) -> None:
         """End the thread. Again is fine; nobody calls `look` afterwards."""

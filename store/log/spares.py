@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from collections import deque
 from pathlib import Path
@@ -14,6 +13,7 @@ from ..errors import StoreFull
 from ..format.layout import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
 from ..segment.segment import Segment, prewrite
 from .lane import Lane
+from .reserve import Reserve, full
 
 FIRST_SEGMENT_BYTES = 4 * MIB
 SEGMENT_GROWTH = 4
@@ -40,6 +40,7 @@ class Spares:
         self._ready: deque[tuple[int, int]] = deque()  # (sequence, bytes)
         self._last = (0, 0)  # of all segments and spares
         self.making = threading.RLock()
+        self.reserve = Reserve(disk, folder, config, recyclable, self.making, direct=direct)
         self.prewritten_bytes = 0
         self.recycled_segments = 0
 
@@ -84,12 +85,33 @@ class Spares:
         sequence, size = self._ready[0]
         if size < at_least_bytes:
             size = self._extend(sequence, size, at_least_bytes)
+        segment = self._opened(lane, sequence, size, store_id)
+        self._ready.popleft()
+        return segment
+
+    def take_reserve(self, lane: Lane, at_least_bytes: int, store_id: bytes) -> Segment:
+        """The lane's reserve as its next segment, for records. Raises StoreFull, FileNotFoundError.
+
+        A spare goes first, as its number does: it was a reserve before a crash, or too small for what came then.
+        """
+        with self.making:
+            if self._ready:
+                return self.take(lane, at_least_bytes, store_id)
+            sequence = self._last[0] + 1
+            path, footer_bytes = self._folder / segment_name(sequence), lane.footer_room.fixed_bytes
+            size = self.reserve.become(path, at_least_bytes, footer_bytes)
+            self._last = (sequence, self._last[1])  # the next one is as large as if this one were not
+            self._ready.append((sequence, size))
+            segment = self._opened(lane, sequence, size, store_id)
+            self._ready.popleft()
+        return segment
+
+    def _opened(self, lane: Lane, sequence: int, size: int, store_id: bytes) -> Segment:
         segment = Segment(self._disk, self._folder, lane.next_header(sequence, size, store_id), direct=self._direct)
         try:
             segment.open_log()  # now: once there is a frame for it, a refusal would cost more than this append
         except OSError as error:
             raise _full(error, size) from error
-        self._ready.popleft()
         return segment
 
     def keep_ahead(self) -> None:
@@ -159,7 +181,7 @@ class Spares:
             self._ready.append((sequence, capacity_bytes))
 
     def _recycle(self, capacity_bytes: int) -> bool:
-        """Give the next file of a removed segment the size of the spare: its blocks are pre-written already.
+        """Give the next file of a removed segment the size of the spare, and no seal record: it is pre-written already.
 
         False if there is none. Raises StoreFull; the file is then still there.
         """
@@ -172,6 +194,9 @@ class Spares:
                 size = file.size()
                 if size > capacity_bytes:
                     file.truncate(capacity_bytes)
+                # A crash in the middle of the next segment's first write must not leave a part of this seal record.
+                file.write([bytes(BLOCK_BYTES)], BLOCK_BYTES)
+                file.force()
             finally:
                 file.close()
             if size < capacity_bytes:
@@ -197,12 +222,4 @@ class Spares:
 
 
 def _full(error: OSError, size: int) -> Exception:
-    """What to raise for an error of the making of a segment."""
-    if isinstance(error, FileNotFoundError):
-        return error  # the folder has gone from under the store: no space would help
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StoreFull(
-            f"no space for another segment of {size} bytes ({error.strerror}). Nothing was written; free some "
-            f"space, or lower segment_bytes, and append again."
-        )
-    return StoreFull(f"another segment of {size} bytes could not be made: {error}. Nothing was written.")
+    return full(error, f"another segment of {size} bytes")

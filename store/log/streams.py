@@ -77,6 +77,11 @@ class StreamMap:
         queues = self.topics.get(topic)
         return None if queues is None else queues.get(queue_id)
 
+    def end_at_opening(self, topic: str, queue_id: int) -> int:
+        """Where a queue ended when the store was opened: later messages that earlier records tell of are lost."""
+        stream = self.get(topic, queue_id)
+        return 0 if stream is None else stream.lane.offsets.at_opening(stream.number)
+
     def __len__(self) -> int:
         return sum(map(len, list(self.topics.values())))
 

@@ -10,8 +10,8 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..device.background import report
 from ..errors import StoreError, again
-from .listeners import report
 from .request import Request, call_in_loop
 
 OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from ..errors import StoreCorrupt, StoreError
 from ..format.hidden import is_said_again
-from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.records import (
     NOT_TRIMMED,
     NOTHING_TRIMMED,
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
     from .lane import Lane
     from .queue import RequestQueue
+
+GROUP_BYTES = 32 << 10  # of records: a part of a lane's reserve, however many queues are trimmed at once
 
 Change = tuple[Stream, Low]
 Guard = Callable[["Lane", "SealedSegment"], bool]  # may it go? What is needed of it was moved out of it before
@@ -63,6 +64,11 @@ class Trims:
                     self._log.add(stream.number, low)
                 count += request.count
         return count
+
+    @property
+    def count(self) -> int:
+        """How many streams are trimmed, as the log says. Under the build lock."""
+        return self._log.count
 
     def lend(self) -> Trimmed:
         """The lows as the log says them up to its newest frame; a copy. Under the build lock."""
@@ -115,6 +121,7 @@ class _Columns:
 
     def __init__(self, trimmed: Trimmed) -> None:
         self._rows = np.zeros((max(trimmed, default=-1) + 1, 2), np.int64)  # low, hidden
+        self.count = len(trimmed)
         for number, low in trimmed.items():
             self._rows[number] = low
 
@@ -124,6 +131,7 @@ class _Columns:
         if number >= len(rows):
             rows = np.zeros((2 * number + 1, 2), np.int64)
             rows[: len(self._rows)] = self._rows
+        self.count += not rows[number, 0]
         rows[number] = np.maximum(rows[number], low)
         self._rows = rows
 
@@ -152,15 +160,22 @@ class TrimRequest(RowGroup):
         self.changes = changes
 
     def answer(self, error: StoreError | None = None) -> None:
-        if error is None:
-            self._trims.show(self.changes)
-        super().answer(error)
+        try:
+            if error is None:
+                self._trims.show(self.changes)
+        finally:  # the record is durable, whatever becomes of the readers here
+            super().answer(error)
 
 
 def trim_requests(trims: Trims, changes: Sequence[Change], limit_bytes: int) -> list[TrimRequest]:
     """The records of some streams of a lane, in groups that fit into a frame."""
-    step = max(1, min(MAX_FRAME_MESSAGES, limit_bytes // RECORD_BYTES))
+    step = max(1, min(limit_bytes, GROUP_BYTES) // RECORD_BYTES)
     return [TrimRequest(trims, changes[at : at + step]) for at in range(0, len(changes), step)]
+
+
+def count_trims(requests: Sequence[Request]) -> int:
+    """How many records of trims some requests have."""
+    return sum([request.count for request in requests if type(request) is TrimRequest])
 
 
 class TrimmedSegments:
@@ -169,11 +184,9 @@ class TrimmedSegments:
     def __init__(self) -> None:
         self._looked: dict[int, tuple[int, int]] = {}  # by lane: (sequence, `shown`) of the newest look
 
-    def can_go(self, lane: Lane) -> bool:
-        """Is all trimmed that a lane's oldest segment holds? Never of the newest: a later footer has its records."""
-        if len(lane.view.sealed) < 2:
-            return False
-        sealed = lane.view.sealed[0]
+    def can_go(self, lane: Lane, segments: Sequence[SealedSegment], at: int) -> bool:
+        """Is all trimmed that a lane's segment holds? `at` is its number; those before it are about to go."""
+        sealed = segments[at]
         trims = lane.trims
         look = sealed.segment.sequence, trims.shown
         if not trims.shown or self._looked.get(lane.index) == look:
@@ -184,8 +197,9 @@ class TrimmedSegments:
             footer = None
         lows = trims.column(lane.streams)
         if footer is not None and lows is not None:
-            numbers = np.flatnonzero(np.diff(footer.start.astype(np.int64)))
-            held = numbers[footer.next_offsets[numbers] > lows[numbers]]
+            there = footer.counts > 0
+            numbers = footer.numbers[there]
+            held = numbers[footer.next_offsets[there] > lows[numbers]]
             # What these say can be said again elsewhere; upkeep's guards see to it.
             if {*held.tolist()} <= {stream.number for stream in lane.hidden if is_said_again(stream.topic)}:
                 return True

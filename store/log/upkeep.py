@@ -1,7 +1,8 @@
 """The work in the background: segments made ahead (R7), full ones sealed, old ones removed, "os" forces.
 
-Two threads for the whole store, woken by what there is to do and otherwise twice a second: one makes spares, which
-may take seconds, and the other does all the rest, so neither waits for the other.
+Three threads for the whole store, woken by what there is to do and otherwise twice a second. One makes spares, which
+may take seconds. One calls the lookers: among them is the one that attaches bulk commits, which may take as long. And
+one does all the rest. None waits for another, but that a large commit waits for a spare that is being made in its lane.
 """
 
 from __future__ import annotations
@@ -9,17 +10,22 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ..config import MIB, StoreConfig
 from ..device.background import Background, Bell
 from ..device.clock import Clock
 from ..device.disk import Disk
+from ..device.steps import take_all
 from ..errors import StoreCorrupt, StoreFull
 from ..format.layout import lane_name
+from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
 from .lane import Lane
 from .removal import Removal
+from .reserve import Reserve
 from .ring_growth import RingGrowth
 from .sealer import Sealer
 from .spares import Spares
@@ -28,6 +34,8 @@ from .write import FullSegment
 TICK_S = 0.5
 WARM_AHEAD_BYTES, WARM_UNUSED_BYTES = 16 * MIB, 2 * MIB
 DROP_BYTES = 4 * MIB
+
+Result = TypeVar("Result")
 
 
 class Upkeep:
@@ -45,7 +53,8 @@ class Upkeep:
 
     def __init__(
         self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock: Clock,
-        force: Callable[[], None], mark: Callable[[Lane], None], removed: Callable[[Lane], None],
+        force: Callable[[], None], mark: Callable[[Lane], None],
+        removed: Callable[[Lane, Sequence[SealedSegment]], None],
         is_in_place: Callable[[], bool], goes_on: Callable[[], bool], *, direct: bool,
     ) -> None:  # fmt: skip
         """`is_in_place` says whether the folder's path still leads to it, `goes_on` whether there is still a store."""
@@ -60,12 +69,12 @@ class Upkeep:
         self._goes_on = goes_on
         self.direct = direct
         self._spares: dict[int, Spares] = {}  # by lane
-        self.sealer = Sealer(disk)
+        self.sealer = Sealer(disk, clock)
         self.removal = Removal(disk, config, store_id, clock, removed)
         self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
         self._lanes: Sequence[Lane] = ()
         self._wake = Bell()
-        self._wake_ahead = Bell()
+        self._wake_ahead, self._wake_lookers = Bell(), Bell()
         self._closing = False
         self.look()
         self.reads_alone = False
@@ -73,6 +82,7 @@ class Upkeep:
         self.last_error: str | None = None
         self._thread = Background(self._run)
         self._ahead = Background(self._run_ahead)
+        self._looking = Background(self._run_lookers)
         self._growth = RingGrowth()
 
     def start(self, lanes: Sequence[Lane]) -> None:
@@ -85,6 +95,7 @@ class Upkeep:
             for lane in lanes:
                 self.spares_of(lane.index).fill_up(share)
                 if share:
+                    self.spares_of(lane.index).reserve.secure(lane.footer_room.fixed_bytes)
                     lane.ring.warm_up(lane.tail + share)  # the first appends pay for neither disk nor memory
         except StoreFull:  # where there is no space for all that was asked for, none of it is kept
             for lane in lanes:
@@ -93,12 +104,14 @@ class Upkeep:
         self._growth.start(lanes)
         self._thread.start()
         self._ahead.start()
+        self._looking.start()
 
     def spares_of(self, lane: int) -> Spares:
         """The spares of a lane."""
         if lane not in self._spares:
             folder, files = self._folder / lane_name(lane), self.removal.recyclable[lane]
-            self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
+            spares = self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
+            spares.reserve.find()
         return self._spares[lane]
 
     def found_segment(self, lane: int, sequence: int, capacity_bytes: int) -> None:
@@ -117,7 +130,18 @@ class Upkeep:
         Raises StoreFull; FileNotFoundError where the store's files are gone: what comes behind would be lost as well.
         """
         self._check_in_place(lane)
+        self.sealer.make_way(lane)
+        self.removal.pace.hold_back(lane, self._wake.set)
         segment = self.spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
+        return self._begun(segment)
+
+    def reserve_segment(self, lane: Lane, at_least_bytes: int) -> Segment:
+        """The lane's reserve as its next segment. Raises as `next_segment` does."""
+        self._check_in_place(lane)
+        segment = self.spares_of(lane.index).take_reserve(lane, at_least_bytes, self._store_id)
+        return self._begun(segment)
+
+    def _begun(self, segment: Segment) -> Segment:
         segment.reads_alone = self.reads_alone
         self.look()
         return segment
@@ -133,6 +157,10 @@ class Upkeep:
         """All of a segment's frames are forced: seal it soon."""
         self.sealer.add(lane, full)
         self._wake.set()
+
+    def reserves(self) -> list[Reserve]:
+        """The reserve of each lane."""
+        return [spares.reserve for spares in list(self._spares.values())]
 
     def spare_count(self) -> int:
         """Segments that stand ready."""
@@ -151,14 +179,24 @@ class Upkeep:
     # -- the background -------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        self.removal.pace.is_running = True
+        try:
+            self._look_after()
+        finally:
+            self.removal.pace.is_running = False
+
+    def _look_after(self) -> None:
         forced = self._clock.monotonic_s()
         interval_s = self._config.flush_interval_ms / 1000
         lazy = self._config.durability == "os"
         while not self._closing:
             self._wake.wait(min(TICK_S, interval_s) if lazy else TICK_S)
             self._wake.clear()
-            if not self._goes_on():  # what stands at our paths now is not ours to seal or remove
+            goes_on = self._try(self._goes_on)
+            if goes_on is False:  # what stands at our paths now is not ours to seal or remove
                 return
+            if goes_on is None:  # it cannot be told
+                continue
             if lazy and self._clock.monotonic_s() - forced >= interval_s:
                 forced = self._clock.monotonic_s()
                 self._try(self._force)
@@ -173,19 +211,27 @@ class Upkeep:
         while not self._closing:
             self._wake_ahead.wait(TICK_S)
             self._wake_ahead.clear()
-            if self._is_in_place():
+            if self._try(self._is_in_place):
                 self._try(self._warm)
                 self._try(self._keep_ahead)
+
+    def _run_lookers(self) -> None:
+        while not self._closing:
+            self._wake_lookers.wait(TICK_S)
+            self._wake_lookers.clear()
+            if self._try(self._is_in_place):
                 for look in list(self.lookers):
                     self._try(look)
 
-    def _try(self, task: Callable[[], None]) -> None:
+    def _try(self, task: Callable[[], Result]) -> Result | None:
+        """What a task says; None if it failed, which is told by `last_error`."""
         try:
-            task()
+            return task()
         except StoreFull as error:
             self.last_error = str(error)  # the lane that needs the segment reports it to its producers
         except Exception as error:  # also a bug, or no memory: without this thread nothing would be sealed any more
             self.last_error = f"background work failed, and is tried again: {str(error) or type(error).__name__}"
+        return None
 
     def _warm(self) -> None:
         for lane in self._lanes:
@@ -212,6 +258,7 @@ class Upkeep:
         self.look()
         self._thread.join()
         self._ahead.join()
+        self._looking.join()
         self._growth.stop()
 
     def close(self) -> None:
@@ -220,7 +267,7 @@ class Upkeep:
         if not self._is_in_place():
             return
         with contextlib.suppress(OSError, StoreCorrupt):
-            self.sealer.seal_full()
+            self.sealer.seal_full(rest_s=0)
             self.removal.close()
 
     def _mark_quiet(self) -> None:
@@ -232,28 +279,32 @@ class Upkeep:
     def _give_way(self) -> None:
         """Hold nobody up who wants to write to a sealed segment."""
         for lane in self._lanes:
-            for sealed in lane.view.sealed:
-                sealed.give_way()
+            for segment in list(lane.mapped):
+                segment.give_way()
 
     def _keep_ahead(self) -> None:
-        """One spare a lane, once its segment is half full. Raises the first error, when all had their turn."""
-        errors: list[Exception] = []
-        for lane in self._lanes:
-            segment, spares = lane.segment, self.spares_of(lane.index)
-            if segment is None or segment.base is None or len(spares):
-                continue
-            if (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
-                try:
-                    spares.keep_ahead()
-                except Exception as error:
-                    errors.append(error)
-        if errors:
-            raise errors[0]
+        """The reserve of each lane, and one spare once its segment is half full. Raises the first error at the end."""
+        take_all([partial(self._keep_lane_ahead, lane) for lane in self._lanes])
+
+    def _keep_lane_ahead(self, lane: Lane) -> None:
+        segment, spares = lane.segment, self.spares_of(lane.index)
+        if segment is None or segment.base is None:  # nothing was written since the opening
+            return
+        try:
+            spares.reserve.fill(lane.footer_room.fixed_bytes)
+        finally:
+            if not len(spares) and (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
+                spares.keep_ahead()
+
+    def call_lookers(self) -> None:
+        """Somebody in another process has left something to be looked at."""
+        self._wake_lookers.set()
 
     def look(self) -> None:
         """A lane has got on: look soon whether it needs anything."""
         self._wake.set()
         self._wake_ahead.set()
+        self._wake_lookers.set()
 
 
 def gone(path: Path) -> FileNotFoundError:

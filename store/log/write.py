@@ -24,10 +24,37 @@ class OpenSegment(NamedTuple):
 
 
 class View(NamedTuple):
-    """The segments of a lane that readers see, oldest first. It is replaced as a whole."""
+    """The segments of a lane that readers see, oldest first. It is replaced as a whole.
 
-    sealed: tuple[SealedSegment, ...]
-    open: tuple[OpenSegment, ...]
+    Invariant: the sums are those of `sealed`. A view is made of the one before it, in steps for what has changed.
+
+    Attributes:
+        sealed_bytes: of the sealed segments on disk.
+        sealed_messages: of them.
+    """
+
+    sealed: tuple[SealedSegment, ...] = ()
+    open: tuple[OpenSegment, ...] = ()
+    sealed_bytes: int = 0
+    sealed_messages: int = 0
+
+    def sealing(self, added: Sequence[SealedSegment], opened: tuple[OpenSegment, ...]) -> View:
+        """The view with more sealed segments at their end, and these open ones."""
+        size_bytes, messages = _sums(added)
+        sealed = self.sealed + tuple(added)  # itself, if there are none
+        return View(sealed, opened, self.sealed_bytes + size_bytes, self.sealed_messages + messages)
+
+    def without_oldest(self, count: int) -> View:
+        """The view without so many of the oldest sealed segments."""
+        size_bytes, messages = _sums(self.sealed[:count])
+        left = self.sealed_bytes - size_bytes, self.sealed_messages - messages
+        return View(self.sealed[count:], self.open, *left)
+
+
+def _sums(sealed: Sequence[SealedSegment]) -> tuple[int, int]:
+    """Bytes and messages of some segments."""
+    records = [one.record for one in sealed]
+    return sum([one.footer_position + one.footer_bytes for one in records]), sum([one.entries for one in records])
 
 
 class FullSegment(NamedTuple):
@@ -70,6 +97,10 @@ class Write:
 
     `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
     `looks`: afterwards it is looked whether the segment's file is still where it was; else what is forced is lost.
+
+    Invariant: a force that covers earlier writes begins after all of them have ended. A force vouches for nothing that
+    reaches the kernel after it began, and another thread may still be at an earlier write. So `perform` leaves such a
+    force to `settle`.
     """
 
     def __init__(
@@ -87,18 +118,24 @@ class Write:
         self._parts = parts
 
     def perform(self) -> None:
-        """Write and force. Raises OSError; then nothing may be taken for durable any more."""
+        """Write, and force what needs no other write. Raises OSError; then nothing is taken for durable any more."""
         assert self.segment.base is not None
-        log = self.segment.log
+        log, own = self.segment.log, self.force and not self.earlier
         if self.high > self.low:
-            log.write(self._parts, self.low - self.segment.base, force=self.force and not self.earlier)
-        if self.force and (self.earlier or self.high == self.low):
+            log.write(self._parts, self.low - self.segment.base, force=own)
+        elif own:
+            log.force()
+        self._parts = []
+
+    def settle(self) -> None:
+        """Do what may only be done when this write and all before it have ended. Raises OSError, as `perform` does."""
+        log = self.segment.log
+        if self.force and self.earlier:
             log.force()
         if self.looks and not log.is_in_place():
             raise FileNotFoundError(
                 errno.ENOENT, "moved, replaced or deleted while the store was open", str(self.segment.path)
             )
-        self._parts = []
 
 
 class Done(NamedTuple):

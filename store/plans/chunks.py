@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..device.disk import LogFile
+from ..device.log_file import LogFile
 from ..segment.scanner import ChunkBuffers, ChunkReader
 
 CHUNK_BYTES = 1 << 20  # it is in the processor's cache still when its checksums are compared and when it is sent on

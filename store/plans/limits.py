@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from ..format.footer import Footer
 from ..format.layout import DATA_START, LOST_ENTRY
 from ..segment.open_table import LENGTH, POSITION
 from ..segment.sealed import SealedSegment
@@ -51,19 +53,25 @@ def limited_ends(
     looks: Mapping[int, LaneLook], wanted: ScanFilter, start: Mapping[int, LogPosition],
     end: Mapping[int, LogPosition] | None, limit: ScanLimit,
 ) -> LimitedEnd:  # fmt: skip
-    """An end: together within the limit. A lane with less than its even share leaves the rest to the others."""
+    """An end: together within the limit. A lane with less than its even share leaves the rest to the others.
+
+    A lane that rests ends where it starts.
+    """
     ends = {lane: look.end if end is None else end.get(lane, look.end) for lane, look in looks.items()}
     ends = {lane: max(one, start.get(lane, one)) for lane, one in ends.items()}
-    if limit == ScanLimit():
-        return LimitedEnd(ends, 0, 0)
     walks = {
         lane: _Walk(look, wanted, start.get(lane, look.begin), min(ends[lane], look.end))
         for lane, look in looks.items()
     }
+    resting = {lane for lane, walk in walks.items() if lane in start and walk.rests()}
+    ends |= {lane: start[lane] for lane in resting}
+    if limit == ScanLimit():
+        return LimitedEnd(ends, 0, 0)
+    walks = {lane: walk for lane, walk in walks.items() if lane not in resting}
     sizes = {lane: walk.run(limit) for lane, walk in walks.items()}
     rows_left, bytes_left = limit.rows, limit.size_bytes
     waiting = sorted(walks, key=lambda lane: sizes[lane].rows)
-    found: dict[int, LogPosition] = {}
+    found = {lane: ends[lane] for lane in resting}
     for at, lane in enumerate(waiting):
         lanes = len(waiting) - at
         took = walks[lane].run(ScanLimit(max(1, rows_left // lanes), max(1, bytes_left // lanes)))
@@ -89,7 +97,39 @@ class _Walk:
     def __init__(self, look: LaneLook, wanted: ScanFilter, start: LogPosition, end: LogPosition) -> None:
         self._look, self._wanted = look, wanted
         self.start, self._end = start, end
-        self._bounds = look.bounds(wanted)
+
+    @cached_property
+    def _bounds(self) -> Bounds:
+        """Of all streams; a lane without news needs none."""
+        return self._look.bounds(self._wanted)
+
+    def rests(self) -> bool:
+        """Did nothing wanted come after the start?
+
+        Only in the start's own segment: in a later one a read moves on also without messages. So a start is never far
+        from the log's end, and retention does not overtake it; and no other segment is looked at.
+        """
+        if self.start.segment != self._end.segment:
+            return False
+        for source, count in reversed(self._look.sources):  # it is the newest, or nearly
+            if source.segment.sequence == self.start.segment:
+                entries = entries_between(self.start.segment, count, self.start, self._end)
+                return entries[0] >= entries[1] or not self._has_wanted(source, entries)
+            if source.segment.sequence < self.start.segment:
+                break
+        return self.start == self._end  # a store without a segment
+
+    def _has_wanted(self, source: Source, entries: tuple[int, int]) -> bool:
+        """Is any of some entries wanted? Those of streams that are not wanted at all cost next to nothing."""
+        try:
+            if isinstance(source, SealedSegment):
+                footer = source.footer
+                there = bool(self._bounds.counts(footer.first, footer.next_offsets, footer.numbers).any())
+            else:
+                there = bool((self._bounds.highs[source.table.numbers_between(*entries)] > 0).any())
+            return there and len(self._wanted_entries(source, entries)[0]) > 0
+        except StoreCorrupt:  # reading it tells
+            return True
 
     def run(self, limit: ScanLimit) -> _Took:
         """Where it ends."""
@@ -135,7 +175,7 @@ class _Walk:
         if not isinstance(source, SealedSegment) or entries != (0, source.record.entries) or self._wanted.has_times:
             return None
         footer = source.footer
-        rows = int(self._bounds.counts(footer.first, footer.next_offsets).sum())
+        rows = int(self._bounds.counts(footer.first, footer.next_offsets, footer.numbers).sum())
         size = (source.record.data_end - DATA_START) * rows // source.record.entries
         if rows > left.rows or size > left.size_bytes:
             return None
@@ -147,7 +187,7 @@ class _Walk:
         """The wanted ones of some entries, ascending; each frame's position and first entry; where they end."""
         if isinstance(source, SealedSegment):
             footer = source.footer
-            found = _of_footer(footer.first, footer.start.astype(np.int64), footer.entries, self._bounds)
+            found = _of_footer(footer, self._bounds)
             positions, begins, times = footer.frame_position, footer.frame_entry, footer.frame_time
             data_end = source.record.data_end
         else:
@@ -169,12 +209,12 @@ class _Walk:
         return found, positions, begins, max(data_end, DATA_START)
 
 
-def _of_footer(firsts: Int64s, starts: Int64s, entries: npt.NDArray[np.uint32], bounds: Bounds) -> Int64s:
+def _of_footer(footer: Footer, bounds: Bounds) -> Int64s:
     """The wanted entries of a sealed segment, ascending."""
-    streams = len(firsts)
+    firsts, starts, entries = footer.first, footer.start.astype(np.int64), footer.entries
     sizes = starts[1:] - starts[:-1]
     offsets = np.repeat(firsts - starts[:-1], sizes) + np.arange(len(entries))
-    numbers = np.repeat(np.arange(streams), sizes)
+    numbers = footer.numbers.repeat(sizes)
     there = (offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers]) & (entries != LOST_ENTRY)
     return np.sort(entries[there].astype(np.int64))
 

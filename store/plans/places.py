@@ -14,8 +14,8 @@ from ..read.scan import NO_OFFSET, checked_footer
 from ..segment.sealed import SealedSegment
 from .batch import NO_LENGTH, ScanBatch
 from .opened import FooterDamaged, opened
-from .plan import FrameRange
-from .wanted import ScanFilter, StreamTable, bounds_of
+from .plan import FrameRange, frames_of
+from .wanted import ScanFilter, StreamTable, bounds_of, rows_of
 
 Int64s = npt.NDArray[np.int64]
 BATCH_ROWS = 1 << 16
@@ -46,7 +46,7 @@ class PlaceReader:
         """The wanted ones in log order, up to `BATCH_ROWS` a batch."""
         footer = self._footer
         streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
-        bounds = bounds_of(self._wanted, streams, self._range.trimmed)
+        bounds = bounds_of(self._wanted, streams, rows_of(self._range.trimmed, footer))
         low, high = self._entries(footer)
         if low >= high:
             return
@@ -63,12 +63,10 @@ class PlaceReader:
             yield ScanBatch(streams, index[rows], offsets[rows], times[rows], unknown, None)
 
     def _entries(self, footer: Footer) -> tuple[int, int]:
-        """(first, behind the last) entry of the range."""
-        one, begins = self._range, footer.frame_entry
-        (first, end), (low, high) = one.frames, one.entries
-        if end < len(begins):
-            high = min(high, int(begins[end]))
-        return max(low, int(begins[first])) if first < len(begins) else high, high
+        """(first, end) entry of the range, but for those that have no frame any more."""
+        begins, (low, high) = footer.frame_entry, self._range.entries
+        first, end = frames_of(begins, (low, high))
+        return (max(low, int(begins[first])), high) if first < end else (high, high)
 
     def _at_wanted_times(self, times: Int64s) -> npt.NDArray[np.bool_]:
         wanted = self._wanted
@@ -84,7 +82,7 @@ class PlaceReader:
 
 
 def _offsets_and_numbers(footer: Footer, low: int, high: int) -> tuple[Int64s, Int64s]:
-    """(high - low,) twice: offset and stream number of the entries from `low` on; NO_OFFSET, 0 for lost ones."""
+    """(high - low,) twice: offset and row in the footer of the entries from `low` on; NO_OFFSET, 0 for lost ones."""
     rows = np.flatnonzero((footer.entries >= low) & (footer.entries < high))
     starts = footer.start.astype(np.int64)
     counts = np.diff(rows.searchsorted(starts))

@@ -75,10 +75,10 @@ class FrameRange:
     Attributes:
         folder: of the lane.
         lane, sequence, store_id: what the segment's file has to say of itself.
-        frames: (first, behind the last) by their numbers in the footer; with `known`, all of those.
-        entries: (first, behind the last) entry number that is wanted.
+        entries: (first, end) of the entry numbers that are wanted. They say which frames are read, with `known` all
+            of those: a repair gives frames other numbers, and entries never.
         size_bytes: about how many bytes of the log have something wanted.
-        trimmed: the lane's trimmed streams, or None.
+        trimmed: the streams that are trimmed into the segment, or None.
         known: what no footer tells; None for a sealed segment.
         damaged: there is nothing to read, for this reason.
         rebuilt: what is wrong with the segment's footer, if `known` was made of its frames instead.
@@ -88,13 +88,18 @@ class FrameRange:
     lane: int
     sequence: int
     store_id: bytes
-    frames: tuple[int, int]
     entries: tuple[int, int]
     size_bytes: int
     trimmed: Lows | None = None
     known: KnownFrames | None = None
     damaged: Damaged | None = None
     rebuilt: Damaged | None = None
+
+
+def frames_of(begins: npt.NDArray[np.integer], entries: tuple[int, int]) -> tuple[int, int]:
+    """(first, end) of the frames that have some entries; `begins`: the first entry of each frame."""
+    first = max(0, int(begins.searchsorted(entries[0], side="right")) - 1)
+    return first, max(first, int(begins.searchsorted(entries[1])))
 
 
 @dataclass(frozen=True, slots=True)

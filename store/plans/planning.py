@@ -18,7 +18,7 @@ from ..log.lane import Lane
 from ..log.write import OpenSegment
 from ..segment.open_table import LENGTH, POSITION, OpenTable
 from ..segment.sealed import SealedSegment
-from .plan import UNKNOWN_COUNT, Damaged, FrameRange, KnownFrames, LogPosition, ScanPart, ScanPlan
+from .plan import UNKNOWN_COUNT, Damaged, FrameRange, KnownFrames, LogPosition, ScanPart, ScanPlan, frames_of
 from .wanted import Bounds, Lows, ScanFilter, StreamTable, bounds_of
 
 Int64s = npt.NDArray[np.int64]
@@ -48,9 +48,10 @@ class LaneLook:
         sealed: list[tuple[Source, int]] = [(one, one.record.entries) for one in view.sealed]
         self.sources = [*sealed, *reversed(opened)]
         streams = list(lane.streams)
-        self.table = StreamTable.of([(stream.topic, stream.queue_id) for stream in streams])
         if known is not None and len(known) == len(streams):
             self.table = known  # streams only come, and keep their numbers
+        else:
+            self.table = StreamTable.of([(stream.topic, stream.queue_id) for stream in streams])
         column = lane.trims.column(streams)  # behind what is seen
         numbers = np.zeros(0, np.int64) if column is None else np.flatnonzero(column)
         self._trimmed = None if column is None else Lows(numbers, column[numbers])
@@ -125,20 +126,33 @@ class LaneLook:
                 yield from self._of_remade(source, index.footer, entries, wanted, bounds, part_bytes)
         except StoreCorrupt as error:
             size = source.record.data_end - DATA_START
-            yield self._range(source, (0, 0), entries, size, damaged=Damaged.of(error))
+            yield self._range(source, entries, size, damaged=Damaged.of(error))
 
     def _range(
-        self, source: Source, frames: tuple[int, int], entries: tuple[int, int], size_bytes: int,
+        self, source: Source, entries: tuple[int, int], size_bytes: int, trimmed: Lows | None = None,
         known: KnownFrames | None = None, damaged: Damaged | None = None,
     ) -> FrameRange:  # fmt: skip
+        """`trimmed`: the streams that are trimmed into the segment. A range carries no others."""
         segment, lane = source.segment, self._lane
         rebuilt = None
         if known is not None and isinstance(source, SealedSegment):
             rebuilt = Damaged.of(source.damaged())
         return FrameRange(
-            str(lane.folder), lane.index, segment.sequence, self._store_id, frames, entries, size_bytes, self._trimmed,
-            known, damaged, rebuilt,
+            str(lane.folder), lane.index, segment.sequence, self._store_id, entries, size_bytes, trimmed, known,
+            damaged, rebuilt,
         )  # fmt: skip
+
+    def _trimmed_into(self, firsts: Int64s, following: Int64s, footer: Footer | None = None) -> Lows | None:
+        """Of a segment with these offsets: the streams of which it has messages below their first offset."""
+        trimmed = self._trimmed
+        if trimmed is None:
+            return None
+        numbers, lows = trimmed.numbers, trimmed.offsets
+        rows = numbers if footer is None else footer.rows_of(numbers)
+        known = rows < len(firsts)
+        rows, numbers, lows = rows[known], numbers[known], lows[known]
+        hit = (firsts[rows] < lows) & (firsts[rows] < following[rows])
+        return Lows(numbers[hit], lows[hit]) if hit.any() else None
 
     def _read_share(self, data_end: int, messages: int) -> float:
         """The part of a segment's bytes that counts."""
@@ -152,15 +166,16 @@ class LaneLook:
     ) -> Iterator[FrameRange]:  # fmt: skip
         following = footer.next_offsets
         messages = int((following - footer.first).sum())
-        matching = int(bounds.counts(footer.first, following).sum())
+        matching = int(bounds.counts(footer.first, following, footer.numbers).sum())
         if not matching or not wanted.wants_time(footer.time_min_ms, footer.time_max_ms):
             return
         frames = _frames_wanted(footer.frame_entry, footer.frame_time, entries, wanted)
         positions = footer.frame_position.astype(np.int64)
         share = matching / messages * self._read_share(source.record.data_end, messages)
+        trimmed = self._trimmed_into(footer.first, following, footer)
         for first, end, size in _cut(positions, source.record.data_end, frames, part_bytes / share):
             own = _clipped(entries, footer.frame_entry, first, end)
-            yield self._range(source, (first, end), own, max(1, int(size * share)))
+            yield self._range(source, own, max(1, int(size * share)), trimmed)
 
     def _of_remade(
         self, source: SealedSegment, footer: Footer, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds,
@@ -169,7 +184,7 @@ class LaneLook:
         """Of a segment with a damaged footer: what the footer that was made of the frames says goes with the range."""
         numbers = np.zeros(source.record.entries, np.int64)
         starts = footer.start.astype(np.int64)
-        numbers[footer.entries] = np.arange(len(footer.first)).repeat(starts[1:] - starts[:-1])
+        numbers[footer.entries] = footer.numbers.repeat(starts[1:] - starts[:-1])
         frames = footer.frame_position, footer.frame_entry, footer.frame_time
         yield from self._of_known(
             source, frames, numbers, footer.first, source.record.data_end, entries, wanted, bounds, part_bytes
@@ -206,6 +221,7 @@ class LaneLook:
             return
         chosen = _frames_wanted(begins, times, entries, wanted)
         share = matching / len(numbers) * self._read_share(data_end, len(numbers))
+        trimmed = self._trimmed_into(firsts, firsts + counts[: len(firsts)])
         for first, end, size in _cut(positions.astype(np.int64), data_end, chosen, part_bytes / share):
             begin = int(begins[first])
             stop = int(begins[end]) if end < len(begins) else len(numbers)
@@ -216,7 +232,7 @@ class LaneLook:
                 offsets, int(positions[end]) if end < len(positions) else data_end,
             )  # fmt: skip
             own = _clipped(entries, begins, first, end)
-            yield self._range(source, (first, end), own, max(1, int(size * share)), known)
+            yield self._range(source, own, max(1, int(size * share)), trimmed, known)
 
     def rescued(self, one: FrameRange, wanted: ScanFilter, error: StoreCorrupt) -> FrameRange:
         """The same range by its segment's frames, as its footer is damaged. Raises `error` if that cannot be done."""
@@ -284,8 +300,7 @@ def _frames_wanted(
     begins: npt.NDArray[np.integer], times: npt.NDArray[np.integer], entries: tuple[int, int], wanted: ScanFilter
 ) -> tuple[int, int]:
     """(first, behind the last) of the frames that have the entries and, of these, a wanted time."""
-    first = max(0, int(begins.searchsorted(entries[0], side="right")) - 1)
-    end = int(begins.searchsorted(entries[1]))
+    first, end = frames_of(begins, entries)
     if wanted.has_times:
         part = times[first:end]
         right = np.ones(len(part), np.bool_)

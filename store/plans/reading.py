@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..device.disk import Disk, ReadingDisk
 from ..errors import StoreCorrupt, StoreUnreadable
 from ..format.blobs import gathered
+from ..format.footer import Footer
 from ..format.frame import Frame, decode_head
 from ..format.layout import (
     HAS_EXTRAS,
@@ -27,8 +28,8 @@ from .batch import ScanBatch
 from .chunks import FrameChunks
 from .opened import FooterDamaged, opened
 from .places import PlaceReader
-from .plan import FrameRange, KnownFrames, ScanPart
-from .wanted import Bounds, ScanFilter, StreamTable, bounds_of
+from .plan import FrameRange, KnownFrames, ScanPart, frames_of
+from .wanted import Bounds, ScanFilter, StreamTable, bounds_of, rows_of
 
 Int64s = npt.NDArray[np.int64]
 OnDamage = Callable[[StoreCorrupt], object]
@@ -135,6 +136,7 @@ class _RangeReader:
         self._payload, self._optional = payload, optional
         self._segment, sealed = opened(disk, one)
         self._is_selective = False
+        self._small: Footer | None = None  # a footer of some streams alone, whose rows stand for their numbers
         if sealed is None:
             assert one.known is not None
             self._table = _table_of_known(one.known)
@@ -162,9 +164,10 @@ class _RangeReader:
             self._segment.close()
             raise FooterDamaged(error) from error
         streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
-        self._bounds = bounds = bounds_of(self._wanted, streams, one.trimmed)
-        first, end = one.frames
+        self._small = None if footer.is_full else footer
+        self._bounds = bounds = bounds_of(self._wanted, streams, rows_of(one.trimmed, footer))
         positions, entries = footer.frame_position, footer.frame_entry
+        first, end = frames_of(entries, one.entries)
         data_end = int(positions[end]) if end < len(positions) else sealed.record.data_end
         matching = int(bounds.counts(footer.first, footer.next_offsets).sum())
         # Where messages are missing, each one's offset is looked up; else a frame's follow from those before it.
@@ -229,6 +232,15 @@ class _RangeReader:
             return self._reader.view(position, size)
         return memoryview(self._file.read(position, min(size, self._table.data_end - position)))
 
+    def _numbers(self, frame: Frame) -> npt.NDArray[np.uint32]:
+        """The stream of each message, as a number in the table. Raises StoreCorrupt."""
+        if self._small is None:
+            return frame.numbers
+        rows = self._small.rows_of(frame.numbers[: max(0, self._range.entries[1] - frame.header.first_entry)])
+        if len(rows) and int(rows.max()) >= self._small.stream_count:
+            raise self._damage("a frame's stream was never defined", frame.header.position)
+        return rows.astype(np.uint32)
+
     def _offsets(self, frame: Frame) -> Int64s:
         """(n,) of the frame's messages, as many as the segment has. Raises StoreCorrupt."""
         table, header, lows = self._table, frame.header, frame.lows
@@ -241,7 +253,7 @@ class _RangeReader:
             return offsets
         assert table.following is not None
         # What lies behind the range's end is not looked at: the plan may not know its streams.
-        numbers = frame.numbers[: max(0, end - first)]
+        numbers = self._numbers(frame)[: max(0, end - first)]
         if len(numbers) and int(numbers.max()) >= len(table.following):
             raise self._damage("a frame's stream was never defined", header.position)
         base = table.following[numbers]
@@ -257,7 +269,7 @@ class _RangeReader:
         count, header = len(offsets), frame.header
         if not self._wanted.wants_time(header.time_ms, header.time_ms):
             return np.empty(0, np.intp)
-        numbers, bounds = frame.numbers[:count], self._bounds
+        numbers, bounds = self._numbers(frame)[:count], self._bounds
         wanted = (offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers])
         first, end = self._range.entries
         low, high = first - header.first_entry, end - header.first_entry
@@ -280,7 +292,7 @@ class _RangeReader:
             payload, rows = self._checked(frame, rows)
             if rows is not None and not len(rows):
                 return None
-        numbers = frame.numbers
+        numbers = self._numbers(frame)
         extras = frame.extras() if self._optional and header.flags & HAS_EXTRAS else None
         if rows is not None:
             if payload is not None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, InvalidTopic, shown
+from ..format.footer import Footer
 from ..format.hidden import is_hidden
 from ..format.layout import MAX_OFFSET, MAX_QUEUE_ID
 
@@ -129,6 +130,15 @@ class Lows:
     offsets: Int64s
 
 
+def rows_of(trimmed: Lows | None, footer: Footer) -> Lows | None:
+    """The same with the rows of a footer in place of the numbers; without those that it does not have."""
+    if trimmed is None or footer.is_full:
+        return trimmed
+    rows = footer.rows_of(trimmed.numbers)
+    known = rows < footer.stream_count
+    return Lows(rows[known].astype(np.int64), trimmed.offsets[known])
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """The offsets that are wanted of each stream of a table, (s,) each: lows .. highs - 1."""
@@ -136,10 +146,10 @@ class Bounds:
     lows: Int64s
     highs: Int64s
 
-    def counts(self, first: Int64s, following: Int64s) -> Int64s:
-        """(s,) how many of the offsets first .. following - 1 are wanted of each."""
-        count = len(first)
-        begins, ends = np.maximum(first, self.lows[:count]), np.minimum(following, self.highs[:count])
+    def counts(self, first: Int64s, following: Int64s, numbers: npt.NDArray[np.integer] | None = None) -> Int64s:
+        """How many of the offsets first .. following - 1 are wanted of some streams, or of the first ones."""
+        which = slice(len(first)) if numbers is None else numbers
+        begins, ends = np.maximum(first, self.lows[which]), np.minimum(following, self.highs[which])
         wanted: Int64s = np.maximum(ends - begins, 0)
         return wanted
 

@@ -7,13 +7,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
+from ..device.background import NoThread
 from ..device.clock import Clock
+from ..errors import of_system
 from ..log.streams import Stream
 from .message import Message
 from .waiting import Missing, Name, Sealed, WaitingReaders, sealed_of
 
+T = TypeVar("T")
 READ_THREADS = 4
 LOOP_BYTES = 1 << 20  # a read of more is for a thread, wherever the messages are
 LOOP_MESSAGES = 1024
@@ -159,12 +162,12 @@ class AsyncReads:
             reading = asyncio.get_running_loop().run_in_executor(self._threads(), source.look, wanted)
         except RuntimeError:
             source._readable(*wanted.name)  # raises StoreClosed if that is why the threads take nothing more
-            raise
+            raise of_system(NoThread(), "a read for a coroutine") from None
         return await reading
 
-    async def run(self, work: Callable[[], None]) -> None:
+    async def run(self, work: Callable[[], T]) -> T:
         """Have a thread of the store's do something that may wait for the device."""
-        await asyncio.get_running_loop().run_in_executor(self._threads(), work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads(), work)
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._starting:

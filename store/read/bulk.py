@@ -6,8 +6,6 @@ is copied piece by piece, from the ring or from a mapping.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +71,7 @@ class Bulk:
         if count < LEAST_MESSAGES:
             return self._few.read_batch(stream, offset, count, max_bytes)
         try:
-            found = _find(stream.lane, stream.number, offset, limit)
+            found = _find(stream.lane, stream.number, offset, count)
             if found is None:
                 return None
             return self._fetch(stream, offset, _cut(found, max_bytes))
@@ -130,18 +128,21 @@ def _find(lane: Lane, number: int, offset: int, limit: int) -> list[Columns] | N
     view = lane.view
     parts: list[Columns] = []
     at, end = offset, offset + limit
-    index = bisect_right(view.sealed, at, key=lambda segment: segment.first_offset(number)) - 1 if view.sealed else 0
+    index = lane.groups.where(view.sealed, number, at)
     if index < 0:
         return None
-    for sealed in islice(view.sealed, index, None):
-        found = sealed_columns(sealed, lane.ring, number, at, end)
+    while index < len(view.sealed):
+        found = sealed_columns(view.sealed[index], lane.ring, number, at, end)
         if found is None:
             return None
         if len(found.rows):
             parts.append(found)
             at += len(found.rows)
+        else:  # the next one is where it goes on
+            index = max(index, lane.groups.where(view.sealed, number, at) - 1)
         if at == end:
             return parts
+        index += 1
     for segment, table in view.open:
         row = table.row(number)
         if row is None:
@@ -240,9 +241,10 @@ def _sizes(begins: list[int], ends: list[int]) -> list[int]:
 
 
 def _fill_recent(ring: Ring, segment: Segment, begins: list[int], ends: list[int], view: memoryview) -> bool:
-    base, memory, to = segment.base, ring.memory, 0
+    base, to = segment.base, 0
     assert base is not None
-    origin, size = ring.shape
+    origin, size, whole = ring.shape
+    memory = memoryview(whole)
     shift = (base + begins[0] - origin) % size - begins[0]
     if ends[-1] + shift <= size:
         for begin, end in zip(begins, ends, strict=True):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from ...cache import CacheConfig, CacheError, MessageCache, OffHeapTier, ReadCache, plan_memory
 from ..config import MIB, StoreConfig
-from ..errors import StoreError, StoreUnusable
+from ..errors import StoreCorrupt, StoreError, StoreUnusable
 from ..log.lane import Lane
 from ..segment.held import HELD_BYTES, HeldMemory
+from ..segment.sealed import SealedSegment
 from .feed import key_of
 from .finder import first_offset
 
@@ -65,13 +69,13 @@ class Caches:
         """A stream's number in the caches: unique over all lanes."""
         return key_of(lane, self.lanes, number)
 
-    def forget_removed(self, lane: Lane) -> None:
-        """Retention has moved the first offsets of a lane's streams: nobody reads what is below them."""
+    def forget_removed(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
+        """Retention has removed a lane's oldest segments: nobody reads what they had."""
         self.held.drop_places(lane.index)
         if self.messages is None and self.reads is None:
             return
         try:
-            self._release_removed(lane)
+            self._release_removed(lane, gone)
         except (OSError, StoreError):
             raise
         except Exception as error:
@@ -82,11 +86,20 @@ class Caches:
         self.error = f"the caches are off: {type(error).__name__}: {error}"
         self.close()
 
-    def _release_removed(self, lane: Lane) -> None:
-        for number in range(len(lane.streams)):
-            self._release(lane, number, first_offset(lane, lane.view, number))
-            if number % STEP_STREAMS == STEP_STREAMS - 1:
-                time.sleep(PAUSE_S)
+    def _release_removed(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
+        """Of each stream that had messages there; of all where a footer does not tell."""
+        for sealed in gone:
+            try:
+                footer = sealed.footer
+                numbers = np.flatnonzero(np.diff(footer.start.astype(np.int64)))
+                ends = footer.next_offsets[numbers].tolist()
+            except StoreCorrupt:
+                numbers = np.arange(len(lane.streams))
+                ends = [first_offset(lane, lane.view, number) for number in numbers.tolist()]
+            for at, (number, end) in enumerate(zip(numbers.tolist(), ends, strict=True)):
+                self._release(lane, number, end)
+                if at % STEP_STREAMS == STEP_STREAMS - 1:
+                    time.sleep(PAUSE_S)
 
     def forget_trimmed(self, lane: Lane, number: int, first: int) -> None:
         """Nobody reads what is below this offset of a stream."""

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from ..errors import StoreCorrupt
 from ..format.blobs import Blobs, ExtraColumns
 from ..format.extras import Extras
-from ..format.frame import OptionalColumns, optional_at
+from ..format.frame import OptionalColumns, optional_of
 from ..format.layout import HAS_EXTRAS, NO_TIME
 from ..log.streams import Stream
+from ..segment.frame_heads import head_of_table
 from ..segment.held import Item
 from ..segment.open_table import OpenTable
 from ..segment.run import Run
@@ -102,12 +103,8 @@ def _frame_extras(stream: Stream, segment: Segment, table: OpenTable, frame: int
     if found is not None:
         found.used = True
         return found.columns
-    position = table.frame_position[frame]
-    payload = table.flat[3 * table.frame_entry[frame]]
-    raw, _ = segment.fetch(stream.lane.ring, position, payload - position)
-    columns = optional_at(raw)
+    columns = optional_of(head_of_table(segment, stream.lane.ring, table, frame))
     if columns is None:
-        segment.check_open()
-        raise StoreCorrupt("a frame's header is damaged", segment.path, position)
+        raise StoreCorrupt("a frame's header is damaged", segment.path, table.frame_position[frame])
     stream.lane.held.frames.keep(table.held, frame, HeldColumns(columns))
     return columns

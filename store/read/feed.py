@@ -101,7 +101,7 @@ class LaneFeed:
         assert opened.segment.base is not None
         places = positions + opened.segment.base
         ring = self.lane.ring
-        origin, size = ring.shape
+        origin, size, _ = ring.shape
         keys, offsets = key_of(self.lane, self._lanes, numbers), self._offsets(numbers)
         batch = Batch(
             keys, offsets, lengths, (places - origin) % size,

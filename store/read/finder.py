@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
@@ -10,7 +9,7 @@ from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import OpenSegment, View
-from ..segment.remade import offsets_behind
+from ..segment.remade import offset_behind
 from ..segment.run import Run
 
 RUN_MESSAGES = 16384  # a longer run is cut: its places are lists
@@ -35,12 +34,11 @@ class Finder:
         first = next_offset = None
         if view.sealed:
             try:
-                first = view.sealed[0].first_offset(number)
-                begin, count = view.sealed[-1].first_of(number)
-                next_offset = begin + count
+                first = stream.lane.groups.first_from(view.sealed, number)
             except StoreCorrupt:
                 first = first_offset(stream.lane, view, number)
-                next_offset = _next_sealed(stream.lane, view, number)
+            next_offset = offset_behind(stream.lane, view, number)
+            first = next_offset if first is None else first
         for opened in view.open:
             row = opened.table.row(number)
             if row is not None:
@@ -67,8 +65,8 @@ class Finder:
             row = view.open[at].table.row(number)
             if row is not None and row[0] <= offset:
                 return _open_runs(view.open[at:], number, offset, limit)
-        index = _last_from(lane, view, number, offset) if view.sealed else -1
-        if index >= 0 and limit <= RUN_MESSAGES:
+        index = _where(lane, view, number, offset)
+        if index < len(view.sealed) and limit <= RUN_MESSAGES:
             # As most calls find it: one segment has all that is wanted. A generator costs as much as finding that out.
             try:
                 segment = view.sealed[index]
@@ -86,32 +84,25 @@ class Finder:
         return _all_runs(stream, view, offset, limit, index)
 
 
-def first_offset(lane: Lane, view: View, number: int) -> int:
-    """The first offset of a stream that can be found in a view, 0 if none."""
+def first_offset(lane: Lane, view: View, number: int, at: int = 0) -> int:
+    """The first offset of a stream that can be found in a view, from a sealed segment on; 0 if none."""
     if not view.sealed:
         return _first_open(view, number)
     try:
-        return view.sealed[0].first_offset(number)
+        first = lane.groups.first_from(view.sealed, number, at)
+        return offset_behind(lane, view, number) if first is None else first
     except StoreCorrupt:
-        return _first_behind(lane, view, 1, number)
+        return _first_behind(lane, view, at + 1, number)
 
 
 def _first_behind(lane: Lane, view: View, at: int, number: int) -> int:
     """The same of the sealed segments from the index `at` on and the open ones; the next offset if they have none."""
     for segment in view.sealed[at:]:
         with suppress(StoreCorrupt):
-            return segment.first_offset(number)
-    first = offsets_behind(lane, view)
-    return int(first[number]) if number < len(first) else 0
-
-
-def _next_sealed(lane: Lane, view: View, number: int) -> int:
-    """Where a stream goes on behind the sealed segments, of which there is one."""
-    try:
-        begin, count = view.sealed[-1].first_of(number)
-    except StoreCorrupt:
-        return _first_behind(lane, view, len(view.sealed), number)
-    return begin + count
+            first, count = segment.first_of(number)
+            if count or segment.record.full:
+                return first
+    return offset_behind(lane, view, number)
 
 
 def _first_open(view: View, number: int) -> int:
@@ -139,7 +130,7 @@ def _open_runs(opened: Iterable[OpenSegment], number: int, offset: int, limit: i
 def _all_runs(stream: Stream, view: View, offset: int, limit: int, index: int) -> Iterator[Run]:
     """Of the sealed segments, from `index` on, and then of the open ones."""
     number, lane, sealed = stream.number, stream.lane, view.sealed
-    while 0 <= index < len(sealed) and limit > 0:
+    while index < len(sealed) and limit > 0:
         segment = sealed[index]
         try:
             first, count = segment.first_of(number)
@@ -162,26 +153,22 @@ def _all_runs(stream: Stream, view: View, offset: int, limit: int, index: int) -
         elif count or index + 1 == len(sealed):
             index += 1
         else:  # of many segments that have nothing of this stream
-            index = max(index + 1, _last_from(lane, view, number, offset))
+            index = max(index + 1, _where(lane, view, number, offset))
     if limit > 0:
         # A repair may have left a gap behind the sealed ones. Between open ones there is none: what looks like
         # one is not durable yet.
         yield from _open_runs(view.open, number, max(offset, _first_open(view, number)), limit)
 
 
-def _last_from(lane: Lane, view: View, number: int, offset: int) -> int:
-    """Index of the last sealed segment whose first offset of the stream is at most `offset`; -1 if there is none.
+def _where(lane: Lane, view: View, number: int, offset: int) -> int:
+    """Index of the sealed segment that has an offset of a stream, or where it goes on behind it; their number if none.
 
-    A segment without messages of the stream has the first offset of the one that follows it, and one that does
-    not know the stream yet says 0: so this is the one that holds the offset, if any does. One whose index is lost
-    counts as one without messages: then the answer is in front of it.
+    One whose index is lost counts as one without messages: then the answer is in front of it.
     """
-    sealed = view.sealed
     try:
-        return bisect_right(sealed, offset, key=lambda segment: segment.first_offset(number)) - 1
+        return lane.groups.where(view.sealed, number, offset)
     except StoreCorrupt:
-        firsts = [_first_behind(lane, view, at, number) for at in range(len(sealed))]
-        return max(bisect_right(firsts, offset) - 1, 0)
+        return max(lane.groups.around_damage(view.sealed, number, offset), 0)
 
 
 def can_be_read(lane: Lane, view: View, number: int, offset: int) -> bool:

@@ -212,8 +212,8 @@ class LanePlaces(Item):
         self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]
     ) -> int:
         """The same without system calls. The ring has what lies at `low` and behind it."""
-        bases, segments, memory = self._bases, self._segments, ring.recent
-        origin, size = ring.shape
+        bases, segments = self._bases, self._segments
+        origin, size, memory = ring.shape
         lap = low - (low - origin) % size  # where the ring's memory begins; again a size behind it
         begun = index = len(found)
         mapped = mapped_bytes = recent_bytes = 0
@@ -284,8 +284,8 @@ class LanePlaces(Item):
 
     def _recent(self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]) -> int:
         """The same of messages that are all in the ring, from `low` on."""
-        bases, memory = self._bases, ring.recent
-        origin, size = ring.shape
+        bases = self._bases
+        origin, size, memory = ring.shape
         lap = low - (low - origin) % size
         index = total = 0
         for which, at, length, checksum in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * end]):

@@ -7,7 +7,7 @@ from ..log.streams import Stream
 from ..log.write import View
 from ..segment.segment import Segment
 from .lane_places import LanePlaces
-from .making_places import make_places
+from .making_places import least_bytes, make_places
 from .named_rows import Layout
 from .sources import ReadCounters
 
@@ -27,7 +27,8 @@ class _Wait:
         due: calls from which on it is looked whether it is worth it.
         newest, visible: the newest segment at some time, and its messages then. Reads of later ones ask for no table:
             whoever keeps up with the log would ask for another one all the time.
-        made_of: what the last one was made of.
+        made_of: what the last one was made of, or would have been.
+        is_refused: that one had no room, or nothing to have.
     """
 
     def __init__(self) -> None:
@@ -35,6 +36,7 @@ class _Wait:
         self.due = LEAST_CALLS
         self.newest = self.visible = 0
         self.made_of: Content | None = None
+        self.is_refused = False
 
 
 class LaneTables:
@@ -87,18 +89,22 @@ class LaneTables:
             wait.calls = 0
             if view.open:
                 wait.newest, wait.visible = view.open[-1].segment.sequence, view.open[-1].table.visible
-            if content == wait.made_of and lane.index in lane.held.places:
+            if content == wait.made_of and (wait.is_refused or lane.index in lane.held.places):
                 return
-            wait.made_of = content
+            wait.made_of, wait.is_refused = content, False
+            most_bytes = lane.held.frames.limit_bytes // PART // (lane.config.lanes or 1)
+            if least_bytes(lane, view) > most_bytes:
+                wait.is_refused = True
+                return
             known: LanePlaces | None = lane.held.places.get(lane.index)
             layout = None if known is None else known.layout
             if lane.config.lanes == 1 and (layout is None or layout.streams != len(lane.streams)):
                 layout = Layout.of(lane.streams)
-            most_bytes = lane.held.frames.limit_bytes // PART // (lane.config.lanes or 1)
             try:
                 made = make_places(lane, view, self._counters, most_bytes, layout)
             except MemoryError:  # the call that came by has its answer, or finds it without the table
                 return
+            wait.is_refused = made is None
             if made is not None:
                 lane.held.keep_places(lane.index, made)
                 if lane.view is not view:  # a segment may have been removed: the table would keep its file
@@ -108,6 +114,6 @@ class LaneTables:
 
 
 def _content(view: View) -> Content:
-    messages = sum([one.record.entries for one in view.sealed]) + sum([one.table.visible for one in view.open])
+    messages = view.sealed_messages + sum([one.table.visible for one in view.open])
     newest = view.sealed[-1].segment.sequence if view.sealed else 0
     return newest, messages, sum([one.kept is not None for one in view.sealed])

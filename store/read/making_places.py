@@ -37,6 +37,19 @@ class _Part(NamedTuple):
     places: Uint32s
 
 
+def _index_bytes(lane: Lane) -> int:
+    """Of a table: what it takes without a row."""
+    return STREAM_BYTES * (len(lane.streams) + 1)
+
+
+def least_bytes(lane: Lane, view: View) -> int:
+    """Of a table of the open segments, or the newest sealed one, without names: known before anything is made."""
+    messages = sum([one.table.visible for one in view.open])
+    if not view.open and view.sealed:
+        messages = view.sealed[-1].record.entries
+    return _index_bytes(lane) + ROW_BYTES * messages
+
+
 def make_places(
     lane: Lane, view: View, counters: ReadCounters, most_bytes: int, layout: Layout | None = None
 ) -> LanePlaces | None:
@@ -45,9 +58,9 @@ def make_places(
     `view`: the lane's. `layout`: of its queues, if they are to be found by name.
     """
     parts: list[_Part] = []
-    if layout is not None and layout.size_bytes > most_bytes // NAMES_PART:
+    if layout is not None and layout.size_bytes > min(most_bytes // NAMES_PART, most_bytes - least_bytes(lane, view)):
         layout = None
-    left = most_bytes - STREAM_BYTES * (len(lane.streams) + 1) - (0 if layout is None else layout.size_bytes)
+    left = most_bytes - _index_bytes(lane) - (0 if layout is None else layout.size_bytes)
     growing = 0
     for number, opened in enumerate(reversed(view.open), 1):
         part = _open_part(opened)
@@ -82,11 +95,18 @@ def make_places(
 
 def _sealed_part(segment: Segment, kept: KeptPlaces) -> _Part:
     _, first, start, entries, flat = kept.columns
+    firsts = np.frombuffer(first, np.int64)
     starts = np.frombuffer(start, np.uint32).astype(np.int64)
     counts = starts[1:] - starts[:-1]
+    if kept.numbers is not None:
+        there = np.frombuffer(kept.numbers, np.uint32)
+        few, some = counts, firsts
+        counts = np.zeros(int(there[-1]) + 1 if len(there) else 0, np.int64)
+        firsts = np.zeros(len(counts), np.int64)
+        counts[there], firsts[there] = few, some
     numbers = np.arange(len(counts), dtype=np.uint32).repeat(counts)
     places = np.frombuffer(flat, np.uint32).reshape(-1, 3)[np.frombuffer(entries, np.uint32)]
-    return _Part(segment, np.frombuffer(first, np.int64), counts, numbers, places)
+    return _Part(segment, firsts, counts, numbers, places)
 
 
 def _open_part(opened: OpenSegment) -> _Part:

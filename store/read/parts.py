@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from ..device.ring import Ring
 from ..log.lane import Lane
@@ -12,8 +13,13 @@ from ..log.write import View
 from ..segment.segment import Segment
 from ..segment.windows import SPARSE_BYTES
 
+if TYPE_CHECKING:
+    pass
+
 # Some messages of a segment: the entries, and the position, length and checksum of entry n at 3 n, 3 n + 1, 3 n + 2.
 # And whether the stream's messages lie far apart.
+FEW_EMPTY = 4  # segments in a row that have nothing of a stream: then it is searched where it goes on
+
 Part = tuple[Segment, Sequence[int], Sequence[int], bool]
 
 
@@ -48,11 +54,10 @@ def find_parts(lane: Lane, view: View, number: int, offset: int, limit: int) -> 
 
 def _sealed_parts(lane: Lane, view: View, number: int, at: int, end: int, parts: list[Part]) -> int:
     """Add what the sealed segments have; the offset behind it, -1 if it cannot be told. Raises StoreCorrupt."""
-    sealed = view.sealed
-    index = bisect_right(sealed, at, key=lambda segment: segment.first_offset(number)) - 1
-    if index < 0:
-        return -1
-    for segment in islice(sealed, index, None):
+    sealed, empty = view.sealed, 0
+    index = lane.groups.where(sealed, number, at)
+    while index < len(sealed):
+        segment = sealed[index]
         part = segment.places(lane.ring, number, at, end)
         if part is None:
             return -1
@@ -62,6 +67,13 @@ def _sealed_parts(lane: Lane, view: View, number: int, at: int, end: int, parts:
             at += len(entries)
             if at == end:
                 break
+            empty = 0
+        else:
+            empty += 1
+            if empty > FEW_EMPTY:
+                index = max(index, lane.groups.where(sealed, number, at) - 1)
+                empty = 0
+        index += 1
     return at
 
 

@@ -144,10 +144,10 @@ class Reader:
         entries = row[1][begin : begin + limit]
         if not entries or segment.base is None:
             return None
-        recent, low = ring.recent, ring.low - segment.base
+        low = ring.low - segment.base
         rows = table.flat  # three numbers an entry; of a dozen entries quicker one by one than as an array
         last, oldest = 3 * entries[-1], rows[3 * entries[0]]
-        origin, size = ring.shape
+        origin, size, recent = ring.shape
         shift = (segment.base + oldest - origin) % size - oldest
         if oldest < low or rows[last] + rows[last + 1] + shift > size:
             return None

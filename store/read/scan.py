@@ -190,7 +190,7 @@ def sealed_numbers(sealed: SealedSegment, footer: Footer) -> Int64s:
     numbers = np.zeros(sealed.record.entries, np.int64)
     kept = footer.entries != LOST_ENTRY
     starts = footer.start.astype(np.int64)
-    numbers[footer.entries[kept]] = np.arange(len(footer.first)).repeat(starts[1:] - starts[:-1])[kept]
+    numbers[footer.entries[kept]] = footer.numbers.repeat(starts[1:] - starts[:-1])[kept]
     return numbers
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from ..device.direct_reads import DirectReads, Range
-from ..device.os_file import OsFile
+from ..device.log_file import LogFile, Range, RangeReads
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.layout import checksum64
@@ -37,12 +36,13 @@ class Straight:
 
     def __init__(self, counters: ReadCounters) -> None:
         self._counters = counters
-        self._direct = DirectReads()
+        self._direct: RangeReads | None = None  # of the disk, once a segment has told which that is
         self.tables = LaneTables(counters)
 
     def clear(self) -> None:
         """Let go of the memory that is kept for the next readers."""
-        self._direct.clear()
+        if self._direct is not None:
+            self._direct.clear()
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
         """{index: data} of all messages that there are, up to `limit`. Raises no error for what the log has wrong."""
@@ -106,12 +106,15 @@ class Straight:
         """Of the parts from `first` on, those that lie far apart and not in memory: read past the page cache, all at
         once. The kernel is asked for all others that it has to read.
         """
-        alone: list[tuple[int, OsFile]] = []
+        alone: list[tuple[int, LogFile]] = []
+        reads = self._direct
+        if reads is None:
+            reads = self._direct = parts[first][0].range_reads()
         for number, (segment, flat, entries, is_sparse) in enumerate(islice(parts, first, None), first):
             base = segment.base
             if base is not None and base + flat[3 * entries[0]] >= ring.low:
                 break  # and so are all behind it
-            file = _file_past_cache(segment, flat, entries) if is_sparse and not self._direct.is_refused else None
+            file = _file_past_cache(segment, flat, entries) if is_sparse and not reads.is_refused else None
             if file is not None:
                 alone.append((number, file))
             elif segment.wants_asking:
@@ -122,7 +125,7 @@ class Straight:
         for number, file in alone:
             _, flat, entries, _ = parts[number]
             ranges += [(file, flat[3 * entry], flat[3 * entry + 1]) for entry in entries]
-        read = self._direct.read(ranges)
+        read = reads.read(ranges)
         if read is None:
             return {}
         datas, size, calls = read
@@ -217,13 +220,13 @@ class Straight:
 def _copied(ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
     """Add copies of messages that the ring has: how many bytes, -1 if one has a wrong checksum."""
     first, last = flat[3 * entries[0]], 3 * entries[-1]
-    origin, size = ring.shape
+    origin, size, memory = ring.shape
     shift = (base + first - origin) % size - first
     if flat[last] + flat[last + 1] + shift > size:  # the end of the ring lies between them
         lengths = column(flat, entries, LENGTH)
         datas = ring.copies(base, column(flat, entries, POSITION), lengths)
         return sum(lengths) if _taken(datas, flat, entries, found) else -1
-    memory, index, size = ring.recent, len(found), 0
+    index, size = len(found), 0
     for entry in entries:
         place = 3 * entry
         at, length = flat[place] + shift, flat[place + 1]
@@ -243,7 +246,7 @@ def _taken(datas: Sequence[bytes], flat: Sequence[int], entries: Sequence[int], 
     return True
 
 
-def _file_past_cache(segment: Segment, flat: Sequence[int], entries: Sequence[int]) -> OsFile | None:
+def _file_past_cache(segment: Segment, flat: Sequence[int], entries: Sequence[int]) -> LogFile | None:
     """The file to read messages from each by itself, that lie far apart; None if they are better had otherwise."""
     if segment.is_in_memory(flat, entries):
         return None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import StoreCorrupt
 from ..format.layout import LOST_ENTRY
+from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import OpenSegment
+from ..segment.remade import offset_behind
 from ..segment.sealed import SealedSegment
 from .scan import checked_footer
 
@@ -15,22 +20,19 @@ from .scan import checked_footer
 def offset_at(stream: Stream, time_ms: int) -> int:
     """The first offset, in offset order, of a message of `time_ms` or later; the next offset if there is none.
 
-    Also where the clock was set back: every segment says its newest time, so only those that end too early are passed
-    over. Raises StoreCorrupt at the first segment that may have the message, and of which damage hides some.
+    Also where times go back: what is passed over ends too early, each segment by its own newest time, or has nothing of
+    the stream. Raises StoreCorrupt at the first segment that may have the message, and of which damage hides some.
     """
     low = stream.low
     view, number = stream.lane.view, stream.number
-    next_offset = 0
     if number < 0:
-        return next_offset
-    for sealed in view.sealed:
-        first, count = sealed.first_of(number)
-        # An index that was made again may have lost its newest message: it is no reason to pass the segment over.
-        if count and first + count > low and (sealed.index.is_remade or sealed.footer.time_max_ms >= time_ms):
-            found = _in_sealed(sealed, number, time_ms, low)
-            if found is not None:
-                return found
-        next_offset = first + count
+        return 0
+    next_offset = 0
+    if view.sealed:
+        found = _in_all_sealed(stream, view.sealed, time_ms, low)
+        if found is not None:
+            return found
+        next_offset = offset_behind(stream.lane, view, number)
     for opened in view.open:
         found, next_offset = _in_open(opened, number, time_ms, next_offset, low)
         if found is not None:
@@ -38,9 +40,39 @@ def offset_at(stream: Stream, time_ms: int) -> int:
     return next_offset
 
 
+def _in_all_sealed(stream: Stream, sealed: Sequence[SealedSegment], time_ms: int, low: int) -> int | None:
+    """The offset, if a sealed segment has it."""
+    number, newest = stream.number, stream.lane.newest
+    index = _where(stream.lane, sealed, number, low, -1)
+    while (index := newest.first_since(sealed, index, time_ms)) < len(sealed):
+        one = sealed[index]
+        first, count = one.first_of(number)
+        # An index that was made again may have lost its newest message: it is no reason to pass the segment over.
+        if not one.index.is_remade:
+            newest.note(one.segment.sequence, one.footer.time_max_ms)
+        if count and first + count > low and (one.index.is_remade or one.footer.time_max_ms >= time_ms):
+            found = _in_sealed(one, number, time_ms, low)
+            if found is not None:
+                return found
+        # It goes on where the next offset is: in the next one, or behind some that have nothing.
+        index += 1
+        if count == 0 or first + count > low:
+            index = _where(stream.lane, sealed, number, max(low, first + count), index)
+    return None
+
+
+def _where(lane: Lane, sealed: Sequence[SealedSegment], number: int, offset: int, index: int) -> int:
+    """Where a stream goes on with an offset, from an index on; damage that hides it is met segment by segment."""
+    try:
+        return max(0, index, lane.groups.where(sealed, number, offset))
+    except StoreCorrupt:
+        return max(0, index)
+
+
 def _in_sealed(sealed: SealedSegment, number: int, time_ms: int, low: int) -> int | None:
     footer = checked_footer(sealed)
-    first, (begin, end) = int(footer.first[number]), footer.start[number : number + 2].tolist()
+    row = footer.row_of(number)
+    first, (begin, end) = int(footer.first[row]), footer.start[row : row + 2].tolist()
     entries = footer.entries[begin:end]
     kept = np.flatnonzero(entries != LOST_ENTRY)
     kept = kept[kept.searchsorted(low - first) :]

@@ -262,6 +262,16 @@ class WaitingReaders:
                 self._timers = TimerThread(TimingWheel(), self._clock)
                 self._purgatory = Purgatory(self._timers)
 
+    def are_waiting(self, name: Name) -> bool:
+        """Whether somebody waits for a queue, or has until just now."""
+        purgatory = self._purgatory
+        return purgatory is not None and name in purgatory
+
+    def after(self, delay_ms: int, work: Callable[[], object]) -> None:
+        """Call `work` after a time, in a thread of the store. Raises RuntimeError where there are no timers."""
+        if (self._purgatory or self._start()) and self._timers is not None:
+            self._timers.add_after(delay_ms, work)
+
     # -- what the store tells -------------------------------------------------------------------------
 
     def tell(self, lane: Lane, shown: Sequence[Shown]) -> None:
@@ -274,13 +284,13 @@ class WaitingReaders:
             came = {number for table, begin, end in shown for number in table.few_numbers(begin, end)}
             names = self._due(purgatory, lane, came)
             if names:
-                self._in_thread(partial(_look_at, purgatory, names))
+                self._in_thread(partial(_look_at, purgatory, names, one_a_group=True))
 
-    def look_at(self, names: Sequence[Name]) -> None:
+    def look_at(self, names: Sequence[Name], *, one_a_group: bool = False) -> None:
         """Something has become of these queues: their messages were trimmed."""
         purgatory = self._purgatory
         if purgatory is not None and purgatory.pending:
-            self._in_thread(partial(_look_at, purgatory, names))
+            self._in_thread(partial(_look_at, purgatory, names, one_a_group=one_a_group))
 
     def look_at_all(self) -> None:
         """More may be durable than was told."""
@@ -342,7 +352,7 @@ class WaitingReaders:
         """In a child process: wake the coroutines, to find out. The threads stayed with the parent."""
         self._making, self._closed = threading.Lock(), True
         self.bells = LoopBells()
-        set_all([read.rung for read in self._coroutines])  # here: `call_soon_threadsafe` wakes the parent's loop
+        set_all([read.rung for read in list(self._coroutines)])  # here: `call_soon_threadsafe` wakes the parent's loop
         self._purgatory = None
 
 
@@ -350,9 +360,9 @@ def _names(purgatory: Purgatory) -> list[Name]:
     return cast("list[Name]", purgatory.watched_keys())
 
 
-def _look_at(purgatory: Purgatory, names: Sequence[Name]) -> None:
+def _look_at(purgatory: Purgatory, names: Sequence[Name], *, one_a_group: bool) -> None:
     for name in names:
-        purgatory.check_and_complete(name)
+        purgatory.check_and_complete(name, one_a_group=one_a_group)
 
 
 def _end(purgatory: Purgatory, done: threading.Event) -> None:

@@ -23,8 +23,9 @@ from ..delayed.walk import STEP_MESSAGES, DueRows, sealed_rows
 from ..device.disk import Disk, OsDisk
 from ..errors import StoreCorrupt
 from ..format.delays import Mark, Place
+from ..format.dues import NO_DUES
 from ..format.footer import Footer
-from ..format.layout import BLOCK_BYTES, NO_DUES, SEALED
+from ..format.layout import BLOCK_BYTES, SEALED
 from ..live.files import FollowedSegment, look
 from ..read.scan import sealed_offsets
 from ..segment.sealed import SealedSegment
@@ -91,6 +92,7 @@ def _topics_in(disk: Disk, at: SegmentAt, part: DuePart) -> Iterator[tuple[str, 
         offsets = sealed_offsets(SealedSegment(segment, looked.record), footer)
         for frames in _steps(footer):
             rows = sealed_rows(segment, None, footer, frames, 0, offsets)
+            rows = rows._replace(numbers=footer.rows_of(rows.numbers).astype(np.int64))
             of_topic = footer.stream_topic[rows.numbers]
             for number in np.intersect1d(of_topic[rows.times_ms > part.after_ms], list(wanted)).tolist():
                 mine = (of_topic == number) & (rows.times_ms > part.after_ms)

@@ -51,7 +51,7 @@ def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> Ma
     data, _ = index_columns(columns, list(part.names), Bounds(part.first), refusing, segment.path)
     if columns.next_entry != record.entries or (data.entries == LOST_ENTRY).any():
         raise StoreCorrupt("a frame is damaged or missing", segment.path, record.data_end)
-    data.trimmed, data.applied = part.trimmed, part.applied
+    data.trimmed, data.applied, data.presence = part.trimmed, part.applied, part.presence
     content = data.pack(at.sequence)
     path = staging / f"footer-{at.lane:02d}-{at.sequence:012d}-{secrets.token_hex(8)}"
     file = used.open(path, create=True)

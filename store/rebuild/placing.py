@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.footer import FooterData
+from ..format.footer import FooterData, names_in
 from ..format.records import Low
-from ..recovery.lane_files import UsedFile
-from ..recovery.lane_streams import LaneStreams, Name, footer_of, names_in
+from ..recovery.lane_streams import LaneStreams, Name, footer_of
 from ..recovery.repair import Repair
+from ..recovery.used_file import UsedFile
 from ..segment.evidence import is_unlinked
+from ..segment.groups import Present, streams_in
 from .looking import LaneSegments, SegmentAt, SegmentLook
 
 Int64s = npt.NDArray[np.int64]
@@ -37,6 +38,7 @@ class FooterPart:
         names: the lane's streams by number.
         first, following: int64 (streams) the offsets with which they begin here, and go on behind.
         trimmed, applied: of the lane, up to the segment's end.
+        presence: of the footer; None if a segment of its group is not known.
     """
 
     look: SegmentLook
@@ -45,6 +47,7 @@ class FooterPart:
     following: Int64s
     trimmed: dict[int, Low]
     applied: bytes
+    presence: npt.NDArray[np.uint64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class _Placing:
         self._disk, self._lane = disk, lane
         self._before: SegmentLook | None = None
         self._streams: LaneStreams | None = None
+        self._behind: list[SegmentLook] = []  # the newest whole full footer, and the small ones behind it
         self.parts: list[FooterPart] = []
         self.left: list[LeftFooter] = []
 
@@ -82,6 +86,12 @@ class _Placing:
             if why is not None:
                 self.left.append(LeftFooter(one.at, why))
                 self._streams = None
+        elif one.record.full:
+            self._behind = [one]
+        else:
+            self._behind.append(one)
+        if not one.is_whole:
+            self._behind = []
         self._before = one
 
     def _new_streams(self, lane: int) -> LaneStreams:
@@ -97,10 +107,15 @@ class _Placing:
             return "the segment before it is missing"
         if before.record.chain != one.header.previous_chain:
             return "it does not continue the segment before it"
-        if before.is_whole:
-            footer = self._footer(before)
+        if self._behind and self._behind[0].record.full:
             self._streams = self._new_streams(one.at.lane)
-            self._streams.load(footer)
+        if self._streams is not None:
+            for known in self._behind:
+                footer = self._footer(known)
+                if footer.stream is None:
+                    self._streams.load(footer)
+                else:
+                    self._streams.follow(footer, Path(known.at.folder))
         return None if self._streams is not None else "nothing tells what comes before it"
 
     def _footer(self, one: SegmentLook) -> FooterData:
@@ -127,16 +142,34 @@ class _Placing:
         ends[one.numbers] += one.counts
         following = later[0] if later else None
         if following is not None and following.is_whole and following.header.previous_chain == one.record.chain:
-            begins = self._footer(following).first
-            if len(begins) < len(ends) or (begins[: len(ends)] != ends).any() or begins[len(ends) :].any():
+            footer = self._footer(following)
+            numbers, begins = footer.numbers, footer.first
+            known = numbers < len(ends)
+            is_short = footer.stream is None and len(begins) < len(ends)
+            if is_short or (begins[known] != ends[numbers[known]]).any() or begins[~known].any():
                 return "the segment behind it begins with other offsets"
         streams.next_offsets = ends.tolist()
         trimmed = streams.trimmed_at(ends)
         names = [*streams.names, *self._names_behind(len(streams.names), one.record.streams, later)]
         more = np.zeros(len(names) - len(ends), np.int64)
         first, ends = np.concatenate([first, more]), np.concatenate([ends, more])
-        self.parts.append(FooterPart(one, tuple(names), first, ends, trimmed, streams.applied))
+        self.parts.append(
+            FooterPart(one, tuple(names), first, ends, trimmed, streams.applied, self._presence(one, len(names)))
+        )
         return None
+
+    def _presence(self, one: SegmentLook, streams: int) -> npt.NDArray[np.uint64] | None:
+        """In which segments of its group the streams have messages; the group begins with a full footer."""
+        before = self._before
+        if before is None:
+            return None
+        known = self._behind if before.is_whole else [before]  # what is made again is full
+        if not known or (before.is_whole and not known[0].record.full):
+            return None
+        present = Present(known[0].at.sequence)
+        for small in known[1:]:
+            present = present.behind(small.at.sequence, streams_in(self._footer(small)))
+        return present.behind(one.at.sequence, one.numbers.astype(np.uint32)).column(streams)
 
     def _names_behind(self, known: int, count: int, later: Sequence[SegmentLook]) -> list[Name]:
         """The names from `known` to `count`: a footer has also the streams that came while it was made."""
@@ -145,7 +178,10 @@ class _Placing:
             if known + len(found) >= count:
                 break
             if one.is_whole:
-                found = names_in(self._footer(one))[known:]
+                footer = self._footer(one)
+                for number, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
+                    if number == known + len(found):
+                        found.append(name)
             else:
                 found += [(topic, queue) for number, topic, queue in one.names if number >= known + len(found)]
         return found[: max(0, count - known)]

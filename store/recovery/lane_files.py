@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from ..device.disk import Disk
 from ..device.lane_start import read_start, write_start
 from ..format.layout import (
     BLOCK_BYTES,
-    CLOSED,
     DATA_START,
     REBUILT_MS,
     RETIRED_PREFIX,
@@ -30,6 +28,7 @@ from ..format.layout import (
     segment_name,
 )
 from ..format.store_files import LaneStart
+from ..segment.begun import begun_in_order, is_begun
 from ..segment.evidence import (
     HEAD_BYTES,
     SEGMENT_IS_MISSING,
@@ -38,25 +37,19 @@ from ..segment.evidence import (
     first_number,
     is_durable_beyond,
     is_lost,
+    is_nearly_ours,
     is_of_another_store,
     is_unlinked,
     mark_of,
     missing_numbers,
+    trace_of,
 )
-from ..segment.scanner import ChunkReader, FrameScanner, is_begun, open_sequential
+from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
 from ..segment.segment import Segment
 from .repair import Repair
+from .used_file import UsedFile, is_closed
 
 _SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
-
-
-class UsedFile(NamedTuple):
-    """A segment in use, by its first two blocks. `record` is None while it is open."""
-
-    sequence: int
-    path: Path
-    header: SegmentHeader
-    record: SealRecord | None
 
 
 class LaneFiles:
@@ -89,13 +82,15 @@ class LaneFiles:
         last = used[-1].sequence if used else 0
         unused: list[tuple[int, Path]] = []
         behind = [(sequence, path) for sequence, path in unknown if sequence > last]
-        is_closed = _is_closed(used) and not any(self._is_begun(*file, recorded) for file in behind)
+        was_closed = is_closed(used) and not any(self._is_begun(*file, recorded) for file in behind)
         for sequence, path in unknown:
-            if sequence < last or not is_closed:
+            if sequence < last:
                 self._look_into(sequence, path)
+        if not was_closed:
+            self._look_into_spares(behind)
         for sequence, path in unknown:
             later = [file for file in used if file.sequence > sequence]
-            if not later and is_closed:
+            if not later and was_closed:
                 unused.append((sequence, path))
             elif self._is_of_another_store(sequence, path, used) or self._ends_elsewhere(sequence, path, later):
                 self._repair.on_damage("the file is another segment's", path, 0)
@@ -126,15 +121,22 @@ class LaneFiles:
         for sequence, path in self._begin(self._listed()):
             if self._repair.allowed:
                 self._repair.make_readable(path)
-            header, record = self._read_blocks(sequence, path)
+            header, record, trace, block = self._read_blocks(sequence, path)
             if header is not None and header.stands_wrongly(self._lane, self._store_id, sequence, self.start.sequence):
                 self._repair.on_damage("the file is another segment's", path, 0)
                 self.foreign.append(sequence)
             elif header is not None and header.sequence == sequence:
-                used.append(UsedFile(sequence, path, header, record))
+                used.append(UsedFile(sequence, path, header, record, trace))
             else:
                 unknown.append((sequence, path))
-                recorded += [sequence] if record is not None else []
+                is_ended = record is not None or (
+                    trace
+                    and (
+                        is_nearly_ours(block, self._lane, self._store_id, sequence)
+                        or is_begun(self._disk, path, self._lane, sequence)
+                    )
+                )
+                recorded += [sequence] if is_ended else []
         return used, unknown, recorded
 
     def _is_begun(self, sequence: int, path: Path, recorded: Sequence[int]) -> bool:
@@ -169,8 +171,8 @@ class LaneFiles:
                 self._disk.remove(self._folder / name)
         return files
 
-    def _read_blocks(self, sequence: int, path: Path) -> tuple[SegmentHeader | None, SealRecord | None]:
-        """The header in a file, and the seal record if it is this segment's."""
+    def _read_blocks(self, sequence: int, path: Path) -> tuple[SegmentHeader | None, SealRecord | None, bytes, bytes]:
+        """The header in a file; the seal record if it is this segment's, or its block if it is damaged; and block 0."""
         file = self._disk.open(path)
         try:
             head = file.read(0, DATA_START)
@@ -178,7 +180,8 @@ class LaneFiles:
             file.close()
         record = SealRecord.unpack(head[BLOCK_BYTES:])
         header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-        return header, record if record is not None and record.sequence == sequence else None
+        own = record if record is not None and record.sequence == sequence else None
+        return header, own, trace_of(head[BLOCK_BYTES:]), head[:BLOCK_BYTES]
 
     @property
     def ends_before(self) -> int:
@@ -204,7 +207,12 @@ class LaneFiles:
         A seal record or a frame of these segments, or a frame in any file without a header.
         """
         frames = (frame for file in files for frame in self._frames(file))
-        return self._mark > place or is_durable_beyond(place, [file.record for file in files], frames)
+        return self._mark > place or is_durable_beyond(place, (file.is_ended for file in files), frames)
+
+    def _look_into_spares(self, files: Sequence[tuple[int, Path]]) -> None:
+        """Note what the frames say in files after the last header. Segments are begun in their order."""
+        for sequence, frames in begun_in_order(self._disk, self._lane, files, is_thorough=self._repair.allowed):
+            self._note(sequence, frames)
 
     def _look_into(self, sequence: int, path: Path) -> None:
         """Note what the frames say in a file whose header is not its own."""
@@ -215,6 +223,9 @@ class LaneFiles:
         finally:
             reader.close()
             file.close()
+        self._note(sequence, frames)
+
+    def _note(self, sequence: int, frames: Sequence[FrameHeader]) -> None:
         if frames:
             self._begun.add(sequence)
         self._mark = max([self._mark, *map(mark_of, frames)])
@@ -238,7 +249,7 @@ class LaneFiles:
 
         Frames do not name their store. A sealed segment never changes, and the next one's header has its chain.
         """
-        record = self._read_blocks(sequence, path)[1]
+        _, record, _, _ = self._read_blocks(sequence, path)
         if record is None or record.state != SEALED or not later or later[0].sequence != sequence + 1:
             return False
         return not is_unlinked(later[0].header) and later[0].header.previous_chain != record.chain
@@ -265,8 +276,13 @@ class LaneFiles:
 
     def _keep_spare(self, sequence: int, path: Path) -> bool:
         file = self._disk.open(path)
-        size = file.size() & -BLOCK_BYTES
-        file.close()
+        try:
+            size = file.size() & -BLOCK_BYTES
+            if any(file.read(BLOCK_BYTES, BLOCK_BYTES)):  # of a former life; in a segment it would mean something
+                file.write([bytes(BLOCK_BYTES)], BLOCK_BYTES)
+                file.force()
+        finally:
+            file.close()
         contiguous = not self.spares or sequence == self.spares[-1][0] + 1
         # Frames of a lost first write would fit behind a new header that happens to be the same: if the clock stands.
         kept = size >= DATA_START + BLOCK_BYTES and contiguous and sequence not in self._begun
@@ -314,9 +330,9 @@ class LaneFiles:
             file.force()
         finally:
             file.close()
-        found, record = self._read_blocks(sequence, path)
+        found, record, trace, _ = self._read_blocks(sequence, path)
         assert found == header
-        return UsedFile(sequence, path, header, record)
+        return UsedFile(sequence, path, header, record, trace)
 
     def _header(self, sequence: int, capacity: int, chain: int, messages: int, streams: int) -> SegmentHeader:
         return SegmentHeader(
@@ -368,12 +384,3 @@ class LaneFiles:
         self.start = self.start._replace(sequence=first.sequence, messages_before=first.header.messages_before)
         write_start(self._disk, self._folder, self.start)
         self._remove([path for sequence, path in self._listed() if sequence < first.sequence])
-
-
-def _is_closed(used: Sequence[UsedFile]) -> bool:
-    """Does the log end in a segment that was cleanly closed?
-
-    Then nothing was begun behind it: who goes on with the segment takes the record back first.
-    """
-    record = used[-1].record if used else None
-    return record is not None and record.state == CLOSED

@@ -12,14 +12,17 @@ from ..device.disk import Disk
 from ..format.footer import FooterData
 from ..format.layout import DATA_START
 from ..segment.segment import Segment
-from .lane_files import LaneFiles, UsedFile
-from .lane_streams import FooterNames, LaneStreams, footer_of
-from .neighbours import look_ahead
-from .placement import ANY, Bounds
+from .lane_files import LaneFiles
+from .lane_streams import FooterNames, LaneStreams, footer_of, whole_before
+from .neighbours import first_told, look_ahead
+from .placement import ANY, NO_OFFSET, Bounds
 from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, lost_count
 from .repair import Repair
 from .segment_scan import SegmentScan
 from .tally import Tally
+from .used_file import UsedFile
+
+_NOTHING = np.zeros(0, np.int64)
 
 
 class LaneIndex:
@@ -48,7 +51,14 @@ class LaneIndex:
         """
         columns, footer, streams = scan.columns, scan.footer, self._streams
         if footer is not None and is_oldest:
-            streams.load_before(footer)  # what its frames name are streams that began here
+            before = footer if footer.stream is None else whole_before(self._disk, self._folder, [file, *later])
+            if before is not None:
+                streams.load_before(before)  # what its frames name are streams that began here
+        if footer is not None and footer.stream is not None:
+            if file.record is not None:
+                streams.know(file.record.streams, behind, segment.path)
+            told = first_told(self._disk, self._folder, later) if NO_OFFSET in streams.next_offsets else _NOTHING
+            footer = streams.widened(footer, told)
         if footer is not None and streams.continues_with(footer) and not scan.end_is_lost:
             data = index_by_footer(columns, footer, streams.begins(footer))
             if data is not None and not self.leaves_a_gap(data.next_offsets, file, later):
@@ -63,12 +73,16 @@ class LaneIndex:
             self._repair.on_break("a stream was never defined", segment.path, DATA_START)
         bounds = self._bounds(later, scan)
         is_last = not later and self._files.ends_before <= segment.sequence + 1  # the log ends here
-        return self._index(columns, segment, bounds, is_exact=bounds.is_exact, is_last=is_last)
+        return self._index(
+            columns, segment, bounds, is_exact=bounds.is_exact and not bounds.is_partial, is_last=is_last
+        )
 
     def of_lost(self, segment: Segment, later: Sequence[UsedFile], count: int) -> FooterData:
         """The footer of an empty segment in the place of a lost one, the first of `count` in a row."""
         bounds = self._bounds(later).share(count)
-        return self._index(ScanColumns(), segment, bounds, is_exact=bounds.is_exact and count == 1)
+        return self._index(
+            ScanColumns(), segment, bounds, is_exact=bounds.is_exact and not bounds.is_partial and count == 1
+        )
 
     def leaves_a_gap(self, ends: npt.NDArray[np.int64], file: UsedFile, later: Sequence[UsedFile]) -> bool:
         """Does a stream that ends like this go on at a later offset in the next segment, by that one's whole footer?
@@ -78,7 +92,11 @@ class LaneIndex:
         if not later or later[0].sequence != file.sequence + 1:
             return False
         following = footer_of(self._disk, self._folder, later[0])
-        return following is not None and bool((following.first[: len(ends)] > ends[: len(following.first)]).any())
+        if following is None:
+            return False
+        numbers = following.numbers
+        known = numbers < len(ends)
+        return bool((following.first[known] > ends[numbers[known]]).any())
 
     def _bounds(self, later: Sequence[UsedFile], scan: SegmentScan | None = None) -> Bounds:
         """What is known of the offsets of the segment at hand, beside what its frames say.
@@ -97,6 +115,7 @@ class LaneIndex:
             # What is missing between two segments is left out in the place of the missing ones.
             adjacent = scan is None or later[0].sequence == scan.sequence + 1
             bounds.ends, bounds.is_exact = ahead.ends, ahead.is_next and adjacent
+            bounds.is_partial = ahead.is_partial
             end = scan.entry_before(ahead.messages_before) if scan is not None else None
         if scan is not None and end is not None:
             bounds.inside = max(0, end - scan.columns.count)

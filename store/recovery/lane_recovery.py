@@ -15,10 +15,14 @@ frames of one segment, `lane_streams` the streams, `lane_index` the new footers,
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.lane_start import read_compacted, write_compacted
@@ -29,17 +33,19 @@ from ..format.records import Trimmed
 from ..format.store_files import COMPACTED_FILE
 from ..log.write import OpenSegment
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
+from ..segment.groups import Present, grown, streams_in
 from ..segment.scanner import ChunkReader, FrameScanner
 from ..segment.sealed import SealedSegment
 from ..segment.sealing import write_footer
 from ..segment.segment import Segment
-from .lane_files import LaneFiles, UsedFile
+from .lane_files import LaneFiles
 from .lane_index import LaneIndex
-from .lane_streams import FooterNames, LaneStreams
+from .lane_streams import FooterNames, LaneStreams, whole_before
 from .reindex import lost_count, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
 from .segment_scan import SegmentScan, write_anew
 from .tally import Tally
+from .used_file import UsedFile
 
 
 @dataclass
@@ -59,6 +65,14 @@ class Found:
     scanned_bytes: int = 0
     scan_ms: float = 0.0
     losses: list[Loss] = field(default_factory=list)
+    was_closed: bool = False  # cleanly: nothing of it is lost
+
+    def close(self) -> None:
+        """Let go of the files, where nobody takes it over."""
+        for sealed in self.sealed:
+            sealed.close()
+        if self.resumable is not None:
+            self.resumable[0].segment.close()
 
 
 class LaneRecovery:
@@ -73,7 +87,8 @@ class LaneRecovery:
         self._repair = Repair(disk, quarantine, lane, allowed=repair)
         self._files = LaneFiles(disk, folder, lane, store_id, self._repair)
         self._streams = LaneStreams(lane, self._repair)
-        self._passed: SealedSegment | None = None  # the newest footer whose streams are not loaded yet
+        self._passed: list[SealedSegment] = []  # the newest full footer and those behind it, while not loaded
+        self._present: Present | None = None  # behind the newest full footer, if it is known
         self._tally = Tally(self._repair)
         self._index = LaneIndex(disk, folder, self._files, self._streams, self._tally, self._repair)
         self._opened: list[Segment] = []
@@ -93,14 +108,18 @@ class LaneRecovery:
 
     def _run(self) -> Found:
         found = self.found
-        files = self._begin()
-        for index, listed in enumerate(files):
-            if index:
-                self._fill_holes(files[index - 1].sequence + 1, listed.sequence, files[index:])
+        later = deque(self._begin())  # and the segment at hand: a list's slices would cost their square
+        before: UsedFile | None = None
+        while later:
+            listed = later[0]
+            if before is not None:
+                self._fill_holes(before.sequence + 1, listed.sequence, later)
             tally, streams = self._tally, self._streams
             file = self._files.linked(listed, found.last_chain, tally.next_total, self._known_streams)
-            if index and file.header.previous_chain != found.last_chain and self._ends_before(files[index:]):
+            goes_on = before is None or file.header.previous_chain == found.last_chain
+            if not goes_on and self._ends_before(later):
                 break
+            before = later.popleft()
             if not is_unlinked(listed.header):  # what is put into that was counted here
                 tally.reach(file.header.messages_before)
             if not file.header.is_rebuilt:
@@ -108,8 +127,8 @@ class LaneRecovery:
             segment = Segment(self._disk, self._folder, file.header, direct=self._direct)
             self._opened.append(segment)
             found.segments.append((file.sequence, file.header.capacity_bytes))
-            if not self._pass(segment, file, files[index + 1 :]):
-                scan = self._recover_segment(segment, file, files[index + 1 :])
+            if not self._pass(segment, file, later):
+                scan = self._recover_segment(segment, file, later)
                 if scan.is_torn:
                     break
         after = found.segments[-1][0] + 1 if found.segments else self._files.start.sequence
@@ -122,6 +141,8 @@ class LaneRecovery:
     def _begin(self) -> list[UsedFile]:
         """The segments in use. If the first ones are lost, the log begins behind them."""
         files, start = self._files.in_use(), self._files.start
+        newest = files[-1].record if files else None
+        self.found.was_closed = newest is not None and newest.state == CLOSED
         self._tally.begin(start.sequence, start.messages_before)
         if start.sequence > 1:
             self._streams.begin_anywhere()
@@ -166,13 +187,15 @@ class LaneRecovery:
         if self._repair.allowed:
             if not (is_healthy(sealed) and self._goes_on(file.record.chain, file, later)):
                 return False
-            if self._index.leaves_a_gap(sealed.footer.next_offsets, file, later):
+            if not (file.record.full or self._passed or self._knows_before([file, *later])):
+                return False  # its footer is made a full one
+            if self._index.leaves_a_gap(self._ends(sealed), file, later):
                 return False
         if not later or later[0].record is None:
             # The newest one: its writer may have died before the record was forced, and more is built on it from here
             # on. Retention, for one, leaves only this segment. A record behind it says that this one was forced.
             write_anew(self._disk, file.path, BLOCK_BYTES, DATA_START)
-        self._passed = sealed
+        self._passed = [*([] if file.record.full else self._passed), sealed]
         self.found.sealed.append(sealed)
         self.found.last_chain = file.record.chain
         is_exact = not self._repair.allowed or len(sealed.footer.entries) == file.record.entries
@@ -191,10 +214,38 @@ class LaneRecovery:
 
     def _load_streams(self) -> None:
         """Load the streams of the newest footer passed, if that was not done: one footer in a row is enough."""
-        if self._passed is not None:
-            self._streams.load(self._passed.footer.data())
-            self._passed = None
+        if not self._passed:
+            return
+        passed, self._passed = self._passed, []
+        for one in passed:
+            footer = one.footer.data()
+            if footer.stream is None:
+                self._streams.load(footer)
+                self._present = Present(one.segment.sequence)
+            else:
+                self._streams.follow(footer, one.segment.path)
+                if self._present is not None:
+                    self._present = self._present.behind(one.segment.sequence, streams_in(footer))
+        if passed[0].record.full:
             self._tally.is_settled()
+
+    def _knows_before(self, files: Sequence[UsedFile]) -> bool:
+        """Are the streams known as they are before the first of these segments? If not, a full footer may tell."""
+        if not self._streams.names:
+            before = whole_before(self._disk, self._folder, files)
+            if before is not None:
+                self._streams.load_before(before)
+        return bool(self._streams.names)
+
+    def _ends(self, sealed: SealedSegment) -> npt.NDArray[np.int64]:
+        """(streams,) the next offsets behind a segment, as far as they are known."""
+        footer = sealed.footer
+        if footer.is_full:
+            return footer.next_offsets
+        self._load_streams()
+        ends = grown(np.array(self._streams.next_offsets, np.int64), sealed.record.streams)
+        ends[footer.stream] = footer.next_offsets
+        return ends
 
     def _ends_before(self, files: Sequence[UsedFile]) -> bool:
         """These segments do not continue the log. True, and they are removed, if they were never durable.
@@ -236,10 +287,13 @@ class LaneRecovery:
         """The chain to end a segment with, so that the next one is found to continue it; `chain` if any will do."""
         return chain if not later or is_unlinked(later[0].header) else later[0].header.previous_chain
 
-    def _load_before(self, footer: FooterData | None) -> None:
+    def _load_before(self, footer: FooterData | None, files: Sequence[UsedFile]) -> None:
         """Take over the streams of the first footer that there is, if no frame was seen yet."""
-        if footer is not None and not self._streams.names:
-            self._streams.load_before(footer)
+        if footer is None or self._streams.names:
+            return
+        before = footer if footer.stream is None else whole_before(self._disk, self._folder, files)
+        if before is not None:
+            self._streams.load_before(before)
 
     def _recover_segment(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> SegmentScan:
         """Scan a segment; seal it, or make it the one that is gone on with."""
@@ -248,7 +302,7 @@ class LaneRecovery:
         if self._repair.allowed:
             before = whole_footer(segment, file.record)
             behind = FooterNames(self._disk, self._folder, [file, *later])
-        self._load_before(before)
+        self._load_before(before, [file, *later])
         noted = len(self._repair.losses)
         scan, scanner = self._scan(segment, file, later, before, behind)
         if scan.is_torn and later:
@@ -275,6 +329,9 @@ class LaneRecovery:
         if file.record is None and not self._files.vouched(later, (segment.sequence, scanner.position)):
             write_anew(self._disk, segment.path, scan.durable_end, scanner.position)
         entries = scan.columns.next_entry
+        if self._present is not None and not self._repair.allowed:
+            data.presence = self._present.behind(segment.sequence, streams_in(data)).column(len(data.first))
+        self._present = Present(segment.sequence)
         self.found.sealed.append(write_footer(self._disk, segment, data, scanner.position, scanner.chain, entries))
         return scan
 
@@ -309,7 +366,7 @@ class LaneRecovery:
             return
         if record is not None and record.state == SEALED:
             repair.set_aside(file.path, record.footer_position, record.footer_bytes, 0)
-        elif record is None and (any(other.record for other in later) or any(segment.read(BLOCK_BYTES, BLOCK_BYTES))):
+        elif record is None and (file.trace or any(other.record for other in later)):
             repair.set_aside(file.path, BLOCK_BYTES, BLOCK_BYTES, 0)
 
     def _log_end(self, segment: Segment, file: UsedFile) -> int:

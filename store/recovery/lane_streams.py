@@ -7,6 +7,7 @@ has lost the frame that names a stream, a footer behind still knows the name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,15 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.applied import Applied, AppliedRecord, add_applied, pack_applied, unpack_applied
-from ..format.footer import FooterData
+from ..format.footer import FooterData, names_in
 from ..format.frame import Frame
 from ..format.layout import DATA_START
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
 from ..segment.scanner import Scanned, records_in
 from ..segment.segment import Segment
-from .lane_files import UsedFile
 from .placement import NO_OFFSET
 from .repair import Repair, whole_footer
+from .used_file import UsedFile
 
 WIDEST = 1 << 32  # streams; a number has 32 bits
 MOST_UNNAMED = 1 << 20  # streams in a row whose names were lost: more are no streams, but a number that makes no sense
@@ -78,6 +79,45 @@ class LaneStreams:
         self.unnamed = self.new_from = 0
         self.is_complete = True
 
+    def follow(self, footer: FooterData, path: Path) -> None:
+        """Go on behind a segment with a small footer. Raises StoreCorrupt."""
+        for number, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
+            if number > len(self.names):
+                self._repair.on_damage("the table of the lane's streams is missing", path, DATA_START)
+                self.know(number, None, path)
+            if number == len(self.names):
+                self._add(name, 0)
+        for number, following in zip(footer.numbers.tolist(), footer.next_offsets.tolist(), strict=True):
+            self.next_offsets[number] = following
+        add_trimmed(self.trimmed, footer.trimmed)
+        self._apply(footer.applied)
+
+    def widened(self, footer: FooterData, told: npt.NDArray[np.int64]) -> FooterData | None:
+        """A small footer as a full one, of the streams as they are before its segment; None if some are not known.
+
+        `told` (some streams,): where those go on behind the segment, or NO_OFFSET: it counts where nothing else tells.
+        """
+        if footer.stream is None:
+            return footer
+        names, first = list(self.names), list(self.next_offsets)
+        for number, name in zip(footer.stream.tolist(), names_in(footer), strict=True):
+            if number > len(names):
+                return None
+            if number == len(names):
+                names.append(name)
+                first.append(0)
+        counts = np.zeros(len(names), np.int64)
+        firsts, some = np.array(first, np.int64), min(len(told), len(first))
+        firsts[:some] = np.where(firsts[:some] == NO_OFFSET, told[:some], firsts[:some])
+        firsts[firsts == NO_OFFSET] = 0
+        counts[footer.stream], firsts[footer.stream] = footer.counts, footer.first
+        start = np.concatenate([np.zeros(1, np.int64), counts.cumsum()]).astype(np.uint32)
+        topics, columns = name_columns(names)
+        return replace(
+            footer, topics=topics, stream_topic=columns[0], stream_queue=columns[1], first=firsts, start=start,
+            packed_names=None, stream=None,
+        )  # fmt: skip
+
     def begin_anywhere(self) -> None:
         """The log begins behind segments of which nothing tells."""
         self.new_from = WIDEST
@@ -129,6 +169,7 @@ class LaneStreams:
     def continues_with(self, footer: FooterData) -> bool:
         """Can this be the footer of the segment that follows? Messages before it may be missing, in a repair."""
         known = len(self.names)
+        assert footer.stream is None
         first = footer.first[:known]
         if len(first) < known or names_in(footer)[:known] != self.names:
             return False
@@ -139,8 +180,9 @@ class LaneStreams:
         """Take over the names of a footer's streams that are not known, and what was trimmed."""
         add_trimmed(self.trimmed, footer.trimmed)
         self._apply(footer.applied)
-        for name in names_in(footer)[len(self.names) :]:
-            self._add(name, self._begin(len(self.names)))
+        for number, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
+            if number == len(self.names):
+                self._add(name, self._begin(number))
 
     def begins(self, footer: FooterData) -> list[int]:
         """Where each of a footer's streams goes on from, those included that nothing before has named."""
@@ -149,11 +191,18 @@ class LaneStreams:
     def _begin(self, number: int) -> int:
         return 0 if number >= self.new_from else NO_OFFSET
 
-    def note_records(self, found: Scanned, good: npt.NDArray[np.bool_], path: Path) -> None:
-        """Note what the records in a frame say, of the `good` ones of its first messages. Raises StoreCorrupt."""
+    def note_records(self, found: Scanned, good: npt.NDArray[np.bool_], behind: FooterNames | None, path: Path) -> None:
+        """Note what the records in a frame say, of the `good` ones of its first messages. Raises StoreCorrupt.
+
+        In a repair a record may be all that is left of its stream. The stream is known then: its number is not given to
+        another one, which the record would trim.
+        """
         frame = found.frame
         places = records_in(frame, found.payload, self.records, good) if self.records is not None else ()
         for position, data in places:
+            record = Record.unpack(data) if self._repair.allowed else None
+            if record is not None:
+                self.know(record.number + 1, behind, path)
             if not self.note_record(data):
                 self._repair.on_damage("a record makes no sense", path, position)
 
@@ -164,7 +213,7 @@ class LaneStreams:
             self._add_commits([commit.entry])
             return True
         record = Record.unpack(data)
-        if record is None or (record.number >= len(self.names) and not self._repair.allowed):
+        if record is None or record.number >= len(self.names):
             return False
         add_low(self.trimmed, record.number, record.effect)
         return True
@@ -204,15 +253,49 @@ class FooterNames:
         self._disk = disk
         self._folder = folder
         self._unread = list(reversed(files))
-        self._names: list[Name] = []
+        self._names: dict[int, Name] = {}
 
     def name(self, number: int) -> Name | None:
         """The name of a stream; None if no whole footer has it."""
-        while number >= len(self._names) and self._unread:
+        while number not in self._names and self._unread:
             footer = footer_of(self._disk, self._folder, self._unread.pop())
             if footer is not None:
-                self._names += names_in(footer)[len(self._names) :]
-        return self._names[number] if number < len(self._names) else None
+                for known, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
+                    self._names.setdefault(known, name)
+        return self._names.get(number)
+
+
+def name_columns(names: Sequence[Name]) -> tuple[list[str], npt.NDArray[np.uint32]]:
+    """The topics of some streams, and (2, streams) topic index and queue id of each."""
+    topics = {topic: index for index, topic in enumerate(dict.fromkeys(topic for topic, _ in names))}
+    columns = np.array([[topics[topic] for topic, _ in names], [queue_id for _, queue_id in names]], np.uint32)
+    return list(topics), columns
+
+
+def whole_before(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> FooterData | None:
+    """The lane's streams as they are before the first of some segments, told by the next full footer and those up to
+    it; without a message. None if one of these is damaged."""
+    small: list[FooterData] = []
+    for file in files:
+        footer = footer_of(disk, folder, file)
+        if footer is None:
+            return None
+        if footer.stream is None:
+            first = footer.first.copy()
+            for one in reversed(small):
+                first[one.numbers] = one.first
+            start = np.zeros(len(first) + 1, np.uint32)
+            said = small[0] if small else footer  # what later ones say of trims is not so yet
+            return replace(
+                footer,
+                first=first,
+                start=start,
+                entries=np.empty(0, np.uint32),
+                trimmed=said.trimmed,
+                applied=said.applied,
+            )
+        small.append(footer)
+    return None
 
 
 def footer_of(disk: Disk, folder: Path, file: UsedFile) -> FooterData | None:
@@ -222,9 +305,3 @@ def footer_of(disk: Disk, folder: Path, file: UsedFile) -> FooterData | None:
         return whole_footer(segment, file.record)
     finally:
         segment.close()
-
-
-def names_in(footer: FooterData) -> list[Name]:
-    """The streams of a footer by number."""
-    topics = [footer.topics[index] for index in footer.stream_topic.tolist()]
-    return list(zip(topics, footer.stream_queue.tolist(), strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +14,9 @@ from ..device.disk import Disk
 from ..format.footer import FooterData
 from ..format.layout import UNKNOWN, kept_messages
 from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
-from .lane_files import UsedFile
-from .lane_streams import footer_of
+from .lane_streams import footer_of, whole_before
 from .placement import NO_OFFSET, WINDOW
+from .used_file import UsedFile
 
 Int64s = npt.NDArray[np.int64]
 
@@ -23,12 +24,13 @@ Int64s = npt.NDArray[np.int64]
 class Ahead(NamedTuple):
     """Facts about a segment's end from later segments.
 
-    footer: the first whole one of them; None if there is none.
+    footer: the first whole one of them, as a full one if that can be told; None if there is none.
     ends (streams,): each stream's next offset behind the segment by this footer, too high by messages that are lost in
         between, but not above its next message. None without a footer.
     lows (some streams,): low bits of each one's next message before that footer's segment; NO_OFFSET if it has none.
     messages_before: of the log before this end, if none is lost in between; or UNKNOWN.
     is_next: nothing lies in between, so `ends` are exact.
+    is_partial: `ends` are of some streams alone, NO_OFFSET for others: no full footer behind tells of all.
     """
 
     footer: FooterData | None
@@ -36,6 +38,7 @@ class Ahead(NamedTuple):
     lows: Int64s
     messages_before: int = UNKNOWN
     is_next: bool = False
+    is_partial: bool = False
 
 
 class _Found:
@@ -57,11 +60,12 @@ class _Found:
 
     def ends_before(self, first: Int64s) -> Int64s:
         """Where streams ended before these messages, if they begin like this behind them."""
-        ends = first.copy()
+        ends, unknown = first.copy(), first == NO_OFFSET
         known = min(len(ends), len(self.counts))
         ends[:known] -= self.counts[:known]
         lows = self.lows[:known]
         ends[:known] -= np.where(lows == NO_OFFSET, 0, (ends[:known] - lows) % WINDOW)
+        ends[unknown] = NO_OFFSET
         return ends
 
 
@@ -73,9 +77,27 @@ def look_ahead(disk: Disk, folder: Path, later: Sequence[UsedFile]) -> Ahead:
         if footer is not None:
             before = file.header.messages_before
             messages = before - int(found.counts.sum()) if before != UNKNOWN else UNKNOWN
-            return Ahead(footer, found.ends_before(footer.first), found.lows, messages, index == 0)
+            whole = footer if footer.stream is None else whole_before(disk, folder, list(islice(later, index, None)))
+            if whole is not None:
+                return Ahead(whole, found.ends_before(whole.first), found.lows, messages, index == 0)
+            first = first_told(disk, folder, list(islice(later, index, None)))
+            return Ahead(footer, found.ends_before(first), found.lows, messages, index == 0, is_partial=True)
         _add_messages(disk, file, found)
     return Ahead(None, None, found.lows)
+
+
+def first_told(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> Int64s:
+    """(streams,) the first offset of each that the small footers of some segments in a row tell of; else NO_OFFSET."""
+    first = np.zeros(0, np.int64)
+    for file in files:
+        footer = footer_of(disk, folder, file)
+        if footer is None:
+            break
+        numbers = footer.numbers
+        more = int(numbers[-1]) + 1 - len(first) if len(numbers) else 0
+        first = np.concatenate([first, np.full(max(0, more), NO_OFFSET, np.int64)])
+        first[numbers] = np.where(first[numbers] == NO_OFFSET, footer.first, first[numbers])
+    return first
 
 
 def _add_messages(disk: Disk, file: UsedFile, found: _Found) -> None:

@@ -29,6 +29,7 @@ class Bounds:
         as is lost in between. None if no footer behind it tells.
     inside: lost messages from the segment's begin to `ends`, or to its own end; ANY if that is unknown.
     lows (some streams,): low bits of each one's next message behind the segment, or NO_OFFSET.
+    is_partial: `ends` are of some streams alone.
     """
 
     first: Int64s
@@ -37,13 +38,15 @@ class Bounds:
     is_exact: bool = False
     inside: int = ANY
     lows: Int64s | None = None
+    is_partial: bool = False
 
     def share(self, segments: int) -> Bounds:
         """Those of the first of so many empty segments, each of which leaves out its share of what is lost."""
         if self.ends is None or not self.is_exact or segments == 1:
             return self
         first = _of_each(self.first, len(self.ends))
-        part = np.where(first == NO_OFFSET, self.ends, first + (self.ends - first) // segments)
+        is_open = (first == NO_OFFSET) | (self.ends == NO_OFFSET)
+        part = np.where(is_open, self.ends, first + (self.ends - first) // segments)
         return replace(self, ends=part)
 
 

@@ -15,12 +15,13 @@ from typing import TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from ..format.dues import NO_DUES, DueRange
 from ..format.footer import FooterData, by_stream
 from ..format.frame import Frame
-from ..format.layout import DATA_START, LOST_ENTRY, NO_DUES, WIDE_NUMBERS, DueRange
+from ..format.layout import DATA_START, LOST_ENTRY, WIDE_NUMBERS
 from ..segment.open_table import OpenTable, entry_rows
 from ..segment.postings import Row, Rows
-from .lane_streams import Name
+from .lane_streams import Name, name_columns
 from .placement import NO_OFFSET, Bounds, Placed, place
 from .repair import Repair
 
@@ -136,11 +137,11 @@ def index_columns(
 def _footer_data(
     frames: list[Frame], names: list[Name], first: Offsets, start: Offsets, entries: Entries
 ) -> FooterData:
-    topics = {topic: index for index, topic in enumerate(dict.fromkeys(topic for topic, _ in names))}
+    topics, (topic_of, queue_of) = name_columns(names)
     return FooterData(
-        list(topics),
-        np.array([topics[topic] for topic, _ in names], np.uint32),
-        np.array([queue_id for _, queue_id in names], np.uint32),
+        topics,
+        topic_of,
+        queue_of,
         first,
         start.astype(np.uint32),
         entries,

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..device.disk import Disk, LogFile
+from ..device.disk import Disk
+from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
 from ..format.footer import FooterData
 from ..format.layout import (

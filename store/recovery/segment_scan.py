@@ -16,13 +16,14 @@ from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.footer import FooterData
 from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
-from ..segment.evidence import is_end, mark_of
+from ..segment.evidence import ends_by_trace, is_end, mark_of
 from ..segment.scanner import FrameScanner, Scanned, good_messages
 from ..segment.segment import Segment
-from .lane_files import LaneFiles, UsedFile
+from .lane_files import LaneFiles
 from .lane_streams import FooterNames, LaneStreams
 from .reindex import ScanColumns
 from .repair import Repair, footer_behind
+from .used_file import UsedFile
 
 ANEW_BYTES = 8 << 20
 
@@ -63,7 +64,7 @@ class SegmentScan:
 
     def run(self, streams: LaneStreams, behind: FooterNames | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
-        going, self._streams = True, streams
+        going, self._streams, self._behind = True, streams, behind
         while going:
             begin = self._scanner.position
             found = self._scanner.next()
@@ -97,8 +98,11 @@ class SegmentScan:
         return True
 
     def _is_end(self, begin: int) -> bool:
-        is_outlasted = self._is_outlasted(begin)
-        return is_end(self._scanner.chain, self._file.record, self._following, is_outlasted=is_outlasted)
+        is_outlasted, file = self._is_outlasted(begin), self._file
+        if is_end(self._scanner.chain, file.record, self._following, is_outlasted=is_outlasted):
+            return True
+        has_trace = file.trace and self._following is None and not is_outlasted
+        return bool(has_trace) and ends_by_trace(file.trace, self._scanner)
 
     def _is_outlasted(self, position: int) -> bool:
         """Does a frame in a file without a header say that the log was durable beyond this place?"""
@@ -196,7 +200,7 @@ class SegmentScan:
             raise StoreCorrupt("a frame's entry number is wrong", self._file.path, header.position)
         if self._streams.records is not None:
             kept = np.ones(count, np.bool_) if good is None else good[:count]
-            self._streams.note_records(found, kept, self._file.path)
+            self._streams.note_records(found, kept, self._behind, self._file.path)
         self.columns.add(found.frame, count, good)
 
     def _is_sealed_at(self, position: int, entries: int) -> bool:
@@ -219,7 +223,7 @@ class SegmentScan:
 
     def _durable_beyond(self, position: int) -> bool:
         """Does anything say that the lane was durable beyond `position` of this segment?"""
-        if self._file.record is not None:
+        if self._file.is_ended:
             return True
         place = (self._file.sequence, position)
         frames = self._scanner.find_later(position, self._scanner.reader.size_bytes)

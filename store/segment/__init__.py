@@ -2,9 +2,10 @@
 
 Begin with `segment`: the file, and where a message's bytes are fetched. Then:
 
-    while it is open    open_table, postings
-    once it is sealed   sealing, sealed, index, head, kept, columns, run
+    while it is open    open_table, postings, footer_room
+    once it is sealed   sealing, sealed, index, head, kept, columns, run, newest, groups
     memory, read-ahead  held, windows, copies
-    front to back       scanner
+    front to back       scanner, begun
+    frames by place     frame_heads
     damage              evidence, remade
 """

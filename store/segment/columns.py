@@ -50,9 +50,10 @@ def sealed_columns(sealed: SealedSegment, ring: Ring, number: int, offset: int, 
     """
     index = sealed.index
     nothing = Columns(sealed.segment, np.empty((0, 3), np.uint32), np.empty(0, np.int64))
-    if number >= index.streams:
+    at = index.row(number)
+    if at < 0:
         return nothing
-    row, limit, first = index.start[number], index.start[number + 1], index.first[number]
+    row, limit, first = index.start[at], index.start[at + 1], index.first[at]
     if row == limit or offset >= first + limit - row:
         return nothing
     if offset < first:

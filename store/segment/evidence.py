@@ -7,6 +7,10 @@
   in use, or if it comes before the first spare. Behind that spare nothing was ever begun, and a gap harms nothing.
 * Retention leaves the newest sealed segment. So a log that begins behind segment 1 has a segment in use.
 * The log was durable beyond a place if a later segment is closed or sealed, or if a frame says so.
+* Block 1 of a segment is zeros until all of its frames were forced. So a seal record that is damaged, and not zeros,
+  says as much as a whole one: all that was appended is durable, and what does not continue the frames is damage, no
+  torn tail. Where the frames end is told by what is left of its `chain`, else by what stands after them: nothing that
+  was a frame of this segment.
 * A file whose header names another store, lane or number was put there by somebody, also if some bits of that header
   are flipped.
 * A segment's frames end where the next segment's header says so. Without a next segment they end where the seal record
@@ -19,19 +23,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from ..device.lane_start import FoundStart
 from ..format.layout import (
     BLOCK_BYTES,
     CLOSED,
     DATA_START,
+    SEAL_BYTES,
     START_FILE,
     UNLINKED,
     FrameHeader,
     SealRecord,
     SegmentHeader,
+    align_up,
     read_frame_header,
 )
+
+if TYPE_CHECKING:
+    from .scanner import FrameScanner
 
 Mark = tuple[int, int]  # (sequence, position): everything before it was durable
 
@@ -49,12 +59,31 @@ def mark_of(frame: FrameHeader) -> Mark:
     return frame.durable_sequence, frame.durable_position
 
 
-def is_durable_beyond(place: Mark, records: Iterable[SealRecord | None], frames: Iterable[FrameHeader]) -> bool:
+def trace_of(block: bytes) -> bytes:
+    """A segment's block 1 if it has a damaged seal record; empty where it is zeros, or a whole record."""
+    return block if any(block) and SealRecord.unpack(block) is None else b""
+
+
+def is_durable_beyond(place: Mark, ended: Iterable[bool], frames: Iterable[FrameHeader]) -> bool:
     """Was the lane durable beyond `place`? Told by segments from there on: their records, and all of their frames.
 
     A segment is sealed or closed after all before it was forced. The frames are only asked for if no record tells.
+
+    Args:
+        ended: of each segment whether it has a seal record, whole or damaged.
     """
-    return any(record is not None for record in records) or any(mark_of(frame) > place for frame in frames)
+    return any(ended) or any(mark_of(frame) > place for frame in frames)
+
+
+def ends_by_trace(trace: bytes, scanner: FrameScanner) -> bool:
+    """Does a segment's log end where the scanner stands, by its damaged seal record and by what stands there?"""
+    left = SealRecord.guess(trace).chain
+    if is_nearly(left.to_bytes(8, "little"), scanner.chain.to_bytes(8, "little")):
+        return True
+    if is_flipped(trace, scanner.sequence):
+        return False
+    at, end = scanner.position, scanner.reader.size_bytes
+    return not any(map(scanner.is_like_ours, {at, align_up(at)})) and not scanner.find_later(at, end)
 
 
 def is_end(chain: int, record: SealRecord | None, following: SegmentHeader | None, *, is_outlasted: bool) -> bool:
@@ -118,6 +147,29 @@ def is_of_another_store(
     is_like_ours = _distance(shared, expected) <= FEW_BITS
     is_an_id = MANY_BITS <= _distance(found.store_id, bytes(len(store_id))) <= 8 * len(store_id) - MANY_BITS
     return is_like_ours and is_an_id and _distance(found.store_id, store_id) >= MANY_BITS
+
+
+def is_flipped(trace: bytes, sequence: int) -> bool:
+    """Is a damaged seal record this segment's, written to its end, but for flipped bits? Then its chain means much.
+
+    Of one whose writing a power cut has torn, the beginning or the end is zeros.
+    """
+    expected = SealRecord(CLOSED, sequence, 0, 0, 0, 0, 0).pack()
+    begins = is_nearly(trace[:12] + trace[16:24], expected[:12] + expected[16:24])  # magic and version, sequence
+    return begins and any(trace[SEAL_BYTES - 4 : SEAL_BYTES])
+
+
+def is_nearly(one: bytes, other: bytes) -> bool:
+    """Are two rows of bytes the same but for some flipped bits?"""
+    return len(one) == len(other) and _distance(one, other) <= FEW_BITS
+
+
+def is_nearly_ours(block: bytes, lane: int, store_id: bytes | None, sequence: int) -> bool:
+    """Is a damaged block 0 the header of this segment, but for some flipped bits?"""
+    start, found, _ = SegmentHeader.guess(block)
+    ours = found._replace(lane=lane, store_id=found.store_id if store_id is None else store_id, sequence=sequence)
+    size = len(start) + 4 + 16 + 8  # up to the sequence
+    return is_nearly(block[:size], ours.pack()[:size])
 
 
 def _distance(one: bytes, other: bytes) -> int:

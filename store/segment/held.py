@@ -6,7 +6,10 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from .index import Index
 
 HELD_BYTES = 32 << 20  # where no plan says how much
 ITEM_BYTES = 400  # what an item costs beside its columns: objects, and its place here
@@ -119,8 +122,9 @@ class HeldMemory:
 
     Attributes:
         frames: decoded heads of frames, the optional columns of those of open segments, and windows of open segments.
-        footers: indexes that were made again of the frames, because the footer is damaged. They have at most half of
-            the memory (or there is one): to make one again, all of a segment is read.
+        footers: indexes of segments: what is held of their footers, and whole ones that were made again of the frames
+            because the footer is damaged. They have at most half of the memory (or there is one): to make one again,
+            all of a segment is read.
         places: the tables of the lanes' places by the number of the lane; they are among `frames`.
     """
 
@@ -133,11 +137,15 @@ class HeldMemory:
         self._windows: list[weakref.ref[Any]] = []  # the oldest first; some may not be held any more
         self._windows_lock = threading.Lock()
 
-    def keep_footer(self, home: dict[int, Any], item: Item) -> None:
+    def keep_footer(self, home: dict[int, Index], item: Index) -> None:
         """Hold an index; the frames get what it leaves."""
-        self.remade_footers += 1
+        self.remade_footers += item.is_remade
         self.footers.keep(home, 0, item)
         self.frames.limit(max(self.limit_bytes - self.footers.used_bytes, self.limit_bytes // 2))
+
+    def footer_room(self) -> int:
+        """How much of a footer may be held: none is driven out for it, since its file tells it as well."""
+        return max(0, self.footers.limit_bytes - self.footers.used_bytes)
 
     def keep_places(self, lane: int, item: Item) -> None:
         """Hold the table of a lane's places, in place of the one that there is."""

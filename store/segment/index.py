@@ -2,43 +2,79 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import weakref
+from bisect import bisect_left
 
-from ..format.footer import Footer
+from ..format.footer import ALL_PRESENT, ENTRIES, FIRST, FRAME_ENTRY, PRESENCE, START, STREAM, Column, Footer
 from .head import Head
 from .held import Item
+from .segment import Segment
+
+WRONG_MESSAGE = "the footer points to a wrong message"
 
 
-class Index(NamedTuple):
-    """A footer, and the columns that every look-up wants: a view's single items cost a third of an array's.
+class Index(Item):
+    """A footer and the columns that every look-up wants, held within the memory for sealed segments.
 
-    `is_remade`: it is not the file's, but made of the frames. `heads`: those that are held, by their frame's number in
-    this index and in no other.
+    Attributes:
+        streams: how many rows it has.
+        numbers: the number of each row's stream; None: of a full footer, the row itself.
+        first, start, entries, frame_entry: of the footer; single items and slices.
+        is_remade: it is not the file's, but made of the frames.
+        heads: those that are held, by their frame's number in this index and in no other.
     """
 
-    streams: int
-    first: memoryview
-    start: memoryview
-    entries: memoryview
-    frame_entry: memoryview
-    footer: Footer
-    is_remade: bool
-    heads: dict[int, Head]
+    __slots__ = ("entries", "first", "footer", "frame_entry", "heads", "is_remade", "numbers", "start", "streams")
+
+    def __init__(self, footer: Footer, heads: dict[int, Head], *, is_remade: bool) -> None:
+        self.footer = footer
+        self.heads = heads
+        self.is_remade = is_remade
+        self.streams = footer.stream_count
+        self.numbers: Column | None = None if footer.is_full else footer.column(STREAM)
+        self.first = footer.column(FIRST)
+        self.start = footer.column(START)
+        self.entries = footer.column(ENTRIES)
+        self.frame_entry = footer.column(FRAME_ENTRY)
+        super().__init__(footer.memory_bytes)
+
+    def presence(self, number: int) -> int:
+        """In which segments up to this one a stream may have messages; of one made of frames, in any."""
+        if not self.footer.is_full or self.is_remade:
+            return ALL_PRESENT
+        return int(self.footer.column(PRESENCE)[number]) if number < self.streams else 0
+
+    def row(self, number: int) -> int:
+        """The row of a stream, -1 if it has none."""
+        return row_of(self.numbers, self.streams, number)
 
 
-def index_of(footer: Footer, heads: dict[int, Head], *, is_remade: bool) -> Index:
-    """The index of a footer."""
-    return Index(
-        len(footer.first), memoryview(footer.first.data), memoryview(footer.start.data),
-        memoryview(footer.entries.data), memoryview(footer.frame_entry.data), footer, is_remade, heads,
-    )  # fmt: skip
+def row_of(numbers: Column | None, streams: int, number: int) -> int:
+    """The row of a stream among some with these numbers, or, without them, as many as there are; -1 if it has none."""
+    if numbers is None:
+        return number if number < streams else -1
+    row = bisect_left(numbers, number)
+    return row if row < streams and numbers[row] == number else -1
 
 
-class RemadeIndex(Item):
-    """An index in memory, to be held."""
+class FooterSource:
+    """What a segment's footer is read from: its file, opened again where it was let go. It keeps no segment alive."""
 
-    __slots__ = ("index",)
+    def __init__(self, segment: Segment) -> None:
+        self._segment = weakref.ref(segment)
 
-    def __init__(self, index: Index) -> None:
-        self.index = index
-        super().__init__(index.footer.size_bytes)
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`. Raises OSError."""
+        segment = self._segment()
+        assert segment is not None, "a footer is looked up through its segment"
+        return segment.read_one(position, size)
+
+    def size(self) -> int:
+        """Length of the file."""
+        segment = self._segment()
+        assert segment is not None, "a footer is looked up through its segment"
+        return segment.data.size()
+
+
+class WrongFooter(Exception):
+    """The footer does not agree with the frames."""

@@ -14,6 +14,8 @@ from .open_table import OpenTable, Uint32s
 
 ENTRY_BYTES, STREAM_BYTES = 16, 12
 
+KEPT_PART = 4  # of the memory for sealed segments: a larger table would drive out too much else
+
 
 class KeptPlaces(Item):
     """Where the messages of a segment lie: 16 bytes a message and 12 a stream, part of the memory for sealed segments.
@@ -22,13 +24,14 @@ class KeptPlaces(Item):
     then. So a look-up has nothing to check, but for the messages' checksums.
 
     Attributes:
-        streams: how many the segment knows.
+        streams: how many rows the footer has.
         first, start, entries: of the footer; no message is lost.
         flat: position, length and checksum of each entry, back to back.
         columns: all of these.
+        numbers: of the streams; None: each row's own number.
     """
 
-    __slots__ = ("columns", "entries", "first", "flat", "start", "streams")
+    __slots__ = ("columns", "entries", "first", "flat", "numbers", "start", "streams")
 
     def __init__(
         self,
@@ -36,9 +39,11 @@ class KeptPlaces(Item):
         start: npt.NDArray[np.uint32],
         entries: npt.NDArray[np.uint32],
         columns: Uint32s,
+        numbers: npt.NDArray[np.uint32] | None = None,
     ) -> None:
         """`columns` (entries, 3). All arrays are for this object alone."""
         self.streams = len(first)
+        self.numbers = None if numbers is None else memoryview(numbers.data)
         self.first = memoryview(first.data)
         self.start = memoryview(start.data)
         self.entries = memoryview(entries.data)
@@ -55,7 +60,7 @@ def places_size(entries: int, streams: int) -> int:
 def sealed_places(data: FooterData, table: OpenTable) -> KeptPlaces:
     """What the open table of a segment knew, without a copy of what its footer is made of."""
     columns = table.columns(0, table.entries).copy()  # the table's own are longer
-    return KeptPlaces(data.first, data.start, data.entries, columns)
+    return KeptPlaces(data.first, data.start, data.entries, columns, data.stream)
 
 
 def full_frames(index: Index, count: int) -> int:
@@ -70,7 +75,7 @@ def joined_heads(index: Index, count: int) -> KeptPlaces | None:
     None where one is gone, or does not agree with the footer.
     None also where a repair gave messages up: only the footer says which.
     """
-    footer, begins = index.footer, index.frame_entry.tolist()
+    footer, begins = index.footer, index.footer.frame_entry.tolist()
     parts: list[Uint32s] = []
     for number, (begin, end) in enumerate(zip(begins, [*begins[1:], count], strict=True)):
         if begin == end:  # a mark of a quiet lane
@@ -84,8 +89,14 @@ def joined_heads(index: Index, count: int) -> KeptPlaces | None:
         return None
     starts = footer.start.astype(np.int64)
     messages = starts[1:] - starts[:-1]
-    numbers = np.arange(len(messages)).repeat(messages)
+    numbers = footer.numbers.repeat(messages)
     lows = ((footer.first - starts[:-1]).repeat(messages) + np.arange(count)) & 0xFFFF
     if (rows[entries, 0] != numbers).any() or (rows[entries, 1] != lows).any():
         return None
-    return KeptPlaces(footer.first.copy(), footer.start.copy(), entries, np.ascontiguousarray(rows[:, 2:]))
+    return KeptPlaces(
+        footer.first.copy(),
+        footer.start.copy(),
+        entries,
+        np.ascontiguousarray(rows[:, 2:]),
+        None if footer.is_full else footer.stream.copy(),
+    )

@@ -3,7 +3,8 @@
 A segment's messages are numbered 0, 1, 2 .. in log order: *entries*. The columns of all entries stand in
 one array in log order, so a batch is added with a few array operations. What a stream has of them, its *row*, is
 found out when somebody asks: who appends pays nothing for it, and what is never read while its segment is open is
-never indexed. 14 bytes a message (wide stream numbers: 16), 4 more with rows. Room to grow costs memory only in small
+never indexed. 14 bytes a message (wide stream numbers: 16). The first look for any row makes those of all streams: 4
+bytes more a message, and some 230 a stream that has messages in the segment. Room to grow costs memory only in small
 tables.
 """
 
@@ -18,7 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..format.layout import NO_DUES, WIDE_NUMBERS
+from ..format.dues import NO_DUES
+from ..format.layout import WIDE_NUMBERS
 from .postings import Row, Rows
 
 GROWTH = 4
@@ -125,6 +127,11 @@ class OpenTable:
         """(streams,) where the streams known at the segment's beginning go on in it."""
         return self.rows.first_offsets()
 
+    def first_offset(self, number: int) -> int:
+        """The first offset of a stream here, or where it goes on."""
+        row = self.rows.by_number.get(number)
+        return row[0] if row is not None else self.rows.first_of(number)
+
     def numbers_between(self, begin: int, end: int) -> npt.NDArray[np.unsignedinteger]:
         """The stream numbers of the entries begin .. end - 1, of which there is one."""
         low = bisect_right(self.frame_entry, begin) - 1
@@ -201,7 +208,7 @@ class OpenTable:
         return frames + low, times[frames], np.frombuffer(self.frame_flags[low:high], np.uint16)[frames]
 
     def nbytes(self) -> int:
-        """Memory of the columns and rows, without the objects around them."""
+        """Memory of the columns and of the rows, with the objects around them."""
         numbers = sum(map(len, list(self.frame_numbers)))
         frames = (18 + BYTES_OBJECT) * len(self.frame_entry)
         columns = self._columns.nbytes

@@ -6,6 +6,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from sys import getsizeof
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy.typing as npt
 from ..format.footer import by_stream
 
 FEW_TO_SORT = 1024  # messages: below it a loop is quicker than sorting them
+
+ROW_OBJECTS = getsizeof((0, 0)) + 2 * getsizeof(1 << 20)  # a row's tuple, its number and its offset
 
 # A stream's messages in one segment: the offset of the first, and the entry numbers ("I") in offset order.
 Row = tuple[int, "array[int]"]
@@ -75,23 +78,24 @@ class Rows:
     def first_offsets(self) -> npt.NDArray[np.int64]:
         """(streams,) a copy of where the streams begin here."""
         first = np.array(self._firsts, np.int64)
-        for number, (offset, _) in list(self.by_number.items()):
+        for number, (offset, _) in dict(self.by_number).items():
             if number < len(first):
                 first[number] = offset
         return first
 
     def nbytes(self) -> int:
-        """Memory of the entry numbers, without the objects around them."""
-        return sum(entries.buffer_info()[1] * entries.itemsize for _, entries in list(self.by_number.values()))
+        """Memory of all rows: entry numbers, and the objects around them, some 230 bytes a stream that has a row."""
+        rows = self.by_number
+        return getsizeof(rows) + sum([ROW_OBJECTS + getsizeof(entries) for _, entries in list(rows.values())])
 
-    def _first_of(self, number: int) -> int:
+    def first_of(self, number: int) -> int:
         """The offset that a new row begins with."""
         return self._firsts[number] if number < len(self._firsts) else 0
 
     def _add_run(self, number: int, begin: int, end: int) -> None:
         row = self.by_number.get(number)
         if row is None:
-            row = self.by_number[number] = (self._first_of(number), array("I"))
+            row = self.by_number[number] = (self.first_of(number), array("I"))
         row[1].extend(range(begin, end))
 
     def _add_each(self, numbers: Sequence[int], begin: int) -> None:
@@ -99,7 +103,7 @@ class Rows:
         for entry, number in enumerate(numbers, begin):
             row = rows.get(number)
             if row is None:
-                rows[number] = (self._first_of(number), array("I", (entry,)))
+                rows[number] = (self.first_of(number), array("I", (entry,)))
             else:
                 row[1].append(entry)
 
@@ -114,7 +118,7 @@ class Rows:
         for number, low, high in zip(ordered[begins].tolist(), starts, [*starts[1:], len(data)], strict=True):
             row = rows.get(number)
             if row is None:
-                row = rows[number] = (self._first_of(number), array("I"))
+                row = rows[number] = (self.first_of(number), array("I"))
             row[1].frombytes(data[low:high])
 
     def _take_back(self) -> None:

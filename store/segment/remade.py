@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import StoreCorrupt
+from ..format.dues import NO_DUES, DueRange
 from ..format.footer import Footer, FooterData, by_stream
-from ..format.layout import LOST_ENTRY, NO_DUES, DueRange, SealRecord, align_up, kept_messages
+from ..format.layout import LOST_ENTRY, SealRecord, align_up, kept_messages
+from .groups import offsets_before, offsets_behind_sealed
 from .scanner import ChunkReader, FrameScanner
 from .segment import Segment
 
@@ -223,27 +223,12 @@ def neighbours(lane: Lane, sealed: SealedSegment) -> tuple[Offsets | None, Offse
     begins = np.zeros(0, np.int64) if sequence == 1 else None
     ends = None
     if at and segments[at - 1].segment.sequence == sequence - 1:
-        before = segments[at - 1].mapped()
-        begins = before.footer.next_offsets if before is not None else None
-    if behind < len(segments):
-        if segments[behind].segment.sequence == sequence + 1:
-            ends = _first_offsets(segments, behind)
-    else:
+        begins = offsets_behind_sealed(segments, at)
+    if behind == len(segments):
         ends = offsets_behind(lane, view)
+    elif segments[behind].segment.sequence == sequence + 1:
+        ends = offsets_before(segments, behind, lambda: offsets_behind(lane, view))
     return begins, ends
-
-
-def _first_offsets(segments: Sequence[SealedSegment], at: int) -> Offsets | None:
-    """What a sealed segment begins with. Of damaged neighbours the newest is made first, so that no call goes deep."""
-    last = at
-    while last + 1 < len(segments) and segments[last].mapped() is None:
-        last += 1
-    for one in reversed(segments[at : last + 1]):
-        with suppress(StoreCorrupt):
-            first = one.footer.first
-            if one is segments[at]:
-                return first
-    return None
 
 
 def offsets_behind(lane: Lane, view: View) -> Offsets:
@@ -256,3 +241,12 @@ def offsets_behind(lane: Lane, view: View) -> Offsets:
     offsets = lane.offsets.column()
     opened = lane.view.open  # a builder may have begun meanwhile
     return opened[0].table.first_offsets() if opened else offsets
+
+
+def offset_behind(lane: Lane, view: View, number: int) -> int:
+    """Where one stream goes on behind the sealed segments."""
+    if view.open:
+        return view.open[0].table.first_offset(number)
+    offset = lane.offsets.behind(number)
+    opened = lane.view.open
+    return opened[0].table.first_offset(number) if opened else offset

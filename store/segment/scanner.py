@@ -7,20 +7,21 @@ work side by side.
 from __future__ import annotations
 
 import mmap
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..device.disk import Disk, LogFile
+from ..device.disk import Disk
+from ..device.log_file import LogFile
 from ..format.frame import Frame, frame_of
 from ..format.layout import (
-    BLOCK_BYTES,
     DATA_START,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -33,50 +34,24 @@ from ..format.layout import (
     checksum64,
     read_frame_header,
 )
+from .evidence import is_nearly
 
 CHUNK_BYTES = 4 << 20
+_PLACE = struct.Struct("<IQQ")
 # A thread that comes back from the device waits for the interpreter lock before it can ask again; another's read
 # keeps the device busy meanwhile.
 READ_THREADS = 2
+SMALL_BYTES = 256 << 10
 CHUNKS_AHEAD = 4
 
 
 def open_sequential(disk: Disk, path: Path) -> LogFile:
     """A file for reading from front to back, past the page cache where possible; close it after use."""
     file = disk.open(path)
-    again = getattr(file, "sequential", None)
-    if again is None:
-        return file
     try:
-        return cast(LogFile, again())
+        return file.sequential()
     finally:
         file.close()
-
-
-def is_begun(disk: Disk, path: Path, lane: int, sequence: int) -> bool:
-    """Does a file have frames of its own segment, as far as their headers tell?
-
-    One read, which has the first frame. All of the file is searched only if its first block is garbage: a file that was
-    not begun has zeros there, or the header of a segment that was removed.
-    """
-    file = disk.open(path)
-    try:
-        head, size = file.read(0, DATA_START + BLOCK_BYTES), file.size()
-    finally:
-        file.close()
-    first = read_frame_header(head[DATA_START:], 0)
-    if first is not None and (first.lane, first.sequence, first.position) == (lane, sequence, DATA_START):
-        return True
-    block = head[:BLOCK_BYTES]
-    if not any(block) or SegmentHeader.unpack(block) is not None:
-        return False
-    data = open_sequential(disk, path)
-    reader = ChunkReader(data, size)
-    try:
-        return bool(FrameScanner(reader, lane, sequence, 0, 0).find_later(DATA_START, size))
-    finally:
-        reader.close()
-        data.close()
 
 
 class ChunkBuffers:
@@ -86,11 +61,13 @@ class ChunkBuffers:
         self._buffers: list[mmap.mmap] = []
         self._lock = threading.Lock()
 
-    def take(self) -> memoryview:
-        """A chunk's memory: one that nobody looks at any more, or a new one.
+    def take(self, size_bytes: int) -> memoryview:
+        """A chunk's memory, of so many bytes at least: one that nobody looks at any more, or a new one.
 
         New pages are dear. There is nothing to give back: a mapping knows whether there are views of it.
         """
+        if size_bytes <= SMALL_BYTES:  # a whole small file: its own pages cost less than a huge one
+            return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         with self._lock:
             for buffer in self._buffers:
                 if _is_free(buffer):
@@ -149,13 +126,16 @@ class ChunkReader:
         return memoryview(b"".join(parts))[:size]
 
     def _ask(self, index: int) -> Future[memoryview] | None:
-        """Have a chunk and those that follow it read; the one, if the file has it."""
+        """Have a chunk and those that follow it read; the one, if the file has it and there is a thread for it."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="stratalog-read-ahead")
             for wanted in range(index, index + 1 + CHUNKS_AHEAD):
                 if wanted not in self._chunks and self._span(wanted)[1] > 0:
-                    self._chunks[wanted] = self._pool.submit(self._load, wanted)
+                    try:
+                        self._chunks[wanted] = self._pool.submit(self._load, wanted)
+                    except RuntimeError:  # there can be no more threads: whoever wants the chunk reads it
+                        break
             for old in [known for known in self._chunks if known < index - 1]:
                 del self._chunks[old]
             return self._chunks.get(index)
@@ -165,7 +145,7 @@ class ChunkReader:
             chunk = self._load(0)
         else:
             future = self._ask(index)
-            chunk = future.result() if future is not None else memoryview(b"")
+            chunk = future.result() if future is not None else self._load(index)
         self._newest = index, chunk
         return chunk
 
@@ -176,15 +156,16 @@ class ChunkReader:
 
     def _load(self, index: int) -> memoryview:
         begin, size = self._span(index)
-        read_into = getattr(self.file, "read_into", None)
-        if read_into is None or size > CHUNK_BYTES:
+        if not size:
+            return memoryview(b"")
+        if size > CHUNK_BYTES:
             return memoryview(self.file.read(begin, size))
         if self.file.direct:
             size = min(CHUNK_BYTES, align_up(size))  # the kernel wants whole blocks; it stops at the end itself
-        buffer = self._buffers.take()[:size]
+        buffer = self._buffers.take(size)[:size]
         done = 0
         while done < size and begin + done < self.size_bytes:
-            count = read_into([buffer[done:]], begin + done)
+            count = self.file.read_into([buffer[done:]], begin + done)
             if count == 0:
                 break
             done += count
@@ -269,6 +250,21 @@ class FrameScanner:
             return None
         return check_frame_head(header, bytes(self.reader.view(position, header.header_bytes)))
 
+    def is_like_ours(self, position: int) -> bool:
+        """Does a damaged header of a frame of this segment stand at `position`, as far as its bytes tell?
+
+        A whole frame of the file's former life is told apart by its checksum: its sequence may differ in one bit.
+        """
+        raw = bytes(self.reader.view(position, FRAME_HEADER_BYTES))
+        header = read_frame_header(raw, 0)
+        if header is not None:
+            head = check_frame_head(header, bytes(self.reader.view(position, header.header_bytes)))
+            if head is not None:
+                return (header.lane, header.sequence, header.position) == (self.lane, self.sequence, position)
+        magic, *place = FrameHeader.guess(raw)
+        found, ours = (_PLACE.pack(*one) for one in (place, (self.lane, self.sequence, position)))
+        return is_nearly(magic + found, FRAME_MAGIC + ours)
+
     def find_later(self, position: int, end: int) -> list[FrameHeader]:
         """Headers of the frames of this segment that begin in [position, end), whatever their chain."""
         found: list[FrameHeader] = []
@@ -312,10 +308,13 @@ def records_in(
     frame: Frame, payload: memoryview, number: int, good: npt.NDArray[np.bool_]
 ) -> Iterator[tuple[int, memoryview]]:
     """Position in the segment and bytes of the messages of a stream in a frame, of the `good` ones of its first."""
-    for index in np.flatnonzero(good & (frame.numbers[: len(good)] == number)).tolist():
-        position = int(frame.starts()[index])
+    which = np.flatnonzero(good & (frame.numbers[: len(good)] == number))
+    if not len(which):
+        return
+    positions, lengths = frame.starts()[which].tolist(), frame.lengths[which].tolist()
+    for position, length in zip(positions, lengths, strict=True):
         begin = position - frame.payload_start
-        yield position, payload[begin : begin + int(frame.lengths[index])]
+        yield position, payload[begin : begin + length]
 
 
 def whole_messages(frame: Frame, payload: memoryview) -> int:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..device.open_files import note_opened
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
-from ..format.footer import Footer
-from ..format.frame import Frame, decode_head
-from ..format.layout import LOST_ENTRY, SealRecord, read_frame_header
+from ..format.footer import ENTRIES, FIRST, START, Footer
+from ..format.frame import Frame, frame_of
+from ..format.layout import LOST_ENTRY, SealRecord
+from .frame_heads import head_at
 from .head import ROW, ROW_BYTES, ROW_COLUMNS, Head
 from .held import HeldMemory
-from .index import Index, RemadeIndex, index_of
-from .kept import KeptPlaces, full_frames, joined_heads, places_size
+from .index import WRONG_MESSAGE, FooterSource, Index, WrongFooter, row_of
+from .kept import KEPT_PART, KeptPlaces, full_frames, joined_heads, places_size
+from .newest import UNKNOWN
 from .open_table import Places
 from .remade import Remade, neighbours
 from .run import Run
@@ -32,47 +33,43 @@ if TYPE_CHECKING:
 _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
 HEAD_GUESS_BYTES = 4096
+NEVER = 1 << 62  # heads that no segment has
 NOTHING: tuple[Sequence[int], Sequence[int], bool] = (), (), False
-KEPT_PART = 4  # of the memory for sealed segments: a larger table would drive out too much else
-
-
-class _WrongFooter(Exception):
-    """The footer does not agree with the frames."""
 
 
 class SealedSegment:
-    """A segment that is found through its mapped footer, or through one made of its frames if that is damaged.
+    """A segment that is found through its footer, or through one made of its frames if that is damaged.
 
-    Only a bounded number of frame heads is held in memory, of all segments of a store together; the rest is mapped.
-
-    Any number of threads may read. They share
-        * `_index`, the mapped footer and all that is looked up in it: one attribute, so it comes and goes as a whole.
-          A look-up takes it once, and the mapping lasts as long as that. Two threads may map it at the same time;
-          one of the mappings is dropped then;
-        * `_heads`, `_kept` and `_made`, what the store's `_memory` holds of this segment; what is in it never changes.
-          An index made of the frames has heads of its own: its frames may have other numbers;
+    Footers and frame heads are held in bounded memory, that of all segments; the rest is read where it is wanted. Any
+    number of threads may read. They share
+        * `_found`, the index: the file's, or, once that was found damaged, the one made of the frames. A look-up takes
+          it once. Two threads may read it at the same time; one of the two is dropped then;
+        * `_heads` and `_kept`. Of these three the store's `_memory` decides how long they are held; what is in them
+          never changes. An index made of the frames has heads of its own: its frames may have other numbers;
         * `_damage`, set for good once the footer was found damaged.
     """
 
     def __init__(self, segment: Segment, record: SealRecord) -> None:
         self.segment = segment
         self.record = record
-        self._index: Index | None = None
+        self._found: dict[int, Index] = {}
         self._damage: StoreCorrupt | None = None
+        self._time_max_ms: int | None = None
         self._is_lost = False  # nor can the footer be made again
         self._remaking = threading.Lock()
         self._lane: Lane | None = None
         self._memory = HeldMemory(0)
-        self._heads: dict[int, Head] = {}  # of the footer in the file, also when it is mapped again
-        self._full_frames: int | None = None  # those with messages, once a head was decoded
+        self._heads: dict[int, Head] = {}  # of the footer in the file, also when it is read again
+        self._full_frames: int | None = None  # those with messages, once a head was decoded; NEVER: do not join them
         self._kept: dict[int, KeptPlaces] = {}  # what the open table knew, if it is held
         self._new: KeptPlaces | None = None  # until it is
-        self._made: dict[int, RemadeIndex] = {}  # the index that was made of the frames, if it is held
 
     def join(self, lane: Lane) -> None:
         """Belong to a lane, which has the neighbours that a damaged footer is made again of, and the memory."""
+        self._memory.footers.drop(self._found, 0)  # recovery's, which held all of it
         self._lane = lane
         self._memory = lane.held
+        self.segment.join(lane.mapped)
         kept, self._new = self._new, None
         if kept is not None and kept.size_bytes <= self._memory.limit_bytes // KEPT_PART:
             self._memory.frames.keep(self._kept, 0, kept)
@@ -83,27 +80,37 @@ class SealedSegment:
 
     @property
     def footer(self) -> Footer:
-        """The footer, mapped and checked at first use. Raises StoreCorrupt."""
-        return (self._index or self.index).footer
+        """The footer, read and checked at first use. Raises StoreCorrupt, OSError."""
+        return (self._found.get(0) or self.index).footer
 
     @property
     def index(self) -> Index:
-        """The footer with its columns for single look-ups. Raises StoreCorrupt."""
-        return self._index or self.mapped() or self._remade()
+        """The footer with its columns for single look-ups. Raises StoreCorrupt, OSError."""
+        return self._found.get(0) or self.in_file() or self._remade()
 
-    def mapped(self) -> Index | None:
-        """The index that is in the file; None if it is damaged."""
-        index = self._index
-        if index is None and self._damage is None:
+    def in_file(self) -> Index | None:
+        """The index that is in the file; None if it is damaged. Raises OSError."""
+        if self._damage is not None:
+            return None
+        index = self._found.get(0)
+        if index is None:
+            room = None if self._lane is None else self._memory.footer_room()
             try:
-                footer = Footer(self.segment.data, str(self.segment.path), self.record)
+                footer = Footer(FooterSource(self.segment), str(self.segment.path), self.record, room_bytes=room)
             except StoreCorrupt as error:
                 # An error of its own, which was never raised: no frames that would keep this segment alive.
                 self._damage = StoreCorrupt(error.what, self.segment.path, error.position)
                 return None
-            index = self._index = index_of(footer, self._heads, is_remade=False)
-            note_opened(self)
+            index = Index(footer, self._heads, is_remade=False)
+            self._memory.keep_footer(self._found, index)
         return index
+
+    @property
+    def time_max_ms(self) -> int:
+        """When the newest message was written. Its footer is asked once. Raises StoreCorrupt, OSError."""
+        if self._time_max_ms is None:
+            self._time_max_ms = int(self.footer.time_max_ms)
+        return self._time_max_ms
 
     @property
     def kept(self) -> KeptPlaces | None:
@@ -111,34 +118,20 @@ class SealedSegment:
         return self._kept.get(0)
 
     def let_go(self) -> None:
-        """Give the mapping back until it is wanted again. Readers inside keep theirs."""
-        self._index = None
+        """Hold no index until it is wanted again. Readers inside keep theirs."""
+        self._memory.footers.drop(self._found, 0)
 
     def after_fork(self) -> None:
         """In a forked child: have nothing of the file."""
-        self._index = None
+        self._found = {}
         self.segment.after_fork()
-
-    def give_way(self) -> None:
-        """If somebody waits to write to the file, read it without a mapping for now: it may be cut."""
-        if self.segment.is_wanted():
-            self.let_go()
-            self.segment.unmap()
-
-    # -- a damaged footer -----------------------------------------------------------------------------
 
     def _remade(self) -> Index:
         """The index made of the frames. Raises StoreCorrupt if that cannot be done either."""
-        held = self._made.get(0)
-        if held is None:
-            with self._remaking:
-                held = self._made.get(0)
-                if held is None:
-                    held = self._remake()
-        held.used = True
-        return held.index
+        with self._remaking:
+            return self._found.get(0) or self._remake()
 
-    def _remake(self) -> RemadeIndex:
+    def _remake(self) -> Index:
         self.segment.check_open()
         lane = self._lane
         if lane is None or self._is_lost:
@@ -147,9 +140,9 @@ class SealedSegment:
         if footer is None:
             self._is_lost = True
             raise self.damaged()
-        held = RemadeIndex(index_of(footer, {}, is_remade=True))
-        self._memory.keep_footer(self._made, held)
-        return held
+        index = Index(footer, {}, is_remade=True)
+        self._memory.keep_footer(self._found, index)
+        return index
 
     def damaged(self) -> StoreCorrupt:
         """What is wrong with the footer."""
@@ -161,30 +154,45 @@ class SealedSegment:
         """The file's footer is wrong, although its tables have the right checksums: take it for damaged."""
         if self._damage is None:  # no other thread has seen it
             self._damage = StoreCorrupt(what, self.segment.path, self.record.footer_position)
-        self._index = None  # also of a thread that has mapped it meanwhile
-
-    # -- looking up -----------------------------------------------------------------------------------
+            if self._lane is not None:
+                self._lane.newest.note(self.segment.sequence, UNKNOWN)
+        index = self._found.get(0)
+        if index is not None and not index.is_remade:
+            self.let_go()
 
     def first_of(self, number: int) -> tuple[int, int]:
         """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
-        streams, first, start, _, _, _, _, _ = self._index or self.index
-        return (first[number], start[number + 1] - start[number]) if number < streams else (0, 0)
+        index = self._found.get(0) or self.index
+        index.used, start = True, index.start
+        row = index.row(number)
+        return (index.first[row], start[row + 1] - start[row]) if row >= 0 else (0, 0)
 
     def first_offset(self, number: int) -> int:
-        """The first offset of a stream here, or its next one if it has no messages here."""
-        index = self._index or self.index
-        return index[1][number] if number < index[0] else 0  # by number: thrice as quick as by name
+        """The first offset of a stream here, or, of a full footer, its next one if it has no messages here."""
+        index = self._found.get(0) or self.index
+        index.used = True
+        row = index.row(number)
+        return index.first[row] if row >= 0 else 0
+
+    def presence(self, number: int) -> int:
+        """In which segments up to this one a stream may have messages, by the full footer: bit i, so many before it."""
+        index = self._found.get(0) or self.index
+        index.used = True
+        return index.presence(number)
 
     def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
         """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""
-        index = self._index or self.index
-        _, first, start, all_entries, _, _, is_remade, _ = index
+        index = self._found.get(0) or self.index
+        index.used, start, all_entries = True, index.start, index.entries
         try:
-            row = start[number]
-            begin = row + offset - first[number]
+            at = index.row(number)
+            if at < 0:
+                raise WrongFooter(WRONG_MESSAGE)
+            row = start[at]
+            begin = row + offset - index.first[at]
             if begin < row:
-                raise _WrongFooter(_WRONG_MESSAGE)
-            entries = all_entries[begin : min(start[number + 1], begin + limit)].tolist()
+                raise WrongFooter(WRONG_MESSAGE)
+            entries = all_entries[begin : min(start[at + 1], begin + limit)].tolist()
             offsets: Sequence[int] = range(offset, offset + len(entries))
             if LOST_ENTRY in entries:
                 self._check_lost(index)
@@ -195,8 +203,8 @@ class SealedSegment:
             else:
                 places, heads = self._many_places(index, ring, number, offsets, entries)
             return Run(self.segment, self, offsets, entries, places, heads)
-        except _WrongFooter as error:
-            if is_remade:
+        except WrongFooter as error:
+            if index.is_remade:
                 raise self.damaged() from error
             self.distrust(str(error))
         return self.run(ring, number, offset, limit)  # by the index made of the frames
@@ -208,13 +216,16 @@ class SealedSegment:
 
         Raises StoreCorrupt.
         """
-        index = self._index or self.index
-        footer, found = index.footer, np.flatnonzero(numbers < index.streams)
-        mine = numbers[found]
-        rows = offsets[found] - footer.first[mine]
-        here = (rows >= 0) & (rows < footer.start[mine + 1] - footer.start[mine].astype(np.int64))
+        index = self._found.get(0) or self.index
+        index.used = True
+        footer, rows = index.footer, index.footer.rows_of(numbers)
+        found = np.flatnonzero(rows < index.streams)
+        mine = rows[found]
+        rows = offsets[found] - footer.taken(FIRST, mine)
+        begins = footer.taken(START, mine).astype(np.int64)
+        here = (rows >= 0) & (rows < footer.taken(START, mine + 1) - begins)
         found = found[here]
-        entries = footer.entries[footer.start[mine[here]] + rows[here]]
+        entries = footer.taken(ENTRIES, begins[here] + rows[here])
         try:
             if (entries == LOST_ENTRY).any():
                 self._check_lost(index)
@@ -223,7 +234,7 @@ class SealedSegment:
             found = found[order]
             lists = numbers[found].tolist(), offsets[found].tolist(), entries[order].tolist()
             return Run(self.segment, self, lists[1], lists[2], *self._places(index, ring, *lists)), found
-        except _WrongFooter as error:
+        except WrongFooter as error:
             if index.is_remade:
                 raise self.damaged() from error
             self.distrust(str(error))
@@ -239,15 +250,12 @@ class SealedSegment:
         is not as usual: `run` says what. Raises StoreCorrupt as that does.
         """
         kept = self._kept.get(0)
-        if kept is not None:
-            kept.used = True
-            streams, firsts, begins, all_entries, flat = kept.columns
-        else:
-            index = self._index or self.index
-            streams, firsts, begins, all_entries, _, _, _, _ = index
-        if number >= streams:
+        table: Index | KeptPlaces = (self._found.get(0) or self.index) if kept is None else kept
+        table.used, streams, numbers, all_entries = True, table.streams, table.numbers, table.entries
+        at = number if numbers is None and number < streams else row_of(numbers, streams, number)
+        if at < 0:
             return NOTHING
-        row, limit, first = begins[number], begins[number + 1], firsts[number]
+        row, limit, first = table.start[at], table.start[at + 1], table.first[at]
         if row == limit:
             return NOTHING
         if offset < first:
@@ -255,16 +263,16 @@ class SealedSegment:
         from_row = row - first
         entries = all_entries[from_row + offset : min(from_row + end, limit)].tolist()
         if kept is not None:
-            return flat, entries, self.record.data_end > SPARSE_BYTES * (limit - row)
+            return kept.flat, entries, self.record.data_end > SPARSE_BYTES * (limit - row)
         # The heads of frames are still to be read, and the windows around them bring in the messages as well.
-        found = self._rows(index, ring, number, offset, entries)
+        found = self._rows(self._found.get(0) or self.index, ring, number, offset, entries)
         return None if found is None else (found, range(len(entries)), False)
 
     def _rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int] | None:
         """The places from the heads of the entries' frames; None where one of them is not this stream's."""
         found: list[int] = []
         first_entry = end_entry = 0  # of the head at hand
-        frame_entry, held, rows = index[4], index[7], b""
+        frame_entry, held, rows = index.frame_entry, index.heads, b""
         for entry in entries:
             if not first_entry <= entry < end_entry:
                 if entry == LOST_ENTRY:
@@ -274,7 +282,7 @@ class SealedSegment:
                 if head is None:
                     try:
                         head = self.head(index, ring, frame)
-                    except _WrongFooter:
+                    except WrongFooter:
                         return None
                 head.used = True
                 first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
@@ -294,7 +302,7 @@ class SealedSegment:
         try:
             index.footer.check_entries_once()
         except StoreCorrupt as error:
-            raise _WrongFooter(error.what) from error
+            raise WrongFooter(error.what) from error
 
     def _places(
         self, index: Index, ring: Ring | None, numbers: list[int], offsets: Sequence[int], entries: list[int]
@@ -313,10 +321,10 @@ class SealedSegment:
                 head.used = True
                 first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
                 if not first_entry <= entry < end_entry:
-                    raise _WrongFooter(_WRONG_MESSAGE)
+                    raise WrongFooter(WRONG_MESSAGE)
             named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
             if named != number or low != offset & 0xFFFF:
-                raise _WrongFooter(_WRONG_MESSAGE)
+                raise WrongFooter(WRONG_MESSAGE)
             starts.append(start)
             lengths.append(length)
             checksums.append(checksum)
@@ -334,17 +342,17 @@ class SealedSegment:
             head = self.head(index, ring, bisect_right(index.frame_entry, entries[at]) - 1)
             end = bisect_left(entries, head.end_entry, at)
             if not head.first_entry <= entries[at] < head.end_entry:
-                raise _WrongFooter(_WRONG_MESSAGE)
+                raise WrongFooter(WRONG_MESSAGE)
             frame = np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))
             try:
                 rows.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
             except IndexError:
-                raise _WrongFooter(_WRONG_MESSAGE) from None
+                raise WrongFooter(WRONG_MESSAGE) from None
             heads += [head] * (end - at)
             at = end
         named, lows, starts, lengths, checksums = np.concatenate(rows).T
         if (named != number).any() or (lows != np.array(offsets, np.int64) & 0xFFFF).any():
-            raise _WrongFooter(_WRONG_MESSAGE)
+            raise WrongFooter(WRONG_MESSAGE)
         return (starts.tolist(), lengths.tolist(), checksums.tolist()), heads
 
     def head(self, index: Index, ring: Ring | None, frame: int) -> Head:
@@ -369,29 +377,23 @@ class SealedSegment:
             kept = joined_heads(index, self.record.entries)
             if kept is not None:
                 self._memory.frames.keep(self._kept, 0, kept)
+            elif self._full_frames is not None and len(index.heads) >= self._full_frames:
+                self._full_frames = NEVER  # no head was missing: messages were given up. A look costs as much as all
 
     def _frame(self, index: Index, ring: Ring | None, frame: int) -> Frame:
         """The decoded frame with this number in the index. Raises StoreCorrupt."""
         positions = index.footer.frame_position
         if not 0 <= frame < len(positions):
-            raise _WrongFooter(_WRONG_MESSAGE)
+            raise WrongFooter(WRONG_MESSAGE)
         position = int(positions[frame])
-        raw, _ = self.segment.fetch(ring, position, HEAD_GUESS_BYTES)
-        header = read_frame_header(raw, 0)
-        decoded = None
-        if header is not None and header.sequence == self.segment.sequence and header.position == position:
-            if len(raw) < header.header_bytes <= self.record.data_end - position:
-                raw, _ = self.segment.fetch(ring, position, header.header_bytes)
-            decoded = decode_head(header, raw[: header.header_bytes])
+        head = head_at(self.segment, ring, position, HEAD_GUESS_BYTES, self.record.data_end)
+        decoded = None if head is None else frame_of(head)
         if decoded is None:
             self.segment.check_open()
             raise StoreCorrupt("a frame's header is damaged", self.segment.path, position)
         return decoded
 
     def close(self) -> None:
-        """Let go of the mapping and the files."""
+        """Let go of the files, and of what is held."""
         self.let_go()
         self.segment.close()
-
-
-_WRONG_MESSAGE = "the footer points to a wrong message"

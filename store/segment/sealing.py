@@ -21,6 +21,7 @@ from ..device.disk import Disk
 from ..format.footer import Footer, FooterData, by_stream, pack_names
 from ..format.layout import SEALED, SealRecord, align_up
 from ..format.records import NOTHING_TRIMMED, Trimmed
+from .groups import GROUP_SEGMENTS, Present
 from .kept import sealed_places
 from .open_table import OpenTable
 from .postings import Row
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from ..log.write import FullSegment
 
 STEP_STREAMS = 512
+FEW_STREAMS = 256  # of a lane: its footers are full ones, which take less than two blocks more
+SMALL_SHARE = 2  # rows of a full footer to one of those in small ones, before the next full one
 PAUSE_S = 50e-6  # really asleep: a bare release of the lock may be taken back before anybody has woken up
 
 
@@ -40,7 +43,7 @@ class StreamNames:
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
-        self.packed = pack_names([])
+        self._packed = pack_names([])
         self._packed_topics = 0
         self._topic = array("I")
         self._queue = array("I")
@@ -58,9 +61,14 @@ class StreamNames:
                 self._topic.append(self.topics.setdefault(stream.topic, len(self.topics)))
                 self._queue.append(stream.queue_id)
             pause()
+
+    @property
+    def packed(self) -> bytes:
+        """The section of their topics."""
         if len(self.topics) > self._packed_topics:
-            self.packed = pack_names(self.topics)
+            self._packed = pack_names(self.topics)
             self._packed_topics = len(self.topics)
+        return self._packed
 
     def copy(self) -> StreamNames:
         """The same, to be added to apart from these."""
@@ -69,6 +77,22 @@ class StreamNames:
     def columns(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """Topic (index) and queue id of each stream, as they are now."""
         return np.array(self._topic, np.uint32), np.array(self._queue, np.uint32)
+
+
+class Behind(NamedTuple):
+    """What a lane's newest footers say, for the next one.
+
+    Attributes:
+        full: the segment of the newest full footer.
+        present: the streams of those behind it.
+        streams: how many all of them know.
+        named: streams that every footer names: of the lane's records, if there is one.
+    """
+
+    full: int
+    present: Present
+    streams: int
+    named: tuple[int, ...] = ()
 
 
 class Ended(NamedTuple):
@@ -110,22 +134,64 @@ def make_footer(
     )  # fmt: skip
 
 
+def small_footer(
+    full: FullSegment, streams: Sequence[Stream], behind: Behind, there: npt.NDArray[np.unsignedinteger], count: int
+) -> FooterData | None:
+    """A footer of the streams in the segment alone, and of those that no footer names yet; None: a full one is due.
+
+    So it is with each 64th, and where the small ones together have half as many rows as a full one: what all footers
+    take then follows from what their segments hold. A lane of few streams has full ones alone.
+    """
+    fresh = np.arange(behind.streams, count)
+    rows = np.union1d(np.union1d(there, fresh), np.array(behind.named, np.int64)).astype(np.uint32)
+    is_near = full.segment.sequence - behind.full < GROUP_SEGMENTS
+    if not is_near or count <= FEW_STREAMS or SMALL_SHARE * (behind.present.rows + len(rows)) > count:
+        return None
+    table = full.table
+    numbers = table.numbers()
+    order = by_stream(numbers)
+    start = np.zeros(len(rows) + 1, np.uint32)
+    start[1:] = numbers[order].searchsorted(rows, side="right")
+    topics: dict[str, int] = {}
+    listed = rows.tolist()
+    index = [topics.setdefault(streams[number].topic, len(topics)) for number in listed]
+    return FooterData(
+        topics=list(topics),
+        stream_topic=np.array(index, np.uint32),
+        stream_queue=np.array([streams[number].queue_id for number in listed], np.uint32),
+        first=np.array([table.first_offset(number) for number in listed], np.int64),
+        start=start, entries=order.astype(np.uint32),
+        frame_position=np.frombuffer(table.frame_position, np.uint32),
+        frame_entry=np.frombuffer(table.frame_entry, np.uint32),
+        frame_time=np.frombuffer(table.frame_time, np.int64), frame_flags=np.frombuffer(table.frame_flags, np.uint16),
+        dues=table.dues, trimmed=full.trimmed, stream=rows,
+    )  # fmt: skip
+
+
 def seal(
     disk: Disk,
     full: FullSegment,
     streams: Sequence[Stream],
     names: StreamNames,
-    before: FooterData | Footer | Ended | None,
+    behind: Behind | None = None,
 ) -> SealedSegment:
     """Write the footer, force it, then the seal record. The segment's frames must be forced already.
 
-    `streams` are the lane's, by number; `names` is what was kept of them since the last segment.
+    `streams` are the lane's, by number; `names` is what was kept of them for full footers. `behind`: what the lane's
+    newest footers say; without it the footer is a full one.
     Raises OSError; the segment then stays open, and is scanned at the next opening.
     """
-    names.add(streams, _pause)
-    data = make_footer(full.table, names, before, full.trimmed)
+    count = len(streams)
+    there = np.unique(full.table.numbers())
+    data = None if behind is None else small_footer(full, streams, behind, there, count)
+    if data is None:
+        names.add(streams, _pause)
+        data = make_footer(full.table, names, Ended(full.table.first_offsets()), full.trimmed)
+        count = len(data.first)
+        if behind is not None:
+            data.presence = behind.present.behind(full.segment.sequence, there).column(count)
     data.applied = full.applied
-    sealed = write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries)
+    sealed = write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries, count)
     sealed.keep(sealed_places(data, full.table))
     return sealed
 
@@ -153,9 +219,9 @@ def _pause() -> None:
 
 
 def write_footer(
-    disk: Disk, segment: Segment, data: FooterData, data_end: int, chain: int, entries: int
+    disk: Disk, segment: Segment, data: FooterData, data_end: int, chain: int, entries: int, streams: int | None = None
 ) -> SealedSegment:
-    """Footer to disk and forced, then the record that points to it."""
+    """Footer to disk and forced, then the record that points to it. `streams`: of the lane; None: all are in it."""
     parts = data.parts(segment.sequence)
     size = sum(map(len, parts))
     position = align_up(data_end)
@@ -166,7 +232,8 @@ def write_footer(
         file.force()
     finally:
         file.close()
-    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size, len(data.first))
+    count, full = len(data.first) if streams is None else streams, int(data.stream is None)
+    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size, count, full)
     segment.write_seal(record)
     segment.stop_writing()
     return SealedSegment(segment, record)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
-from ..device.disk import Disk, LogFile
+from ..device.disk import Disk
 from ..device.leased import LeasedMap
-from ..device.open_files import note_opened
-from ..device.os_file import OsFile
+from ..device.log_file import LogFile, RangeReads
+from ..device.open_files import are_scarce, note_opened
 from ..device.ring import Ring
 from ..errors import StoreClosed
 from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
@@ -22,6 +22,7 @@ from .windows import Windows
 ZEROS = bytes(1 << 20)
 NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
 GROUP_BYTES = 1 << 20
+MAP_AFTER = 8  # looks, where descriptors are scarce: a mapping takes another one, and costs as much as many reads
 MAP_AGAIN_S = 1.0  # after a lease was refused, or given back
 
 
@@ -32,6 +33,8 @@ class Segment:
 
     `base` maps positions in this file to lane positions of the ring (lane position = base + position);
     it is None for a segment from before this opening of the store.
+
+    Invariant: a segment with a mapping is in the set `_mapped` that its lane has of them; no other is there for long.
 
     Any number of threads may read. What they share is `_data`, which goes and comes under `_opening`; who reads
     takes it once, and with it the descriptor until the end of the call.
@@ -48,12 +51,15 @@ class Segment:
         self._direct = direct
         self._log: LogFile | None = None
         self._data: LogFile | None = None
-        self._past_cache: OsFile | None = None  # the same, with O_DIRECT
+        self._past_cache: LogFile | None = None  # the same, with O_DIRECT
         self._is_cached = False  # the file system does not take it
         self._closed = False
         self._opening = threading.Lock()
         self.leased: LeasedMap | None = None
+        self._mapped: set[Segment] = set()
         self._map_at = 0.0  # not before (`time.monotonic`)
+        self._used = False  # see `was_used`
+        self._unmapped = 0  # how often it was not mapped because descriptors are scarce, since it was opened
         self.windows = Windows()
         self.copies = Copies()
 
@@ -87,30 +93,31 @@ class Segment:
             if data is not None:
                 return data
             data = self._data = self._opened_to_read()
+            self._unmapped = 0
         note_opened(self)
         return data
 
     def _opened_to_read(self) -> LogFile:
-        opened: LogFile = getattr(self._disk, "open_to_read", self._disk.open)(self.path)
-        return opened
+        return self._disk.open_to_read(self.path)
 
     def open_sequential(self) -> LogFile:
         """The file for reading from front to back, past the page cache where possible; close it after use."""
-        data = self.data
-        again = getattr(data, "sequential", None)
-        return again() if again is not None else self._disk.open(self.path)
+        return self.data.sequential()
 
-    def past_cache(self) -> OsFile | None:
+    def range_reads(self) -> RangeReads:
+        """What reads `past_cache` files of this segment's disk."""
+        return self._disk.range_reads()
+
+    def past_cache(self) -> LogFile | None:
         """The file for reads past the page cache; None where it cannot be read so. Raises StoreClosed, OSError."""
         if self._past_cache is not None or self._is_cached or self.reads_alone:
             return self._past_cache
-        again = getattr(self.data, "sequential", None)
+        data = self.data
         with self._opening:
             self.check_open()
-            if again is None or self._past_cache is not None:
-                self._is_cached = again is None
+            if self._past_cache is not None:
                 return self._past_cache
-            file: OsFile = again()
+            file = data.sequential()
             if not file.direct:
                 self._is_cached = True
                 return None
@@ -172,10 +179,12 @@ class Segment:
 
     def read_one(self, start: int, length: int) -> bytes:
         """The bytes of one range. Raises OSError."""
+        self._used = True
         return (self._data or self.data).read(start, length)
 
     def read_on(self, found: list[bytes], starts: Sequence[int], lengths: Sequence[int]) -> tuple[int, int]:
         """Add the bytes of the ranges to `found`: how many were read, and with how many calls. Raises OSError."""
+        self._used = True
         read, end = (self._data or self.data).read, len(starts)
         if end == 1:  # as in a queue that is spread over the log
             found.append(read(starts[0], lengths[0]))
@@ -213,24 +222,28 @@ class Segment:
 
     def read_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:
         """The same with a system call for each; False if the file ends before. Raises OSError."""
+        self._used = True
         data, at = self._data or self.data, 0
-        read_into = getattr(data, "read_into", None)
         for begin, end in zip(begins, ends, strict=True):
             following = at + end - begin
-            if read_into is not None:
-                size = read_into([view[at:following]], begin)
-            else:
-                found = data.read(begin, end - begin)
-                size = len(found)
-                view[at : at + size] = found
-            if size != end - begin:
+            if data.read_into([view[at:following]], begin) != end - begin:
                 return False
             at = following
         return True
 
+    def join(self, mapped: set[Segment]) -> None:
+        """Be in this set of a lane's from now on, whenever the file is mapped."""
+        with self._opening:
+            self._mapped = mapped
+            if self.leased is not None:
+                mapped.add(self)
+
     def _map(self) -> LeasedMap | None:
         """Map the file if nobody writes to it, us included."""
         if self._log is not None or monotonic() < self._map_at:
+            return None
+        if self._unmapped < MAP_AFTER and are_scarce():
+            self._unmapped += 1
             return None
         data = self._data or self.data
         with self._opening:
@@ -238,21 +251,27 @@ class Segment:
                 return self.leased
             self._map_at = monotonic() + MAP_AGAIN_S
             try:
+                self._mapped.add(self)  # first: whoever waits for a file is seen
                 leased = self.leased = LeasedMap(data)
             except OSError:
                 return None
+            finally:
+                if self.leased is None:
+                    self._mapped.discard(self)
         note_opened(leased)
         return leased
 
-    def is_wanted(self) -> bool:
-        """Whether somebody waits until the file is not mapped any more."""
+    def give_way(self) -> None:
+        """If somebody waits to write to the file, read it without a mapping for now: it may be cut."""
         leased = self.leased
-        return leased is not None and leased.is_wanted()
+        if leased is not None and leased.is_wanted():
+            self.unmap()
 
     def unmap(self) -> None:
         """Copy nothing from a mapping for a while. A removed file is not mapped again."""
         with self._opening:
             leased, self.leased = self.leased, None
+            self._mapped.discard(self)
             self._map_at = monotonic() + MAP_AGAIN_S
         if leased is not None:
             leased.let_go()
@@ -264,9 +283,8 @@ class Segment:
 
     def drop_pages(self, position: int, size: int) -> None:
         """Have the kernel forget forced pages, where its page cache has them at all. A hint."""
-        drop = getattr(self._log, "drop_cached", None)
-        if drop is not None:
-            drop(position, size)
+        if self._log is not None:
+            self._log.drop_cached(position, size)
 
     def write_seal(self, record: SealRecord | None) -> None:
         """Write and force the seal record; None takes it back."""
@@ -295,6 +313,13 @@ class Segment:
         self._opening = threading.Lock()  # a lost thread may hold it
         self._closed = True
         self._data = self._past_cache = self.leased = None
+        self._mapped = set()
+
+    def was_used(self) -> bool:
+        """Whether the file was read since the last time that this was asked, or is mapped and that was."""
+        leased = self.leased
+        used, self._used = self._used or (leased is not None and leased.used), False
+        return used
 
     def let_go(self) -> None:
         """Give the reading side's descriptor back until it is wanted again. Readers inside keep theirs."""

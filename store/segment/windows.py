@@ -6,9 +6,8 @@ from array import array
 from collections.abc import Sequence
 from time import monotonic
 
-from ..device.disk import LogFile
 from ..device.leased import LeasedMap
-from ..device.prefault import populate
+from ..device.log_file import LogFile
 from ..format.layout import BLOCK_BYTES
 
 WINDOW_BYTES = 128 << 10
@@ -93,7 +92,7 @@ class Windows:
         of a region as it has: the region is worth the page cache then, since its messages are read more than once. So
         never more than that is read in vain.
         """
-        read = self._alone
+        read = self._alone  # once: another thread may begin a new one
         for entry in entries:
             region, length = flat[3 * entry] // REGION_BYTES, flat[3 * entry + 1]
             if region >= len(read):
@@ -119,11 +118,11 @@ class Windows:
             self._look(data, starts[0])
         if self.all_asked:
             return
-        if (starts[-1] + lengths[-1] - 1) // WINDOW_BYTES >= len(self._asked):
+        asked = self._asked  # once: `forget` of another thread puts an empty one in its place
+        if (starts[-1] + lengths[-1] - 1) // WINDOW_BYTES >= len(asked):
             windows = -(-data.size() // WINDOW_BYTES)
             starts = [start for start in starts if start < windows * WINDOW_BYTES]  # behind the end there is nothing
-            self._asked = self._asked.ljust(windows, b"\0")
-        asked = self._asked
+            asked = self._asked = asked.ljust(windows, b"\0")
         for begin, length in zip(starts, lengths, strict=False):
             window, last = begin // WINDOW_BYTES, (begin + length - 1) // WINDOW_BYTES
             if asked[window] != ASKED:
@@ -164,5 +163,6 @@ class Windows:
         self.all_asked = not written and asked.count(ASKED) == len(asked)
         self.look_at = monotonic() + LOOK_S  # until then the device may still be at it
         position, size = begin * WINDOW_BYTES, (end - begin) * WINDOW_BYTES
-        if size < POPULATE_BYTES or not populate(data, position, size, None if leased is None else leased.memory):
+        source = data if leased is None or leased.memory is None else leased
+        if size < POPULATE_BYTES or not source.populate(position, size):
             data.will_need(position, size)

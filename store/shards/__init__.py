@@ -3,6 +3,6 @@
 Begin with `staging`, what lies in the folder `incoming`, and `attacher`, which brings it into the log.
 
     staging             writer, staging, committing, noting
-    attaching           attacher, lane_attach, lane_build, log_end, record_segment, rewriting
+    attaching           attacher, attach_together, parts, lane_attach, lane_build, log_end, record_segment, rewriting
     a small commit      loading
 """

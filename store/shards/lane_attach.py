@@ -1,4 +1,4 @@
-"""A commit becomes a part of one lane's log: all of its shards, or none.
+"""What one lane has of the commits, and how another one becomes a part of its log.
 
 A large one's shards become segments. The messages of a small one are appended in ordinary frames, behind its record:
 so the number of segments grows with the bytes of the log, and not with the number of commits.
@@ -7,37 +7,36 @@ so the number of segments grows with the bytes of the log, and not with the numb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from ..device.disk import Disk
-from ..format.applied import Applied, AppliedRecord, pack_applied, unpack_applied
-from ..format.footer import Footer
+from ..errors import again
+from ..format.applied import IN_PART, Applied, AppliedRecord, Key, pack_applied
+from ..format.commit_names import CommitNames
+from ..format.footer import names_in
 from ..format.layout import DATA_START, UNKNOWN
 from ..format.shard import Manifest, Shard
-from ..log.at_once import append_at_once, frame_bytes, room_for_once
+from ..log.at_once import frame_bytes, room_for_once
 from ..log.column_group import ColumnGroup, ColumnRows
 from ..log.flusher import Flusher
-from ..log.quiet import quiet
 from ..log.streams import FindOrMake, Stream, check_name
 from ..log.upkeep import Upkeep
 from .lane_build import LaneBuild, record_of
-from .loading import groups_of
+from .loading import check_payloads, groups_of
+from .parts import RECORD_BYTES, FramesPart, Part, SegmentsPart
 from .staging import Staged
 
-Key = tuple[str, bool]
 SMALL_BYTES = 4 << 20  # two segments for fewer bytes cost more than to write them twice
-RECORD_BYTES = 2 << 10  # more than any record has, with its frame
 
 
 class LaneAttach:
-    """Attaches to one lane. One call at a time, and none beside the end of the store.
+    """What one lane has of each commit, and the part that a commit puts into it.
 
     Invariants:
         * offsets are given in the order of the shards, and of the rows in each;
-        * nothing of the lane changes before all files are written and forced, or the frames are to be written;
-        * from there on it cannot fail: an error poisons the lane, and the next opening does the rest;
-        * readers of this process see a commit's messages of the lane when all are durable.
+        * a commit's record comes before its messages, so the log tells what of it is there.
     """
 
     def __init__(
@@ -55,17 +54,14 @@ class LaneAttach:
         # So many messages the log had when it was opened, or has with the newest commit in frames: what a commit names
         # beyond that is missing. UNKNOWN, behind a repair, is beyond all.
         self._reached = self._lane.messages_before
-        self._unpacked: tuple[bytes, dict[Key, Applied]] = (b"", {})  # the newest section that was asked for, and it
+        self.checks_payloads = False  # also those of large shards, which are not read else
 
     @property
     def applied(self) -> Mapping[Key, Applied]:
-        """The commits that the lane has."""
-        section, table = self._unpacked
-        if section is not self._lane.applied:
-            section = self._lane.applied
-            table = unpack_applied(section)
-            self._unpacked = section, table
-        return table
+        """The commits that the lane has. Raises StorePoisoned: what a failed write left in memory proves nothing."""
+        if self._lane.poison is not None:
+            raise again(self._lane.poison)
+        return self._lane.commits.table
 
     def known(self, manifest: Manifest) -> Applied | None:
         """What the lane remembers under the commit's name: the commit itself, or a query's newest one."""
@@ -80,6 +76,11 @@ class LaneAttach:
         """Does the lane have all of a commit, or a later one of its query?"""
         known = self.known(manifest)
         return known is not None and known.batch >= manifest.batch and not self.is_begun(manifest)
+
+    def remembers(self, manifest: Manifest) -> bool:
+        """Does the lane have a commit's record, and no later one of its query?"""
+        known = self.known(manifest)
+        return known is not None and known.batch == manifest.batch
 
     def missing_rows(self, manifest: Manifest, shards: Sequence[Shard]) -> int:
         """How many of a commit's messages are not there, of its shards in this lane."""
@@ -102,7 +103,7 @@ class LaneAttach:
 
     def forget_missing(self) -> None:
         """Nobody waits any more for what is missing: the lane's commits have what is there."""
-        self._lane.applied = pack_applied({key: self._cut(one) for key, one in self.applied.items()})
+        self._lane.commits = CommitNames(pack_applied({key: self._cut(one) for key, one in self.applied.items()}))
 
     def _cut(self, one: Applied) -> Applied:
         remaining = self._remaining(one)
@@ -112,25 +113,22 @@ class LaneAttach:
             else one._replace(shards=one.shards - remaining)
         )
 
-    def attach(self, manifest: Manifest, shards: Sequence[Staged], waiting: frozenset[Key]) -> list[Stream]:
-        """Put the lane's shards behind its log; the streams that readers have to be told of.
+    def part(self, manifest: Manifest, shards: Sequence[Staged], waiting: frozenset[Key]) -> Part:
+        """What a commit puts into the lane; the payloads of a small one are read and checked.
 
         Args:
             shards: those of this lane, in order, with their indexes.
             waiting: the names of all commits whose manifests are there.
 
-        Raises StoreCorrupt, OSError, StoreFull: nothing has changed. StorePoisoned: the next opening does the rest.
+        Raises StoreCorrupt, OSError.
         """
-        if self.has(manifest):
-            return []
         known = self.known(manifest)
         begun = known if self.is_begun(manifest) else None
         if begun.in_frames if begun is not None else self._are_small(shards):
             groups = self._groups(shards, 0 if begun is None else begun.first - self._reached)
             if begun is not None or self._fit(groups):
-                self._append(manifest, groups, begun, waiting)
-                return []
-        return self._attach_segments(manifest, shards, begun, waiting)
+                return self._in_frames(manifest, groups, begun, waiting)
+        return self._as_segments(manifest, shards, begun, waiting)
 
     @property
     def _messages(self) -> int:
@@ -160,75 +158,80 @@ class LaneAttach:
         """A shard's streams, by the numbers that it gives them."""
         return self._find_or_make([check_name(*name) for name in names_in(staged.index.footer)])
 
-    def _append(
+    def _in_frames(
         self, manifest: Manifest, groups: list[ColumnGroup], begun: Applied | None, waiting: frozenset[Key]
-    ) -> None:
-        """Append a commit's messages behind its record, or the rest of one that was `begun`."""
-        lane, rows = self._lane, sum(group.count for group in groups)
-        entries: list[Applied] = [] if begun is None else [begun]
+    ) -> Part:
+        """A commit's messages after its record, or the rest of one that was `begun`."""
+        if begun is not None:
+            return FramesPart(self._flusher, groups, None, partial(self._note_reached, begun))
+        rows = sum(group.count for group in groups)
 
-        def make() -> list[ColumnGroup]:
-            if begun is not None:
-                return groups
-            entry = self._entry(manifest, self._messages + 1 + rows, 0)._replace(in_frames=True)
-            entries.append(entry)
-            return [_record_group(lane.trims.records, AppliedRecord(entry, ()).pack()), *groups]
+        def entry() -> Applied:
+            return self._entry(manifest, self._messages + 1 + rows, 0, in_frames=True)
 
-        def built(_: Sequence[ColumnGroup]) -> None:
-            if begun is None:
-                lane.applied = self._with(entries[0], waiting)
-                lane.counters.count(0, 1)
+        return self._recorded(groups, entry, waiting)
 
-        append_at_once(self._flusher, make, built)
-        self._reached = max(self._reached, entries[0].first)
+    def _recorded(self, groups: list[ColumnGroup], entry: Callable[[], Applied], waiting: frozenset[Key]) -> Part:
+        """Messages after a record. `entry` makes what that says when the lane stands still."""
+        lane, made = self._lane, list[Applied]()
 
-    def _entry(self, manifest: Manifest, first: int, shards: int) -> Applied:
-        entry = Applied(manifest.name, manifest.batch, manifest.digest, first, shards, manifest.is_kept)
-        return entry.behind(self.known(manifest))
+        def record() -> ColumnGroup:
+            made.append(entry())
+            return _record_group(lane.trims.records, AppliedRecord(made[0], ()).pack())
+
+        def built() -> None:
+            lane.commits.add(made[0], waiting)
+            lane.counters.count(0, 1)
+            self._note_reached(made[0])
+
+        return FramesPart(self._flusher, groups, record, built)
+
+    def _note_reached(self, entry: Applied) -> None:
+        self._reached = max(self._reached, entry.first)
+
+    def _entry(self, manifest: Manifest, first: int, shards: int, *, in_frames: bool = False) -> Applied:
+        given = manifest.name, manifest.batch, manifest.digest, first, shards, manifest.is_kept
+        return Applied(*given, in_frames=in_frames).behind(self.known(manifest))
+
+    def given_up(self, manifest: Manifest, waiting: frozenset[Key]) -> Part | None:
+        """The record that the lane has a part of a commit, and that nobody waits for the rest; None if it has nothing.
+
+        So a replay of the commit is never taken for one of all of its rows.
+        """
+        known = self.known(manifest)
+        if known is None or known.batch != manifest.batch:
+            return None
+        messages = self._messages
+        first = 0 if messages == UNKNOWN else messages + 1
+        part = known._replace(digest=IN_PART, first=first, shards=0, in_frames=True)
+        return self._recorded([], lambda: part, waiting)
 
     # -- a large one: segments ------------------------------------------------------------------------
 
-    def _attach_segments(
+    def _as_segments(
         self, manifest: Manifest, shards: Sequence[Staged], begun: Applied | None, waiting: frozenset[Key]
-    ) -> list[Stream]:
+    ) -> Part:
         lane, spares = self._lane, self._spares
-        with quiet(self._flusher, self._sealer), spares.making:
-            todo = shards if begun is None else shards[len(shards) - self._remaining(begun) :]
-            streams = [self._streams_of(staged) for staged in todo]
-            touched = [stream for mine in streams for stream in mine]
+        todo = shards if begun is None else shards[len(shards) - self._remaining(begun) :]
+        streams = [self._streams_of(staged) for staged in todo]
+        for staged in todo if self.checks_payloads else ():
+            check_payloads(self._disk, staged)
+
+        def begin() -> LaneBuild:
             records = [] if begun is not None else [lane.trims.records]
-            names = self._sealer.names[lane.index]
+            touched = [stream for mine in streams for stream in mine]
             build = LaneBuild(
-                self._disk, lane, names, spares.next_sequence, [*records, *touched], self._store_id, self._clock_ms
-            )
+                self._disk, lane, self._sealer.names[lane.index], spares.next_sequence, [*records, *touched],
+                self._store_id, self._clock_ms,
+            )  # fmt: skip
             if begun is None:
                 entry = self._entry(manifest, build.end.sequence + 1, len(shards))
-                build.applied = self._with(entry, waiting)
+                build.commits = lane.commits.copy()
+                build.commits.add(entry, waiting)
                 build.add_record(AppliedRecord(entry, record_of(shards)))
-            for staged, mine in zip(todo, streams, strict=True):
-                build.add_shard(staged, mine)
-            self._show(build)
-        return touched
+            return build
 
-    def _with(self, entry: Applied, waiting: frozenset[Key]) -> bytes:
-        """The lane's commits and one more. Those that no replay can come of any more are forgotten."""
-        table = {key: one for key, one in self.applied.items() if one.is_kept or key in waiting}
-        table[entry.key] = entry
-        section = pack_applied(table)
-        self._unpacked = section, table  # else the next commit unpacks what was packed here
-        return section
-
-    def _show(self, build: LaneBuild) -> None:
-        sealed = self._lane.view.sealed
-        used = sealed[-1].record.data_end if sealed else 0
-        try:
-            build.name_all()
-            build.show()
-            self._spares.attached(build.end.sequence - 1, used)
-            self._sealer.names[self._lane.index] = build.names  # else each attaching adds all streams anew
-        except BaseException as error:  # which of the names are durable only the next opening can tell
-            self._flusher.fail(error)
-            raise
+        return SegmentsPart(self._disk, self._flusher, self._sealer, spares, todo, streams, begin)
 
 
 def _record_group(records: Stream, data: bytes) -> ColumnGroup:
@@ -241,10 +244,3 @@ def _record_group(records: Stream, data: bytes) -> ColumnGroup:
 def key_of(manifest: Manifest) -> Key:
     """As `Applied.key`."""
     return manifest.name, manifest.batch < 0
-
-
-def names_in(footer: Footer) -> list[tuple[str, int]]:
-    """The streams of a footer by number. Raises StoreCorrupt."""
-    topics = footer.topics()
-    pairs = zip(footer.stream_topic.tolist(), footer.stream_queue.tolist(), strict=True)
-    return [(topics[topic], queue_id) for topic, queue_id in pairs]

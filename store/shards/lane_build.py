@@ -1,4 +1,4 @@
-"""The segments of one attaching in one lane: made, named and shown, in this order."""
+"""The segments of one attaching in one lane: made, named, continued by the lane, in this order, and then shown."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from ..format.applied import AppliedRecord, AppliedShard
 from ..format.frame import Definition
 from ..format.layout import RETIRED_PREFIX, SealRecord, SegmentHeader, segment_name
 from ..log.lane import Lane
+from ..log.room import define
 from ..log.streams import NOT_DEFINED, Stream
-from ..log.write import View
+from ..log.together import Change
 from ..segment.sealed import SealedSegment
 from ..segment.sealing import StreamNames
 from ..segment.segment import Segment
 from .log_end import LogEnd
 from .record_segment import write_record_segment
-from .rewriting import Place, write_segment
+from .rewriting import Place, write_ahead, write_segment
 from .staging import Staged
 
 
@@ -30,7 +31,7 @@ class LaneBuild:
 
     Attributes:
         end: of the log, with the segments that were made.
-        applied: the commits that the log has from that segment on.
+        commits: those that the log has from that segment on.
         names: of all of the lane's streams, the new ones among them.
     """
 
@@ -44,7 +45,7 @@ class LaneBuild:
         self._clock_ms = clock_ms
         mark = lane.under_way.forced_mark
         self.end = LogEnd(lane.index, store_id, sequence, lane.chain, lane.messages_before, mark)
-        self.applied = lane.applied
+        self.commits = lane.commits
         self._fresh = list(dict.fromkeys(stream for stream in streams if stream.number == NOT_DEFINED))
         self._numbers = {stream: len(lane.streams) + at for at, stream in enumerate(self._fresh)}
         self._known = len(lane.streams)
@@ -55,6 +56,8 @@ class LaneBuild:
         self._firsts[: len(before)] = before
         self._before = self._firsts.copy()
         self._made: list[tuple[Path, SegmentHeader, SealRecord]] = []
+        self._sealed: list[SealedSegment] = []
+        self._offsets = lane.offsets
         self._records = self._payload_bytes = 0
 
     def _number(self, stream: Stream) -> int:
@@ -91,7 +94,7 @@ class LaneBuild:
     def _place(self, data_end: int, streams_before: int) -> Place:
         header = self.end.header(data_end, self._clock_ms(), streams_before)
         trimmed = self._lane.trims.lend()
-        return Place(header, self.names, self._firsts.copy(), trimmed, self.applied, self.end.mark)
+        return Place(header, self.names, self._firsts.copy(), trimmed, self.commits.packed, self.end.mark)
 
     def _note(self, path: Path, header: SegmentHeader, seal: SealRecord) -> None:
         self._made.append((path, header, seal))
@@ -113,25 +116,57 @@ class LaneBuild:
         self._disk.rename(path, folder / segment_name(header.sequence))  # a spare may stand there
         self._disk.force_folder(folder)
 
-    def show(self) -> None:
-        """All is durable: the lane goes on behind it, and readers see it."""
+    def go_on(self) -> None:
+        """All is durable: the lane goes on after it. Readers do not see it yet."""
         lane = self._lane
-        lane.define(self._fresh)
-        lane.offsets.grow(len(lane.streams))
-        lane.offsets.skip(self._firsts - self._before)
-        lane.chain, lane.messages_before, lane.applied = self.end.chain, self.end.messages_before, self.applied
-        lane.under_way.attached(self.end.mark)
-        sealed = []
+        define(lane, self._fresh)
+        # Shown with the segments: where none is open they say where a queue ends.
+        self._offsets = lane.offsets.after(self._firsts - self._before, len(lane.streams))
+        lane.chain, lane.messages_before, lane.commits = self.end.chain, self.end.messages_before, self.commits
         for _, header, seal in self._made:
             segment = Segment(self._disk, lane.folder, header, direct=False)
-            sealed.append(SealedSegment(segment, seal))
-            sealed[-1].join(lane)
+            self._sealed.append(SealedSegment(segment, seal))
+            self._sealed[-1].join(lane)
         lane.counters.count(sum(seal.entries for _, _, seal in self._made), self._records)
         lane.counters.payload_bytes += self._payload_bytes
-        with lane.viewing:
-            lane.view = View((*lane.view.sealed, *sealed), lane.view.open)
-        if lane.on_view is not None:
-            lane.on_view()
+
+    @property
+    def changes(self) -> list[Change]:
+        """What shows it to readers of this process. `lane.viewing` is held from here until it is done."""
+        view = self._lane.view
+        return [(self._lane, "view", view.sealing(self._sealed, view.open)), (self._lane, "offsets", self._offsets)]
+
+    def tell(self) -> None:
+        """It is shown: other processes may see it as well."""
+        lane = self._lane
+        lane.under_way.attached(self.end.mark)
+        lane.tell_view()
+
+
+def write_columns_ahead(disk: Disk, lane: Lane, shards: Sequence[Staged], streams: Sequence[Sequence[Stream]]) -> None:
+    """Write the columns of the frames of shards as they are if nothing comes into their streams before them.
+
+    The lane goes on meanwhile: what it says of numbers and offsets is taken for a guess, and `LaneBuild` corrects it.
+    `streams` are each shard's. Raises StoreCorrupt, OSError.
+    """
+    fresh, before = len(lane.streams) + (lane.trims.records.number == NOT_DEFINED), lane.offsets.column()
+    numbers: dict[Stream, int] = {}
+    nexts: dict[Stream, int] = {}
+    for staged, mine in zip(shards, streams, strict=True):
+        for stream in mine:
+            if stream not in numbers:
+                is_new = stream.number == NOT_DEFINED
+                numbers[stream] = fresh if is_new else stream.number
+                nexts[stream] = 0 if is_new else int(before[stream.number : stream.number + 1].sum())
+                fresh += is_new
+        index = staged.index
+        firsts = np.array([nexts[stream] for stream in mine], np.int64)
+        try:
+            write_ahead(disk, staged.path, index, np.array([numbers[one] for one in mine], np.uint32), firsts)
+        except FileNotFoundError:
+            raise StoreCorrupt("a committed shard is missing", staged.path, 0) from None
+        for stream, count in zip(mine, index.counts.tolist(), strict=True):
+            nexts[stream] += count
 
 
 def record_of(entry_shards: Sequence[Staged]) -> tuple[AppliedShard, ...]:
@@ -139,4 +174,4 @@ def record_of(entry_shards: Sequence[Staged]) -> tuple[AppliedShard, ...]:
     return tuple(AppliedShard(one.shard.checksum, one.shard.rows, one.shard.payload_bytes) for one in entry_shards)
 
 
-__all__ = ["LaneBuild", "record_of"]
+__all__ = ["LaneBuild", "record_of", "write_columns_ahead"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from ..device.disk import Disk
-from ..errors import StoreCorrupt
+from ..errors import StoreCorrupt, system_errors
 from ..format.layout import checksum64
 from ..format.note import NOTE_FILE
 from ..format.shard import (
@@ -21,6 +21,7 @@ from ..format.shard import (
     MANIFEST_SUFFIX,
     REFUSED_SUFFIX,
     SHARD_SUFFIX,
+    Before,
     Manifest,
     Shard,
     ShardIndex,
@@ -30,15 +31,26 @@ from .writer import write_forced
 
 FRESH = ".new"  # a manifest that is being written
 DAMAGED_MANIFEST = "a manifest is damaged"
+MAY_BE_DURABLE = "The commit may be durable: call it again, with the same name."
 
 
-@dataclass(frozen=True)
 class Staged:
-    """A shard that is named by a manifest, with its index."""
+    """A shard that is named by a manifest. Its index, some 4 bytes a message, was found whole, and is read at each use.
 
-    shard: Shard
-    path: Path
-    index: ShardIndex
+    Attributes:
+        held: the index, while it is kept between two uses.
+    """
+
+    def __init__(self, shard: Shard, path: Path, index: ShardIndex, load: Callable[[], ShardIndex]) -> None:
+        self.shard = shard
+        self.path = path
+        self.held: ShardIndex | None = index
+        self._load = load
+
+    @property
+    def index(self) -> ShardIndex:
+        """The index. Raises StoreCorrupt, OSError."""
+        return self.held or self._load()
 
 
 class Pending(NamedTuple):
@@ -54,7 +66,7 @@ def incoming_of(store: Path) -> Path:
 
 
 def staging_name(transaction: str, partition: int, attempt: int) -> str:
-    """A name that no other task, attempt or run has. What a name must not have is left out."""
+    """A name that no other task, attempt or run has. In the place of what a file's name must not have there is `_`."""
     return f"{_plain(transaction)}-{partition}-{attempt}-{secrets.token_hex(8)}"
 
 
@@ -101,16 +113,22 @@ def damaged_manifests(disk: Disk, store: Path) -> list[str]:
 def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
     """Make a commit durable: its name in the folder. One committer at a time.
 
-    Raises OSError. Once the rename was begun the commit may be durable, whatever is raised.
+    Raises StoreCorrupt; OSError if nothing was committed; StoreFull, StoreUnreadable if it may have been.
     """
     folder = incoming_of(store)
+    pending = pending_in(disk, store)
+    if pending:
+        name, last = pending[-1]
+        rows = sum(shard.rows for shard in last.shards)
+        manifest = manifest._replace(before=Before(name, last.name, last.batch, rows))
     numbers = map(_number, _manifests(disk, folder, MANIFEST_SUFFIX, REFUSED_SUFFIX))
     key = zlib.crc32(f"{manifest.name}\n{manifest.batch}".encode())
     name = f"{max(numbers, default=0) + 1:012d}-{key:08x}{MANIFEST_SUFFIX}"
     fresh = folder / (name + FRESH)
     write_forced(disk, fresh, manifest.pack())
-    disk.rename(fresh, folder / name)
-    disk.force_folder(folder)
+    with system_errors(folder / name, MAY_BE_DURABLE):
+        disk.rename(fresh, folder / name)
+        disk.force_folder(folder)
     return name
 
 
@@ -123,6 +141,11 @@ def refuse_manifest(disk: Disk, store: Path, name: str) -> Path:
     return aside
 
 
+def is_refused(disk: Disk, store: Path, name: str) -> bool:
+    """Was the manifest of this name set aside?"""
+    return Path(name).with_suffix(REFUSED_SUFFIX).name in disk.list(incoming_of(store))
+
+
 def load_shard(disk: Disk, store: Path, shard: Shard) -> Staged:
     """The index of a shard in the folder `incoming`, checked. Raises StoreCorrupt, OSError."""
     return staged_in(disk, incoming_of(store) / shard.folder, shard)
@@ -130,7 +153,12 @@ def load_shard(disk: Disk, store: Path, shard: Shard) -> Staged:
 
 def staged_in(disk: Disk, folder: Path, shard: Shard) -> Staged:
     """The index of a shard whose files are in a folder, checked. Raises StoreCorrupt, OSError."""
-    path = folder / (shard.file + INDEX_SUFFIX)
+    load = partial(_index_of, disk, folder / (shard.file + INDEX_SUFFIX), shard)
+    return Staged(shard, folder / (shard.file + SHARD_SUFFIX), load(), load)
+
+
+def _index_of(disk: Disk, path: Path, shard: Shard) -> ShardIndex:
+    """A shard's index, checked. Raises StoreCorrupt, OSError."""
     try:
         content = read_all(disk, path)
     except FileNotFoundError:
@@ -142,7 +170,7 @@ def staged_in(disk: Disk, folder: Path, shard: Shard) -> Staged:
         index.footer.check_entries()
     except StoreCorrupt:
         raise StoreCorrupt("a committed shard's index is damaged", path, 0) from None
-    return Staged(shard, folder / (shard.file + SHARD_SUFFIX), index)
+    return index
 
 
 def remove_staged(disk: Disk, store: Path, folders: Iterable[str]) -> None:
@@ -166,10 +194,7 @@ def sweep(disk: Disk, store: Path, older_than_s: float, *, waits: bool = True) -
     Of a disk that tells no ages nothing is removed. Raises BlockingIOError if somebody commits and `waits` is False.
     """
     incoming = incoming_of(store)
-    age_s = getattr(disk, "age_s", None)
-    if age_s is None:
-        return []
-    old = [name for name in disk.list(incoming) if _is_leftover(name) and age_s(incoming / name) > older_than_s]
+    old = [name for name in disk.list(incoming) if _is_leftover(name) and disk.age_s(incoming / name) > older_than_s]
     if not old:
         return []
     with committing(disk, store, waits=waits):  # a committer looks at its shards before its manifest names them

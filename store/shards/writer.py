@@ -9,21 +9,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..device.disk import Disk, LogFile
+from ..device.disk import Disk
+from ..device.log_file import LogFile
 from ..device.write_behind import WriteBehind
 from ..format.blobs import Blobs, Int64s
 from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, Uint32s, message_checksums
+from ..format.dues import NO_DUES, due_range
 from ..format.footer import FooterData, by_stream
-from ..format.frame import due_range
-from ..format.layout import (
-    DATA_START,
-    FRAME_HEADER_BYTES,
-    HAS_PAYLOAD_CHECKSUM,
-    NO_DUES,
-    WIDE_LENGTHS,
-    FrameHeader,
-    checksum64,
-)
+from ..format.layout import DATA_START, FRAME_HEADER_BYTES, HAS_PAYLOAD_CHECKSUM, WIDE_LENGTHS, FrameHeader, checksum64
 from ..format.shard import INDEX_SUFFIX, SHARD_CHAIN, SHARD_SUFFIX, Shard, pack_index
 
 _LASTING = struct.Struct("<IIQQQqQ")

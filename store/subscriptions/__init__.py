@@ -2,11 +2,13 @@
 
 Begin with `subscription`, what a user holds, and `state`, what its consumers share. `registry` has all of a store's.
 
-    giving out          dispatcher, scanner, fetching, taking, room, delivery, in_flight
-    which, what order   settings, filters, ordering, starting
-    again, and later    again, attempts, tries, dead_letters, delays, place_list
+    giving out          dispatcher, scanner, chunk, fetching, taking, room, delivery, in_flight, removed
+    given and gone      giving_out, forgetting
+    whose turn          ready, news, read_ahead
+    which, what order   settings, filters, ordering, lines, starting, chains, names
+    again, and later    again, attempts, tries, left_behind, dead_letters, delays, place_list, bad_copies
     acknowledging       acked, acking, group_commit, gathering, on_way
-    what is durable     cursor, journal
-    waiting, counting   waits, backlog
+    what is durable     cursor, journal, unfinished
+    waiting, counting   waits, calling, looking, backlog
     its surroundings    parts, arguments
 """

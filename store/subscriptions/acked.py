@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 from ..format.cursors import bitmap_of, ranges_of
 
 Int64s = npt.NDArray[np.int64]
+MOST = 1 << 63  # larger than any offset
 FEW = 8  # offsets of a stretch at least, on average, to add stretches in place of offsets
 
 
@@ -35,7 +36,8 @@ class Acked:
     def copy(self) -> Acked:
         """Another one that has the same."""
         twin = Acked(self.mark, self.era)
-        twin.above = self.above.copy()
+        if self.above:
+            twin.above = self.above.copy()
         return twin
 
     def __contains__(self, offset: int) -> bool:
@@ -130,6 +132,16 @@ class Acked:
                 at = np.minimum(there.searchsorted(ascending), len(there) - 1)
                 found |= there[at] == ascending
         return found
+
+    @property
+    def end(self) -> int:
+        """No offset from here on is in the set."""
+        return int(self.above.max()) + 1 if self.above else self.mark
+
+    def cut(self, end: int) -> None:
+        """Take all offsets from `end` on out of the set."""
+        self.above.remove_range(end, MOST)
+        self.mark = min(self.mark, end)
 
     def remove_all(self, ascending: Int64s) -> None:
         """Take offsets (n,), which ascend, out of the set again."""

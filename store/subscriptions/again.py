@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
-from ..read.message import Message, MessageBatch
-from .dead_letters import are_dead, bury, hold_back
-from .fetching import Fetched
+from ..read.message import MessageBatch
+from .dead_letters import MOVED_MESSAGES, are_dead, bury, hold_back
+from .fetching import Fetched, fetch_readable
 from .in_flight import Is, Places
 from .room import Room
 from .state import State
@@ -23,33 +23,40 @@ class Again:
     """The part of a dispatcher that gives out what was given out before. One thread at a time."""
 
     def __init__(
-        self, state: State, fetch_into: Callable[[Room, Places], Fetched], end: Callable[[Places], None],
-        copied: Callable[[int, int], Message | None],
-    ) -> None:  # fmt: skip
-        """`fetch_into` fetches messages; `end` takes those that are there no more; `copied` as for `fetch`."""
+        self, state: State, fetch_into: Callable[[Room, Places], Fetched], end: Callable[[Places], None]
+    ) -> None:
+        """`fetch_into` fetches messages; `end` takes those that are there no more."""
         self.state = state
         self._fetch_into = fetch_into
         self._end = end
-        self._copied = copied
 
-    def take(self, room: Room) -> tuple[list[MessageBatch], Int64s, Int64s]:
-        """The messages that were given back or timed out; for each its attempt, and its receipt (n,)."""
+    def take(self, room: Room, failed: list[StoreError]) -> tuple[list[MessageBatch], Int64s, Int64s]:
+        """The messages that were given back or timed out; for each its attempt, and its receipt (n,).
+
+        Errors of those that cannot be read or moved are added to `failed`: they are held back, and hold up no others.
+        """
         state = self.state
         if not state.again and state.now_ms() < state.table.next_ms:
             return [], NOTHING, NOTHING
         with state.lock:
-            state.list_again(state.table.expire(state.now_ms()))
-            receipts, places = self._next_again(room.messages)
-        if not len(receipts):
-            return [], NOTHING, NOTHING
-        receipts, places = self._bury(receipts, places)
-        try:
-            found = self._fetch_into(room, places)
-        except StoreError:
-            hold_back(self.state, receipts)
-            raise
-        self._drop(receipts[found.gone], places.take(found.gone))
-        return found.batches, places.attempts[found.rows] + 1, receipts[found.rows]
+            state.table.expire(state.now_ms(), state.list_again)
+        most = room.messages
+        while not failed:
+            with state.lock:
+                receipts, places = self._next_again(most)
+            if not len(receipts):
+                break
+            receipts, places = self._bury(receipts, places, failed)
+            receipts, places = receipts[: room.messages], places.take(np.arange(min(places.size, room.messages)))
+            errors: list[StoreError] = []
+            found, bad = fetch_readable(room, self._fetch_into, places, errors)
+            hold_back(state, receipts[bad[: len(errors)]])  # the others were not looked at: their turn is next
+            failed += errors
+            self._drop(receipts[found.gone], places.take(found.gone))
+            if found.batches:
+                return found.batches, places.attempts[found.rows] + 1, receipts[found.rows]
+            most = max(most, MOVED_MESSAGES)  # all of these were dead or gone; others may follow that are not
+        return [], NOTHING, NOTHING
 
     def _next_again(self, most: int) -> tuple[Int64s, Places]:
         """The next receipts that are to be given out again. They stay listed until their rows are GONE."""
@@ -73,7 +80,7 @@ class Again:
         found: Int64s = receipts[(rows >= 0) & ((states == Is.LATE) | (states == Is.BACK))]
         return found
 
-    def _bury(self, receipts: Int64s, places: Places) -> tuple[Int64s, Places]:
+    def _bury(self, receipts: Int64s, places: Places, failed: list[StoreError]) -> tuple[Int64s, Places]:
         """Move the messages that were given out too often to the dead letters: what is left."""
         settings = self.state.cursor.settings
         dead = are_dead(settings, places)
@@ -81,10 +88,9 @@ class Again:
             return receipts, places
         assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
         try:
-            bury(self.state, settings.dead_letter_topic, receipts[dead], self._copied)
-        except StoreError:
-            hold_back(self.state, receipts[~dead])
-            raise
+            bury(self.state, settings.dead_letter_topic, receipts[dead], self._fetch_into)
+        except StoreError as error:
+            failed.append(error)
         return receipts[~dead], places.take(np.flatnonzero(~dead))
 
     def _drop(self, receipts: Int64s, places: Places) -> None:

@@ -80,7 +80,7 @@ def stale(name: str, receipts: Sequence[int]) -> StaleReceipt:
     shown_ones = ", ".join(map(str, receipts[:SHOWN_RECEIPTS])) + (", .." if len(receipts) > SHOWN_RECEIPTS else "")
     return StaleReceipt(
         f"{len(receipts)} receipt(s) of the subscription {name!r} are stale ({shown_ones}): the message was "
-        f"acknowledged or given back, or its visibility time-out passed and it was given to another; nothing was "
-        f"done. Leave these out, or take a longer visibility_timeout_ms",
+        f"acknowledged or given back, or its visibility time-out passed and it was given to another, or removed by a "
+        f"trim or by retention; nothing was done. Leave these out, or take a longer visibility_timeout_ms",
         tuple(receipts),
     )

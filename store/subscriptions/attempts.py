@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..format.cursors import Group, bitmap_of
-from .acked import Acked
+from .acked import MOST, Acked
 
 Int64s = npt.NDArray[np.int64]
 
@@ -27,6 +27,12 @@ class Attempts:
         self.era = era
         self._once = BitMap64()
         self._more: dict[int, int] = {}
+
+    def copy(self) -> Attempts:
+        """Another one that has the same."""
+        twin = Attempts(self.era)
+        twin._once, twin._more = self._once.copy(), dict(self._more)
+        return twin
 
     @property
     def end(self) -> int:
@@ -78,10 +84,15 @@ class Attempts:
         self._once -= acked.above
         self._more = {offset: count for offset, count in self._more.items() if offset not in acked}
 
+    def cut(self, end: int) -> None:
+        """No message from `end` on has a number."""
+        self._once.remove_range(end, MOST)
+        self._more = {offset: count for offset, count in self._more.items() if offset < end}
+
     def rows(self) -> tuple[Int64s, Int64s]:
         """All offsets (n,), ascending, and how often each was given out."""
         once = np.frombuffer(self._once.to_array(), np.int64)
-        more = np.array(list(self._more.items()), np.int64).reshape(-1, 2)
+        more = np.array(list(dict(self._more).items()), np.int64).reshape(-1, 2)
         offsets, counts = np.concatenate([once, more[:, 0]]), np.concatenate([np.ones(len(once), np.int64), more[:, 1]])
         order = offsets.argsort(kind="stable")
         return offsets[order], counts[order]

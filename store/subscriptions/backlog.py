@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..delayed.counting import END, DelayedSets, OfQueue
 from .acked import Acked
 from .cursor import Cursor
-from .in_flight import InFlight, Is, Places
+from .in_flight import InFlight, Is
 from .parts import Parts
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+NOTHING = np.empty(0, np.int64)
 
 
 class Backlog(NamedTuple):
@@ -58,27 +64,73 @@ def queues_of(parts: Parts, topic: str) -> dict[int, tuple[int, int]]:
     return {queue_id: parts.reads.queue_bounds(topic, queue_id) for queue_id in parts.queues(topic)}
 
 
-def backlog_of(bounds: Bounds, cursor: Cursor, table: InFlight | None, now_ms: int) -> Backlog:
-    """The backlog by what is acknowledged. Under the subscription's lock; `now_ms` by the clock of deadlines."""
-    total = out = later = 0
-    rows = np.empty(0, np.intp) if table is None else table.live()
+class Snapshot(NamedTuple):
+    """What a subscription knows at one moment; the count is made of it, when its lock is free again.
+
+    Attributes:
+        acked: by queue id.
+        queues, offsets: int64 (n), the messages that were given out.
+        is_out, is_later: bool (n), a consumer has it; it was given back for later. Or neither: it comes again.
+    """
+
+    acked: Mapping[int, Acked]
+    queues: Int64s
+    offsets: Int64s
+    is_out: Bools
+    is_later: Bools
+
+
+def recorded(cursor: Cursor) -> Snapshot:
+    """Of a subscription that is not used: nothing was given out."""
+    return Snapshot(cursor.queues, NOTHING, NOTHING, NOTHING > 0, NOTHING > 0)
+
+
+def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> Snapshot:
+    """Of a subscription, under its lock; `now_ms` by the clock of deadlines."""
+    rows = table.live()
+    states, places, waiting = table.states(rows), table.places(rows), table.deadlines(rows) > now_ms
+    acked = {queue_id: acked.copy() for queue_id, acked in cursor.queues.items()}
+    return Snapshot(acked, places.queues, places.offsets, waiting & (states == Is.OUT), waiting & (states == Is.HELD))
+
+
+def backlog_of(bounds: Bounds, known: Snapshot) -> Backlog:
+    """The backlog by what is acknowledged. Each queue and each message that was given out is looked at once."""
+    order = known.queues.argsort(kind="stable")
+    queues, offsets = known.queues[order], known.offsets[order]
+    there = _are_there(bounds.queues, queues, offsets)
+    rows = _rows(queues)
+    total = later = 0
     for queue_id, (first, next_offset) in bounds.queues.items():
-        acked = cursor.queues.get(queue_id)
-        count = next_offset - first
-        if acked is not None and count:
-            count -= acked.count_from(first, next_offset)
-        left = _Left(first, next_offset, acked, bounds.delayed.get(queue_id))
-        total += count + len(left.copies) - left.cancelled
-        held = np.empty(0, np.int64)
-        if table is not None and len(rows):
-            places = table.places(rows)
-            mine = rows[(places.queues == queue_id) & left.has(places)]
-            states, held = table.states(mine), table.places(mine).offsets
-            waiting = table.deadlines(mine) > now_ms
-            out += int(np.count_nonzero(waiting & (states == Is.OUT)))
-            later += int(np.count_nonzero(waiting & (states == Is.HELD)))
-        later += left.pending_beside(held)
+        acked, delayed = known.acked.get(queue_id), bounds.delayed.get(queue_id)
+        total += next_offset - first
+        if acked is not None and next_offset > first:
+            total -= acked.count_from(first, next_offset)
+        if delayed is not None:
+            left = _Left(first, next_offset, acked, delayed)
+            total += len(left.copies) - left.cancelled
+            later += len(left.pending)
+            mine = rows.get(queue_id)
+            if mine is not None:
+                if left.copies:
+                    there[mine] |= left.have_copies(offsets[mine])
+                later -= left.pending_of(offsets[mine][there[mine]])
+    out = int(np.count_nonzero(known.is_out[order] & there))
+    later += int(np.count_nonzero(known.is_later[order] & there))
     return Backlog(max(0, total - out - later), out, later)
+
+
+def _rows(queues: Int64s) -> dict[int, slice]:
+    """The rows of each queue, which ascend."""
+    known, begins = np.unique(queues, return_index=True)
+    cuts = [*begins.tolist(), len(queues)]
+    return dict(zip(known.tolist(), map(slice, cuts, cuts[1:]), strict=False))
+
+
+def _are_there(bounds: Mapping[int, tuple[int, int]], queues: Int64s, offsets: Int64s) -> Bools:
+    """(n,) which messages, by queue id, are in their queue still."""
+    known, index = np.unique(queues, return_inverse=True)
+    ends = np.array([bounds.get(queue_id, (0, 0)) for queue_id in known.tolist()], np.int64).reshape(-1, 2)[index]
+    return (offsets >= ends[:, 0]) & (offsets < ends[:, 1])
 
 
 class _Left:
@@ -87,42 +139,41 @@ class _Left:
     Attributes:
         copies: offsets before the queue's first one that live on as copies and are not acknowledged.
         cancelled: how many of what is not acknowledged nobody gets.
+        pending: offsets of delayed messages that are not acknowledged.
     """
 
-    def __init__(self, first: int, next_offset: int, acked: Acked | None, delayed: OfQueue | None) -> None:
+    def __init__(self, first: int, next_offset: int, acked: Acked | None, delayed: OfQueue) -> None:
         self._first, self._next, self._acked = first, next_offset, acked
-        self.copies, self.cancelled, self._pending = BitMap64(), 0, BitMap64()
-        if delayed is not None:
-            copies = delayed.copies.copy()
-            copies.remove_range(first, END)
-            self.copies = self._without_acked(copies)
-            cancelled = self._within(delayed.cancelled)
-            self.cancelled = len(cancelled)
-            self._pending = self._within(delayed.pending) - cancelled
+        self.copies = delayed.copies
+        if self.copies:
+            self.copies = self.copies.copy()
+            self.copies.remove_range(first, END)
+            self._leave_acked_out(self.copies)
+        cancelled = self._within(delayed.cancelled)
+        self.cancelled = len(cancelled)
+        self.pending = self._within(delayed.pending)
+        if cancelled:
+            self.pending = self.pending - cancelled
 
     def _within(self, offsets: BitMap64) -> BitMap64:
         """Those that are there and not acknowledged."""
+        if not offsets:
+            return offsets
         found = offsets.copy()
         found.remove_range(0, self._first)
         found.remove_range(self._next, END)
-        return self._without_acked(found) | (offsets & self.copies)
+        self._leave_acked_out(found)
+        return found | (offsets & self.copies) if self.copies else found
 
-    def _without_acked(self, offsets: BitMap64) -> BitMap64:
+    def _leave_acked_out(self, offsets: BitMap64) -> None:
         if self._acked is not None and offsets:
             offsets.remove_range(0, self._acked.mark)
-            offsets -= self._acked.above
-        return offsets
+            offsets.difference_update(self._acked.above)
 
-    def has(self, places: Places) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """(n,) which messages are there still."""
-        offsets = places.offsets
-        there = (offsets >= self._first) & (offsets < self._next)
-        if self.copies:
-            there |= np.fromiter(map(self.copies.__contains__, offsets.tolist()), np.bool_, len(offsets))
-        return there
+    def have_copies(self, offsets: Int64s) -> Bools:
+        """(n,) which messages live on as copies."""
+        return np.fromiter(map(self.copies.__contains__, offsets.tolist()), np.bool_, len(offsets))
 
-    def pending_beside(self, held: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-        """How many are delayed beside those that were given out."""
-        if not len(held) or not self._pending:
-            return len(self._pending)
-        return self._pending.difference_cardinality(BitMap64(array("Q", np.sort(held).tobytes())))
+    def pending_of(self, held: Int64s) -> int:
+        """How many of these messages are delayed."""
+        return self.pending.intersection_cardinality(BitMap64(array("Q", held.tobytes()))) if self.pending else 0

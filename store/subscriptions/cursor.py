@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,31 @@ from .settings import Settings
 Int64s = npt.NDArray[np.int64]
 
 
+class StateParts:
+    """Gathers a STATE that comes in several records.
+
+    Invariant: a STATE counts once all of its parts were read, whatever records of other kinds lie between them; a part
+    of another STATE ends it. So what a writer left unfinished is not there.
+    """
+
+    def __init__(self) -> None:
+        self._of = (0, 0)  # the life and the number of parts of the STATE
+        self._bodies: list[memoryview] = []
+
+    def add(self, record: Record) -> list[memoryview] | None:
+        """Take a part: all of them, if it is the last one."""
+        if record.part == 0:
+            self._of, self._bodies = (record.life, record.parts), []
+        if (record.life, record.parts) != self._of or record.part != len(self._bodies):
+            self._bodies = []  # its writer died before the rest was durable; this part's beginning is not here
+            return None
+        self._bodies.append(record.body)
+        if len(self._bodies) < record.parts:
+            return None
+        bodies, self._bodies = self._bodies, []
+        return bodies
+
+
 class Cursor:
     """What the records of a subscription's hidden stream say, see `format.cursors`. One thread at a time.
 
@@ -43,7 +68,7 @@ class Cursor:
         self.settings: Settings | None = None
         self.queues: dict[int, Acked] = {}
         self.attempts: dict[int, Attempts] = {}
-        self._parts: list[memoryview] = []  # of a STATE that comes in several records
+        self._parts = StateParts()
 
     def queue(self, queue_id: int) -> Acked:
         """What is acknowledged of a queue."""
@@ -95,6 +120,22 @@ class Cursor:
             elif era == acked.era:
                 acked.raise_mark(offset)
 
+    def cut(self, end_of: Callable[[int], int]) -> bool:
+        """Forget messages that are lost: those from the end of their queue on. Whether there are any.
+
+        Their queue begins another era, so that the records of before count no more: other messages get the offsets.
+        """
+        is_cut = False
+        for queue_id in self.queues.keys() | self.attempts.keys():
+            end, acked, tried = end_of(queue_id), self.queue(queue_id), self.tried(queue_id)
+            if max(acked.end, tried.end) > end:
+                is_cut = True
+                acked.cut(end)
+                tried.cut(end)
+                acked.era += 1
+                tried.era = acked.era
+        return is_cut
+
     def read(self, data: memoryview) -> None:
         """Take what a record says. Raises StoreUnusable for one that is not known."""
         record = Record.unpack(data)
@@ -105,19 +146,19 @@ class Cursor:
         except ValueError as error:
             raise _unknown() from error
 
+    def forget_parts(self) -> None:
+        """A STATE that is not complete does not count: one of its records cannot be read, or no more of it follows."""
+        self._parts = StateParts()
+
     def _take(self, record: Record) -> None:
-        if record.kind != STATE or record.part != len(self._parts):
-            self._parts = []  # the process died before the rest of it was durable
         if record.life < self.life:
             return
         if record.kind == DELETE:
             self.begin(record.life, None)
         elif record.kind == STATE:
-            if record.part == len(self._parts):
-                self._parts.append(record.body)
-            if len(self._parts) == record.parts:
-                parts, self._parts = self._parts, []
-                self._take_state(record.life, unpack_state(parts))
+            bodies = self._parts.add(record)
+            if bodies is not None:
+                self._take_state(record.life, unpack_state(bodies))
         else:
             if record.life > self.life:  # its STATE is lost, by damage: what was acknowledged may not come again
                 self.begin(record.life, self.settings)
@@ -145,21 +186,28 @@ class Cursor:
                 elif ranges is not None:
                     acked.add_ranges(ranges)
 
-    def snapshot(self, limit_bytes: int, but_for: Iterable[tuple[int, Int64s]] = ()) -> list[bytes]:
-        """Records that say all that there is, but for some acknowledged offsets (n,) of queues.
+    def frozen(self, but_for: Iterable[tuple[int, Int64s]] = ()) -> Cursor:
+        """Another one that says all that there is, but for some acknowledged offsets (n,) of queues.
 
         Those are taken out of copies: an interrupt leaves the cursor as it was.
         """
         assert self.settings is not None, "only what exists is compacted"
-        copies: dict[int, Acked] = {}
+        twin = Cursor()
+        twin.life, twin.settings = self.life, self.settings
+        twin.queues = {queue_id: acked.copy() for queue_id, acked in self.queues.items()}
         for queue_id, offsets in but_for:
-            if queue_id not in copies:
-                copies[queue_id] = self.queue(queue_id).copy()
-            copies[queue_id].remove_all(offsets)
-        queues = self.queues | copies
-        marks = {queue_id: Mark(acked.era, acked.mark) for queue_id, acked in queues.items()}
-        groups = [Group(queue_id, acked.era, None, acked.above) for queue_id, acked in queues.items() if acked.above]
-        self.forget_tried(copies)
+            twin.queue(queue_id).remove_all(offsets)
+        self.forget_tried(twin.queues)
+        twin.attempts = {queue_id: tried.copy() for queue_id, tried in self.attempts.items()}
+        return twin
+
+    def records(self, limit_bytes: int) -> list[bytes]:
+        """What there is, as records. It packs and compresses: of a cursor that others use, those of a `frozen` one."""
+        assert self.settings is not None, "only what exists is compacted"
+        marks = {queue_id: Mark(acked.era, acked.mark) for queue_id, acked in self.queues.items()}
+        groups = [
+            Group(queue_id, acked.era, None, acked.above) for queue_id, acked in self.queues.items() if acked.above
+        ]
         tried = [(queue_id, one.era, *one.rows()) for queue_id, one in self.attempts.items()]
         state = pack_state(self.life, State(self.settings.pack(), marks, groups), limit_bytes)
         return state + pack_attempts(self.life, tried, limit_bytes)

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from ..errors import StoreError
 from ..format.blobs import Blobs, ExtraColumns, gathered
-from ..read.message import Message, MessageBatch
+from ..read.message import MessageBatch
 from .delivery import joined
-from .fetching import fetch_into
+from .fetching import Fetched, fetch_readable
 from .in_flight import Is, Places
 from .room import Room
 from .settings import Settings
@@ -30,26 +30,30 @@ def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]
     return places.attempts >= settings.max_attempts
 
 
-def bury(state: State, topic: str, receipts: Int64s, copied: Callable[[int, int], Message | None]) -> None:
+def bury(state: State, topic: str, receipts: Int64s, fetch: Callable[[Room, Places], Fetched]) -> None:
     """Append messages to the dead letters' topic and acknowledge them; what a late consumer has acknowledged stays out.
 
     They get receipts that nobody knows first: so no consumer can acknowledge them beside this. Raises StoreError, and
-    those that were not acknowledged come again then.
+    those that were not acknowledged come again then: all but those that cannot be read were moved, or none could be.
     """
     receipts, places = _claim(state, receipts)
-    done = 0
+    failed: list[StoreError] = []
     try:
-        while done < len(receipts):
-            rest = places.take(np.arange(done, len(receipts)))
-            room = Room(MOVED_MESSAGES, MOVED_BYTES)
-            found = fetch_into(room, state.parts.reads, state.topic, rest.queues, rest.offsets, copied)
+        while len(receipts):
+            found, bad = fetch_readable(Room(MOVED_MESSAGES, MOVED_BYTES), fetch, places, failed)
             if found.batches:
                 _append(state, topic, found.batches)
-            state.ack(receipts[done : done + found.looked])
-            done += found.looked
+            over = np.concatenate([found.rows, found.gone])
+            if len(over):
+                state.ack(receipts[over])
+            hold_back(state, receipts[bad])
+            left = np.delete(np.arange(len(receipts)), np.concatenate([over, bad]))
+            receipts, places = receipts[left], places.take(left)
     except StoreError:
-        hold_back(state, receipts[done:])
+        hold_back(state, receipts)
         raise
+    if failed:
+        raise failed[0]
 
 
 def _append(state: State, topic: str, batches: Sequence[MessageBatch]) -> None:
@@ -69,6 +73,8 @@ def _columns(extras: ExtraColumns | None) -> tuple[Blobs | None, Blobs | None]:
 
 def hold_back(state: State, receipts: Int64s) -> None:
     """These could not be fetched or moved: others go first."""
+    if not len(receipts):
+        return
     with state.lock:
         rows = state.table.find(receipts)
         state.table.hold(rows[rows >= 0], state.now_ms() + RETRY_MS)

@@ -47,6 +47,7 @@ class SubscriptionDelays:
         self._topic: DelayedTopic | None = None
         self._pointer: Pointer | None = None
         self._turn: int | None = None  # with a precision: all that was due then was taken
+        self._wakes_ms = 0  # .. and the turn to which those who wait sleep; 0 if it is none
         self.again = False  # messages that live on as copies are to be looked at once more
 
     @property
@@ -72,10 +73,23 @@ class SubscriptionDelays:
         pointer = self._pointer
         if pointer is None:
             return FOREVER_S
-        if self._naps:
-            precision_ms = self._precision_ms()
-            return (precision_ms - self._parts.clock.wall_ms() % precision_ms) / 1000
-        return max(LEAST_S, pointer.due_in_s())
+        due_s = pointer.due_in_s()
+        if not self._naps or due_s >= FOREVER_S:
+            self._wakes_ms = 0
+            return max(LEAST_S, due_s)
+        now_ms, self._wakes_ms = self._parts.clock.wall_ms(), self._turn_after(due_s)
+        return max(LEAST_S, (self._wakes_ms - now_ms) / 1000)
+
+    @property
+    def _turn_ms(self) -> int:
+        """With a precision: how far turns lie apart. The index is late too: both together less than the precision."""
+        topic = self._topic
+        return max(1, self._precision_ms() - (1 if topic is None else topic.tick_ms) + 1)
+
+    def _turn_after(self, due_s: float) -> int:
+        """With a precision: the turn at which something is taken that is due in so many seconds."""
+        turn_ms, now_ms = self._turn_ms, self._parts.clock.wall_ms()
+        return -(-max(now_ms + 1, now_ms + int(due_s * 1000)) // turn_ms) * turn_ms
 
     def open(self) -> None:
         """The subscription has a consumer. Raises StoreError, OSError."""
@@ -101,8 +115,11 @@ class SubscriptionDelays:
         return topic
 
     def _on_due(self) -> None:
-        if not self._naps:
-            self._ring()
+        pointer = self._pointer
+        if pointer is None:
+            return
+        if not self._naps or self._turn_after(pointer.due_in_s()) < self._wakes_ms or not self._wakes_ms:
+            self._ring()  # with a precision: only if that is earlier than those who wait know
 
     def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> Left | None:
         """Which messages of a queue are not to be given out now; None if that is none of them.
@@ -134,14 +151,15 @@ class SubscriptionDelays:
 
     def take(self, most: int) -> Due:
         """What became due; with a precision it is taken once in so many ms. Raises StoreUnreadable."""
-        turn = self._parts.clock.wall_ms() // self._precision_ms() if self._naps else None
+        turn = self._parts.clock.wall_ms() // self._turn_ms if self._naps else None
         if self._pointer is None or (turn is not None and turn == self._turn):
             return NOTHING_DUE
         try:
             due = self._pointer.take(most)
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
-        self._turn = turn if len(due.offsets) < most and not due.missed else None
+        is_all = len(due.offsets) < most and not due.missed and not due.is_cut
+        self._turn = turn if is_all else None
         return due
 
     def copied(self, queue_id: int, offset: int) -> Message | None:
@@ -152,6 +170,15 @@ class SubscriptionDelays:
             return fetch(self._topic, queue_id, offset)
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
+
+    def are_kept(self, queue_id: int, offsets: Int64s) -> Mask:
+        """(n,) which messages of a queue live on as copies, whose segments are gone."""
+        topic = self._topic
+        if topic is None:
+            return np.zeros(len(offsets), np.bool_)
+        stream = self._parts.streams.get(self._name, queue_id)
+        with topic.lock:
+            return topic.copies.has(queue_id, offsets) & (offsets >= (0 if stream is None else stream.low))
 
     def due_copies(self) -> tuple[Int64s, Int64s]:
         """(queue ids, offsets) of the due messages whose segments are gone, if they are to be looked at again."""

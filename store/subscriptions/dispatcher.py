@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from functools import partial
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
 
 from ...index.turns import if_free
 from ..delayed.due_list import Due
+from ..errors import StoreError, again
 from ..log.request import Request
 from ..read.message import MessageBatch
 from .again import Again
+from .bad_copies import BadCopies, are_copies
 from .delays import SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, taken
-from .fetching import Fetched, fetch_into
+from .fetching import Fetched, fetch_into, fetch_readable
 from .filters import PropertyFilter
-from .in_flight import NEVER, Places
-from .ordering import Order
+from .forgetting import forget_removed
+from .giving_out import give_out, tried
+from .in_flight import NOBODY, Places
+from .lines import Lines
 from .place_list import PlaceList, first_of_each
 from .room import Room
 from .scanner import Scanner
@@ -35,7 +41,8 @@ class Dispatcher:
     """Any number of threads may take; one at a time does.
 
     Invariant: a message that was taken off a list is in the table before its batch is given out, or comes again. So an
-    interrupt loses none.
+    interrupt loses none: `_has_missed` is the mark of the rule "give, then take" (see `index.trackers.tracker`), set by
+    one step where a call does not come to its end.
 
     Attributes:
         noted: what the newest `take` told the log: its caller waits for that, without `receiving`.
@@ -46,10 +53,15 @@ class Dispatcher:
         self.receiving = threading.Lock()
         self.noted: Sequence[Request] = ()
         self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
-        self._again = Again(state, self._fetch_into, self._end, self.delays.copied)
+        self._again = Again(state, self._fetch_into, self._end)
+        self._lines = Lines(state, self._fetch_into, self._end)
         self._has_dead = False  # the newest look has found messages that were given out too often before a restart
+        self._failed: StoreError | None = None  # beside what the newest call has given out: the next one raises it
+        self._owner = NOBODY  # the consumer that takes now
+        self._removed: object = None  # what was removed when rows and lines were last looked through
         self._has_missed = False  # of what became due: all has to be scanned again
         self._due = PlaceList()  # those the scanner has passed
+        self._bad_copies = BadCopies(state.now_ms)
         self._scanner = self._new_scanner()
 
     def _new_scanner(self) -> Scanner:
@@ -70,34 +82,72 @@ class Dispatcher:
 
     def close(self) -> None:
         """It has none any more: all that is not acknowledged comes again. `receiving` is held."""
+        self._has_missed = True  # before the pointer goes: what was left out for it is to be met again
         self.delays.close()
         self.restart()
+        self.state.parts.ahead.forget(self)
+
+    def give_back(self) -> bool:
+        """Let go of what was read ahead, which is read anew; False if somebody receives just now."""
+        for _ in if_free(self.receiving):
+            try:
+                self._has_missed |= self.delays.is_used  # what is due of it may be on a list: all is found anew
+                self._scanner.give_back()
+                return True
+            finally:
+                self.receiving.release()
+        return False
+
+    @property
+    def due_bytes(self) -> int:
+        """What the list of due messages takes."""
+        return self._due.size_bytes
 
     def restart(self) -> None:
         """Read on from what is acknowledged; nobody has anything. `receiving` is held."""
+        self._has_missed = True  # until the end: after an interrupt the next `take` reads all anew
+        self._failed = None
         self.state.forget_consumers()
         self._due.drop()
-        self._scanner = self._new_scanner()
+        reached, self._scanner = self._scanner.reached, self._new_scanner()
+        self._scanner.reached = reached  # an acknowledgement that fails now brings a message back that is below
+        self._has_missed = False
 
-    def rewind(self, queue_ids: Sequence[int]) -> None:
-        """The same of some queues. `receiving` is held."""
-        self._due.drop(queue_ids)
-        self._scanner.rewind(queue_ids)
+    def move(self, offsets: Mapping[int, int]) -> None:
+        """Go on at other offsets of some queues, durably. `receiving` is held, and the state's `changing`."""
+        had_missed, self._has_missed = self._has_missed, True  # until the end, as above
+        self.state.move(offsets)
+        self._failed = None  # what is damaged still is met again, if it was not passed
+        self._due.drop(list(offsets))
+        self._scanner.rewind(list(offsets))
+        self._has_missed = had_missed
 
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        return self._scanner.is_unfinished or self._has_missed or self.delays.has_copies or len(self._due) > 0
+        has_missed = self._has_missed and self.state.unfinished.change is None  # else whoever makes it rings
+        is_behind = has_missed or self._scanner.is_unfinished or self.delays.has_copies
+        return is_behind or len(self._due) > 0 or len(self.state.again) > 0
 
-    def durable(self) -> object:
-        """Something that changes when there may be new messages."""
-        return self._scanner.durable()
+    def has_more(self) -> bool:
+        """Whether another look would find something, maybe. `receiving` is held."""
+        state = self.state
+        if self._has_missed or self._failed is not None or len(self._due) or state.again or self.delays.has_due():
+            return True
+        order = state.order
+        if order is None:
+            return self._scanner.has_left()
+        return len(order.freed) > 0 or self._scanner.has_left(self._lines.limit_of)
+
+    def newest(self) -> object:
+        """Something that changes when there may be new messages of the topic."""
+        return self._scanner.newest()
 
     def next_ms(self) -> int:
         """When the next message comes again, by the state's clock."""
-        return self.state.table.next_ms
+        return min(self.state.table.next_ms, self._bad_copies.until_ms)
 
-    def take_few(self, count: int, visibility_ms: int) -> list[Delivery] | None:
+    def take_few(self, count: int, visibility_ms: int, owner: int) -> list[Delivery] | None:
         """`count` new messages of one queue, if they are at hand and nothing comes before them; quicker than `take`.
 
         `receiving` is held.
@@ -105,11 +155,14 @@ class Dispatcher:
         state, self.noted = self.state, ()
         if state.order is not None or state.again or self._has_missed or len(self._due) or self.delays.has_due():
             return None
+        if self._failed is not None:
+            return None
         if state.tries.ends and self._may_be_tried():
             return None
-        now_ms = state.now_ms()
+        now_ms = state.parts.clock.monotonic_s() * 1000
         if now_ms >= state.table.next_ms:
             return None
+        deadline_ms = ceil(now_ms) + visibility_ms
         try:
             found = self._scanner.take_few(count)
             if found is None:
@@ -121,47 +174,69 @@ class Dispatcher:
                 self.noted = state.tries.note(Places(*columns))
             with state.lock:
                 if offsets[-1] - offsets[0] == count - 1:
-                    first = state.table.add_run(messages[0].queue_id, offsets[0], count, now_ms + visibility_ms)
+                    first = state.table.add_run(messages[0].queue_id, offsets[0], count, deadline_ms, owner)
                 else:
                     columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
-                    first = int(state.table.add(Places(*columns), now_ms + visibility_ms)[0])
+                    first = int(state.table.add(Places(*columns), deadline_ms, owner)[0])
+            if deadline_ms < state.calling.wakes_ms:
+                state.calling.gives_out(deadline_ms)
             return [Delivery(message, 1, receipt) for receipt, message in enumerate(messages, first)]
         except BaseException:  # passed on; also behind an interrupt the messages come again
+            self._has_missed = True
             self._recover()
             raise
 
-    def take_at_hand(self, count: int, visibility_ms: int) -> list[Delivery] | None:
+    def take_at_hand(
+        self, count: int, visibility_ms: int, owner: int, check: Callable[[], object]
+    ) -> list[Delivery] | None:
         """As `take_few`, for a loop: without a wait but for the moments in which a thread has the state's lock. None
-        also where others receive just now.
+        also where others receive just now. `check` raises if the consumer is gone.
         """
         if self.delays.is_used or self.state.tries.are_counted:
             return None
         for _ in if_free(self.receiving):
             try:
-                return self.take_few(count, visibility_ms)
+                check()
+                return self.take_few(count, visibility_ms, owner)
             finally:
                 self.receiving.release()
         return None
 
-    def take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
+    def take(self, most: int, max_bytes: int, visibility_ms: int, owner: int) -> DeliveryBatch | None:
         """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
+        self._owner = owner
+        self._raise_failed()
         try:
             self.noted = ()
+            removed = self._scanner.removed()
+            if removed != self._removed:
+                forget_removed(self.state, self.delays, self._end)
+                self._removed = removed  # last: after an interrupt it is done again
             found = self._take(most, max_bytes, visibility_ms)
-            if found is None and (self._has_missed or self.delays.has_copies):
+            if found is None and self._failed is None and (self._has_missed or self.delays.has_copies):
                 found = self._take(most, max_bytes, visibility_ms)
-            while found is None and self._has_dead:
+            while found is None and self._failed is None and self._has_dead:
                 found = self._take(most, max_bytes, visibility_ms)
+            self.state.parts.ahead.note(self, self._scanner.held_bytes)
             if self.state.left_out_count >= NOTED_MESSAGES:
                 self.state.note_left_out()
-            return found
         except BaseException:  # what was on its way comes again, also after an interrupt
+            self._has_missed = True
             self._recover()
             raise
+        if found is None:
+            self._raise_failed()
+        return found
+
+    def _raise_failed(self) -> None:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise again(failed)
 
     def _recover(self) -> None:
         """What was on its way comes again, and its lines are read anew; consumers keep what they have."""
         state, table = self.state, self.state.table
+        is_moving = state.unfinished.change is not None  # first: it may be made at any time, and all is read anew then
         self._due.drop()
         self._scanner.rewind()
         with state.lock:
@@ -169,43 +244,41 @@ class Dispatcher:
                 queues, offsets, _ = table.places(table.live())
                 given = set(zip(queues.tolist(), offsets.tolist(), strict=True))
                 state.order.keep(lambda *place: place in given or state.cursor.has(*place))  # or is being acknowledged
-            self.state.list_again(self.state.table.late())
+            table.next_ms = 0  # deadlines are looked at anew, whatever was done
+        self.delays.again = True
+        self._has_missed = is_moving
         state.ring()  # others that wait have not seen it
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         if self._has_missed:
             self._recover()
-            self._has_missed, self.delays.again = False, True
         room = Room(most, max_bytes)
         self._has_dead = False
-        batches, attempts, used = self._again.take(room)
-        for take in (self._take_freed, self._take_due, self._take_new):
-            batches += take(room)
-        if not batches:
-            return None
+        failed, is_whole = list[StoreError](), True
+        batches, attempts, used = self._again.take(room, failed)
+        for take in (self._lines.take_freed, partial(self._take_due, failed), self._take_new):
+            try:
+                take(room, batches)
+            except StoreError as error:  # what is found goes out
+                failed.append(error)
+                is_whole = False
+        given = self._given(batches, attempts, used, visibility_ms) if batches else None
+        if not is_whole:
+            self._has_missed = True
+            self._recover()  # what the source that failed had taken; all that is found is in the table
+        self._failed = failed[0] if failed else None
+        return given
+
+    def _given(
+        self, batches: Sequence[MessageBatch], attempts: Int64s, used: Int64s, visibility_ms: int
+    ) -> DeliveryBatch | None:
+        """Give messages out; of the first ones, which come again, the attempts and receipts are known."""
         batch = joined(batches)
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
         if self.state.tries.are_counted:
-            batch, counts = self._tried(batch, counts, len(attempts))
+            batch, counts, self._has_dead = tried(self.state, batch, counts, len(attempts))
             self.noted = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
-        return self._give_out(batch, counts, used, visibility_ms)
-
-    def _tried(self, batch: MessageBatch, counts: Int64s, first: int) -> tuple[MessageBatch, Int64s]:
-        """Those of a batch that were not given out too often before; `first` of them are known by the table."""
-        state, settings = self.state, self.state.cursor.settings
-        assert settings is not None and settings.max_attempts is not None, "attempts are counted"
-        queues = queue_ids_of(batch)
-        with state.lock:
-            counts[first:] += state.tries.of(queues[first:], batch.offsets[first:])
-            is_dead = counts > settings.max_attempts
-            is_dead[:first] = False  # they were looked at, maybe by another setting
-            dead = np.flatnonzero(is_dead)
-            if len(dead):  # the next look finds them in the table, and moves them to the dead letters
-                receipts = state.table.add(Places(queues[dead], batch.offsets[dead], counts[dead] - 1), NEVER)
-                state.table.hold(state.table.find(receipts), state.now_ms())
-                self._has_dead = True
-        kept = np.flatnonzero(~is_dead)
-        return (batch, counts) if not len(dead) else (taken(batch, kept), counts[kept])
+        return give_out(self.state, batch, counts, used, visibility_ms, self._owner)
 
     def _may_be_tried(self) -> bool:
         """Whether messages that are at hand may have been given out before."""
@@ -213,24 +286,6 @@ class Dispatcher:
         for queue_id in [queue_id for queue_id, end in ends.items() if self._scanner.is_past(queue_id, end)]:
             del ends[queue_id]
         return bool(ends)
-
-    def _give_out(
-        self, batch: MessageBatch, attempts: Int64s, used: Int64s, visibility_ms: int
-    ) -> DeliveryBatch | None:
-        """Enter messages into the table; `used` are the receipts of those that come again, which are the first ones."""
-        state = self.state
-        with state.lock:
-            if len(used):
-                rows = state.table.find(used)
-                still = np.ones(len(batch), np.bool_)
-                still[: len(used)] = rows >= 0  # else acknowledged meanwhile, late
-                state.table.remove(rows[rows >= 0])
-                if not still.all():
-                    kept = np.flatnonzero(still)
-                    batch, attempts = taken(batch, kept), attempts[kept]
-            places = Places(queue_ids_of(batch), batch.offsets, attempts)
-            receipts = state.table.add(places, state.now_ms() + visibility_ms)
-        return DeliveryBatch(batch, receipts, attempts) if len(batch) else None
 
     def _fetch_into(self, room: Room, places: Places) -> Fetched:
         parts, topic = self.state.parts, self.state.topic
@@ -248,70 +303,32 @@ class Dispatcher:
 
     # -- what was not given out yet -------------------------------------------------------------------
 
-    def _take_freed(self, room: Room) -> list[MessageBatch]:
-        """Messages whose turn has come: the ones before them are acknowledged."""
-        order = self.state.order
-        found: list[MessageBatch] = []
-        while order is not None and order.freed and room.is_open and not found:  # one that is gone frees the next
-            found = self._fetch_freed(order, room)
-        return found
-
-    def _fetch_freed(self, order: Order, room: Room) -> list[MessageBatch]:
-        state = self.state
-        with state.lock:
-            freed = [order.freed.popleft() for _ in range(min(room.messages, len(order.freed)))]
-        places = Places(*np.array([(*place, 0) for place in freed], np.int64).T)
-        try:
-            found = self._fetch_into(room, places)
-        except BaseException:  # passed on; also an interrupt loses none of these places
-            with state.lock:
-                order.freed.extendleft(reversed(freed))
-            raise
-        with state.lock:
-            order.freed.extendleft(reversed(freed[found.looked :]))
-        self._end(places.take(found.gone))
-        return found.batches
-
-    def _take_new(self, room: Room) -> list[MessageBatch]:
+    def _take_new(self, room: Room, found: list[MessageBatch]) -> None:
         order, scanner = self.state.order, self._scanner
-        is_blocked = None if order is None else self._is_blocked
-        found: list[MessageBatch] = []
+        limit_of, by_key = (None, False) if order is None else (self._lines.limit_of, order.by_key)
         while room.is_open:
-            batches = scanner.take(room.messages, room.size_bytes, is_blocked, is_first=room.is_empty)
-            admitted = batches if order is None else [batch for batch in batches if self._admit(batch)]
+            batches = scanner.take(
+                room.messages, room.size_bytes, limit_of, is_first=room.is_empty,
+                reopened=self._lines.reopened(), by_key=by_key,
+            )  # fmt: skip
+            admitted = batches if order is None else [batch for batch in batches if self._lines.admit(batch)]
             room.take(admitted)
             found += admitted
             if not batches or order is None:
                 break
-        return found
-
-    def _is_blocked(self, queue_id: int) -> bool:
-        order = self.state.order
-        with self.state.lock:
-            blocked = order is not None and order.is_blocked(queue_id)
-        return blocked
-
-    def _admit(self, batch: MessageBatch) -> bool:
-        """Whether a batch of one new message may go out now."""
-        order = self.state.order
-        assert order is not None, "only ordered subscriptions ask"
-        extra = None if batch.extras is None else batch.extras[0]
-        with self.state.lock:
-            admitted = order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
-        return admitted
 
     # -- what became due ------------------------------------------------------------------------------
 
-    def _take_due(self, room: Room) -> list[MessageBatch]:
+    def _take_due(self, failed: list[StoreError], room: Room, found: list[MessageBatch]) -> None:
         """Messages that were left out before, and whose time has come. More are due than are taken at times."""
-        found: list[MessageBatch] = []
+        before = len(found)
+        self._bad_copies.look(self.delays)
         if not self.delays.is_used:
             self.delays.open()  # the index may be there by now
         while self.delays.is_used and room.is_open:
-            if not len(self._due) and (found or not self._list_due(room.messages)):
+            if not len(self._due) and (len(found) > before or not self._list_due(room.messages)):
                 break  # what was found is not in the table yet, and must not be listed once more
-            found += self._next_due(room)
-        return found
+            found += self._next_due(room, failed)
 
     def _list_due(self, most: int) -> bool:
         """List what became due, and all due copies if they are to be looked at; False if there is nothing."""
@@ -320,7 +337,7 @@ class Dispatcher:
             self._has_missed = True  # this call may have found some already that are not in the table yet
             return False
         copies = self.delays.due_copies()
-        passed = self._are_passed(*copies)
+        passed = self._are_passed(*copies) & ~self._bad_copies.are_in(*copies)
         self._due.add(copies[0][passed], copies[1][passed])
         self._due.add(*self._left_out(due))
         return len(copies[0]) + len(due.offsets) > 0
@@ -329,19 +346,26 @@ class Dispatcher:
         """(n,) which messages the scanner will not give out."""
         return ~self._scanner.has_ahead(queues, offsets)
 
-    def _next_due(self, room: Room) -> list[MessageBatch]:
+    def _next_due(self, room: Room, failed: list[StoreError]) -> list[MessageBatch]:
         """The next messages of the list that nobody has; they are on it no more."""
         queues, offsets = self._due.first(max(room.messages, DUE_PLACES))
         rows = np.flatnonzero(self._mine(queues, offsets))[: room.messages]
         ends = np.append(rows, len(offsets) if len(rows) < room.messages else rows[-1] + 1)
         places = Places(queues[rows], offsets[rows], np.zeros(len(rows), np.int64))
-        found = self._fetch_into(copy(room), places)  # not all that is fetched goes out
+        errors: list[StoreError] = []
+        found, bad = fetch_readable(copy(room), self._fetch_into, places, errors)  # not all that is fetched goes out
+        bad = bad[: len(errors)]  # the others were not looked at
+        if len(bad) and not are_copies(self.state, places.take(bad)).all():
+            raise errors[0]  # the scanner meets them again, in their queues
+        looked = found.looked + len(bad)
         batches = self._wanted(found, places)
         if self.state.order is not None:
-            batches = [one for one in singles(batches) if self._admit(one)]
-        self._due.remove_first(int(ends[found.looked]))
+            batches = [one for one in singles(batches) if self._lines.admit(one)]
+        self._bad_copies.add(places.take(bad))
+        self._due.remove_first(int(ends[looked]))
+        failed += errors
         room.take(batches)
-        if len(rows) and not found.looked:
+        if errors or (len(rows) and not looked):
             room.close()
         return batches
 
@@ -357,12 +381,7 @@ class Dispatcher:
 
     def _mine(self, queues: Int64s, offsets: Int64s) -> Mask:
         """(n,) which messages are neither acknowledged nor given out nor in a line, each once."""
-        state, kept = self.state, first_of_each(queues, offsets)
-        with state.lock:
-            kept &= ~(state.cursor.have(queues, offsets) | state.table.have(queues, offsets))
-            if state.order is not None:
-                kept &= ~state.order.have(queues, offsets)
-        return kept
+        return first_of_each(queues, offsets) & ~self.state.have(queues, offsets)
 
     def _wanted(self, found: Fetched, places: Places) -> list[MessageBatch]:
         """What the filter lets pass, in the order of the places. What is gone or left out counts as acknowledged."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import OffsetOutOfRange
+from ..errors import OffsetOutOfRange, StoreError
 from ..read.message import Message, MessageBatch
 from .delivery import batch_of, taken
+from .in_flight import Places
 from .parts import Reads
 from .room import Room
 
@@ -19,7 +20,7 @@ Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 Copied = Callable[[int, int], Message | None]
 FETCHED = 4096  # places at once
-ALL_BYTES = 1 << 62
+MOST_BAD = 8  # messages of a call that are looked for one by one: after a broken device all are bad
 _NONE = np.empty(0, np.intp)
 
 
@@ -39,18 +40,11 @@ class Fetched(NamedTuple):
     looked: int
 
 
-def fetch(reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetched:
-    """All messages at some places (n,), by queue and offset, however large they are.
-
-    `copied` gives a message that lives on outside of its queue, or None. Raises StoreCorrupt, StoreUnreadable.
-    """
-    return fetch_into(Room(len(offsets), ALL_BYTES), reads, topic, queues, offsets, copied)
-
-
 def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetched:
-    """As `fetch`, of the first places, as far as the messages fit; the room is less then.
+    """The messages at the first of some places (n,), by queue and offset, as far as they fit; the room is less then.
 
-    No message that does not fit is read, but for one copy.
+    No message that does not fit is read, but for one copy. `copied` gives a message that lives on outside of its queue,
+    or None. Raises StoreCorrupt, StoreUnreadable.
     """
     parts: list[Fetched] = []
     at = 0
@@ -62,9 +56,44 @@ def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: In
         at += part.looked
         if at < end:
             room.close()
-    rows = np.concatenate([*(part.rows for part in parts), _NONE])
-    gone = np.concatenate([*(part.gone for part in parts), _NONE])
-    return Fetched([batch for part in parts for batch in part.batches], rows, gone, at)
+    return _together(parts)
+
+
+def fetch_readable(
+    room: Room, fetch: Callable[[Room, Places], Fetched], places: Places, failed: list[StoreError]
+) -> tuple[Fetched, Rows]:
+    """As `fetch` does, past places that cannot be read: what is found, and the places (n,) that were not.
+
+    Their errors are added to `failed`.
+    """
+    parts: list[Fetched] = []
+    bad: list[int] = []
+    left = [(0, places.size)]  # halved where one cannot be read
+    while left and room.is_open:
+        begin, end = left.pop()
+        if len(bad) >= MOST_BAD:
+            bad += range(begin, end)
+            continue
+        try:
+            part = fetch(room, places.take(np.arange(begin, end)))
+        except StoreError as error:
+            if end - begin > 1:
+                left += [((begin + end) // 2, end), (begin, (begin + end) // 2)]
+            else:
+                bad.append(begin)
+                failed.append(error)
+            continue
+        parts.append(Fetched(part.batches, part.rows + begin, part.gone + begin, part.looked))
+        if part.looked < end - begin:
+            break  # there is no room for the next one
+    return _together(parts), np.array(bad, np.intp)
+
+
+def _together(parts: Sequence[Fetched]) -> Fetched:
+    """What was fetched of some places, and of the places after each."""
+    rows = np.concatenate([_NONE, *(part.rows for part in parts)])
+    gone = np.concatenate([_NONE, *(part.gone for part in parts)])
+    return Fetched([batch for part in parts for batch in part.batches], rows, gone, sum(part.looked for part in parts))
 
 
 def _fetch(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetched:

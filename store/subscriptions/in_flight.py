@@ -9,11 +9,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .removed import RemovedReceipts
+
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 FIRST_ROWS = 64
 BUSY_ROWS = 1024  # a table that many messages go through has so many: dropping rows lets go of the interpreter lock
 NEVER = 1 << 62
+NOBODY = 0  # as the consumer that has a message
 
 
 class Is:
@@ -50,6 +53,9 @@ class InFlight:
         * receipts ascend, and none is given twice;
         * where a message is given out, most rows are not GONE, or few are: each look goes over all of them;
         * `next_ms` is at most the earliest deadline of the rows that are OUT or HELD.
+
+    Attributes:
+        removed: receipts of messages that were removed while consumers had them.
     """
 
     def __init__(self, new_receipts: Callable[[int], int]) -> None:
@@ -57,6 +63,8 @@ class InFlight:
         self._new_receipts = new_receipts
         self._columns = np.zeros((5, 0), np.int64)  # receipt, queue, offset, attempt, deadline
         self._states = np.zeros(0, np.uint8)
+        self._owners = np.zeros(0, np.uint32)
+        self.removed = RemovedReceipts()
         self._use(FIRST_ROWS, np.empty(0, np.intp), 0)
         self.next_ms = NEVER
 
@@ -66,24 +74,30 @@ class InFlight:
         One value at a time is read and written through views: that takes a tenth of what numpy takes.
         """
         columns, states, rows = np.zeros((5, size), np.int64), np.zeros(size, np.uint8), len(kept)
+        owners = np.zeros(size, np.uint32)
         columns[:, :rows] = self._columns[:, kept]
-        states[:rows] = self._states[kept]
-        views, state_of = [column.data for column in columns], states.data
+        states[:rows], owners[:rows] = self._states[kept], self._owners[kept]
+        views, state_of, owner_of = [column.data for column in columns], states.data, owners.data
         # From here on there is no call: an interrupt finds all done, or nothing.
         self._columns, self._states, self._rows, self._gone = columns, states, rows, gone
         self._receipts, self._queues, self._offsets, self._attempts, self._deadlines = views
-        self._state_of = state_of
+        self._owners, self._state_of, self._owner_of = owners, state_of, owner_of
 
     def __len__(self) -> int:
         """Rows that are not GONE."""
         return self._rows - self._gone
 
+    @property
+    def size_bytes(self) -> int:
+        """What its rows take."""
+        return self._columns.nbytes + self._states.nbytes + self._owners.nbytes
+
     def count(self, state: int) -> int:
         """Rows of one state."""
         return int(np.count_nonzero(self._states[: self._rows] == state))
 
-    def add(self, places: Places, deadline_ms: int) -> Int64s:
-        """Give messages out: their receipts (n,), which ascend by one."""
+    def add(self, places: Places, deadline_ms: int, owner: int = NOBODY) -> Int64s:
+        """Give messages out to a consumer: their receipts (n,), which ascend by one."""
         count = places.size
         self._make_room(count)
         first = self._new_receipts(count)
@@ -91,23 +105,24 @@ class InFlight:
         begin, end = self._rows, self._rows + count
         columns = self._columns[:, begin:end]
         columns[0], columns[1], columns[2], columns[3], columns[4] = receipts, *places, deadline_ms
-        self._states[begin:end] = Is.OUT
+        self._states[begin:end], self._owners[begin:end] = Is.OUT, owner
         self.next_ms = min(self.next_ms, deadline_ms)
         self._rows = end  # last: until here the rows are not there
         return receipts
 
-    def add_run(self, queue_id: int, offset: int, count: int, deadline_ms: int) -> int:
-        """Give `count` messages of a queue out for the first time: the first receipt."""
+    def add_run(self, queue_id: int, offset: int, count: int, deadline_ms: int, owner: int = NOBODY) -> int:
+        """Give `count` messages of a queue out to a consumer for the first time: the first receipt."""
         self._make_room(count)
         first, begin = self._new_receipts(count), self._rows
         if count == 1:
             self._receipts[begin], self._queues[begin], self._offsets[begin] = first, queue_id, offset
             self._attempts[begin], self._deadlines[begin], self._state_of[begin] = 1, deadline_ms, Is.OUT
+            self._owner_of[begin] = owner
         else:
             columns = self._columns[:, begin : begin + count]
             columns[0], columns[2] = np.arange(first, first + count), np.arange(offset, offset + count)
             columns[1], columns[3], columns[4] = queue_id, 1, deadline_ms
-            self._states[begin : begin + count] = Is.OUT
+            self._states[begin : begin + count], self._owners[begin : begin + count] = Is.OUT, owner
         if deadline_ms < self.next_ms:  # noqa: PLR1730  # a call takes longer, and each message comes here
             self.next_ms = deadline_ms
         self._rows = begin + count  # last: until here the rows are not there
@@ -193,8 +208,10 @@ class InFlight:
         rows = np.array([receipts, *places, np.full(count, deadline_ms)], np.int64)
         columns = np.concatenate([self._columns[:, :kept], rows], 1)
         states = np.concatenate([self._states[:kept], np.full(count, Is.OUT, np.uint8)])
+        owners = np.concatenate([self._owners[:kept], np.full(count, NOBODY, np.uint32)])
         order = columns[0].argsort(kind="stable")
         self._columns[:, : kept + count], self._states[: kept + count] = columns[:, order], states[order]
+        self._owners[: kept + count] = owners[order]
         self._rows = kept + count
         self.next_ms = min(self.next_ms, deadline_ms)
 
@@ -204,6 +221,21 @@ class InFlight:
         self._columns[4, rows] = until_ms
         self.next_ms = min(self.next_ms, until_ms)
 
+    def leave(self, owner: int, now_ms: int) -> None:
+        """A consumer goes: what it has times out now."""
+        rows = np.flatnonzero((self._states[: self._rows] == Is.OUT) & (self._owners[: self._rows] == owner))
+        self.hold(rows, now_ms, Is.OUT)
+
+    def forget_removed(self, receipts: Int64s, now_ms: int) -> None:
+        """The messages with these receipts (n,) are there no more: to acknowledge one says nothing new."""
+        rows = self.find(receipts)
+        rows = rows[rows >= 0]
+        states = self._states[rows]
+        held = rows[(states == Is.OUT) | (states == Is.LATE)]
+        if len(held):
+            self.removed.add(self.receipts(held), int(self.deadlines(held).max()), now_ms)
+        self.remove(rows)
+
     def take_back(self, receipts: Int64s, now_ms: int) -> None:
         """Messages that their consumer never had are to be given out again, and this time does not count."""
         rows = self.find(receipts)
@@ -211,27 +243,23 @@ class InFlight:
         self._columns[3, rows] -= 1
         self.hold(rows, now_ms)
 
-    def expire(self, now_ms: int) -> Int64s:
-        """The receipts (n,) of the rows whose deadline has come, by time and receipt; they are LATE or BACK now."""
+    def expire(self, now_ms: int, take: Callable[[Int64s], None]) -> None:
+        """The rows whose deadline has come are LATE or BACK; `take` gets their receipts (n,), by time and receipt.
+
+        It gets them first: after an interrupt it gets them once more.
+        """
         if now_ms < self.next_ms:
-            return np.empty(0, np.int64)
+            return
         states, deadlines = self._states[: self._rows], self._columns[4, : self._rows]
         waiting = (states == Is.OUT) | (states == Is.HELD)
         due = waiting & (deadlines <= now_ms)
         left = deadlines[waiting & ~due]
-        self.next_ms = int(left.min()) if len(left) else NEVER
+        next_ms = int(left.min()) if len(left) else NEVER
         rows = np.flatnonzero(due)
-        if not len(rows):
-            return np.empty(0, np.int64)
         rows = rows[deadlines[rows].argsort(kind="stable")]
+        take(self.receipts(rows))
         states[rows] += Is.LATE - Is.OUT
-        return self.receipts(rows)
-
-    def late(self) -> Int64s:
-        """The receipts (n,) of all rows that are LATE or BACK; deadlines are looked at anew, whatever was done."""
-        self.next_ms = 0
-        states = self._states[: self._rows]
-        return self.receipts(np.flatnonzero((states == Is.LATE) | (states == Is.BACK)))
+        self.next_ms = next_ms
 
     def rows_of(self, queue_ids: Sequence[int]) -> Rows:
         """The rows of some queues that are not GONE."""
@@ -261,6 +289,7 @@ class InFlight:
 
     def clear(self) -> None:
         """All receipts are stale."""
+        self.removed = RemovedReceipts()
         self._use(FIRST_ROWS, np.empty(0, np.intp), 0)
         self.next_ms = NEVER
 

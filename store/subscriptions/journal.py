@@ -59,6 +59,7 @@ class Journal:
             except StoreCorrupt:
                 if not pass_damage:
                     raise
+                cursor.forget_parts()
                 at += 1
                 continue
             if not len(batch):
@@ -67,6 +68,7 @@ class Journal:
                 cursor.read(data)
             self._bytes += int(batch.lengths.sum()) + RECORD_COST_BYTES * len(batch)
             at = int(batch.offsets[-1]) + 1
+        cursor.forget_parts()
 
     def append(self, records: Sequence[bytes]) -> None:
         """Write records; durable when it returns. Raises as an append does."""
@@ -156,8 +158,3 @@ def names_of(stream: Stream) -> tuple[str, str] | None:
     """(topic, name) of the subscription whose records a hidden stream has; None if it has none of these."""
     told = hidden_parts(stream.topic)
     return (told.names[0], told.names[1]) if told and told.kind == CURSOR_KIND and len(told.names) == 2 else None
-
-
-def subscribed(parts: Parts) -> list[tuple[str, str]]:
-    """(topic, name) of all subscriptions that ever were, sorted."""
-    return [names for stream in parts.hidden.of_kind(CURSOR_KIND) if (names := names_of(stream)) is not None]

@@ -13,6 +13,7 @@ from ..errors import StoreError
 from ..format.cursors import pack_one
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
+from .cursor import Cursor
 from .in_flight import Places
 
 Int64s = npt.NDArray[np.int64]
@@ -70,6 +71,12 @@ class AckedMany(NamedTuple):
     def as_many(self) -> AckedMany:
         """Itself."""
         return self
+
+    def still_of(self, cursor: Cursor) -> list[tuple[int, Int64s]]:
+        """The offsets of each queue that no seek has met since they were acknowledged. Under the state's lock."""
+        if cursor.life != self.life:
+            return []
+        return [(queue_id, offsets) for queue_id, era, offsets in self.groups if cursor.queue(queue_id).era == era]
 
 
 Settle: TypeAlias = Callable[[Sequence[AckedOne], StoreError | None], None]

@@ -27,6 +27,7 @@ class Order:
     def __init__(self, *, by_key: bool) -> None:
         self.by_key = by_key
         self.freed: deque[Place] = deque()  # whose turn has come
+        self.reopened: list[int] = []  # queues whose line has ended since somebody asked
         self._lines: dict[Line, deque[int]] = {}  # with a message out: the offsets behind it
         self._out: dict[Place, Line] = {}
         self._parked = 0
@@ -45,9 +46,10 @@ class Order:
         self._parked += 1
         return False
 
-    def is_blocked(self, queue_id: int) -> bool:
-        """Whether no new message of a queue is to be read now."""
-        return self._parked >= MOST_PARKED if self.by_key else (queue_id, b"") in self._lines
+    def limit_of(self, queue_id: int) -> int:
+        """How many new messages of a queue may be read now."""
+        is_blocked = self._parked >= MOST_PARKED if self.by_key else (queue_id, b"") in self._lines
+        return 0 if is_blocked else 1
 
     def release(self, queue_id: int, offset: int) -> bool:
         """A message is acknowledged, or gone; True if another one's turn has come, or the queue's."""
@@ -59,6 +61,8 @@ class Order:
         del self._out[queue_id, offset]
         if not behind:
             del self._lines[line]
+            if not self.by_key:
+                self.reopened += [queue_id]
             return not self.by_key
         following = behind[0]
         del behind[0]
@@ -86,10 +90,3 @@ class Order:
         self._out = {place: line for place, line in self._out.items() if place[0] not in queue_ids}
         self._lines = {line: behind for line, behind in self._lines.items() if line[0] not in queue_ids}
         self._parked = sum(map(len, self._lines.values()))
-
-    def clear(self) -> None:
-        """Nothing is out any more."""
-        self.freed.clear()
-        self._lines.clear()
-        self._out.clear()
-        self._parked = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +21,8 @@ from ..read.message import MessageBatch
 from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.waiting import WaitingReaders
+from .news import News
+from .read_ahead import ReadAhead
 
 
 class Reads(Protocol):
@@ -70,6 +72,8 @@ class Parts:
         delays: the store's delayed messages; None in a store that is only read.
         delayed_sets: which messages of some topics are delayed, cancelled or copied. Raises StoreCorrupt,
             StoreUnreadable.
+        ahead: the memory of what they have read ahead.
+        news: which queues got messages, for the subscriptions of each topic.
     """
 
     streams: StreamMap
@@ -87,6 +91,13 @@ class Parts:
     receipts: ReceiptNumbers
     delays: Delays | None
     delayed_sets: Callable[[Collection[str]], Mapping[str, DelayedSets]]
+    ahead: ReadAhead
+    news: News = field(default_factory=News)
+
+    @property
+    def may_write(self) -> bool:
+        """False of a store that is only read: what is found wrong is then mended in memory alone."""
+        return self.delays is not None
 
     def queues(self, topic: str) -> list[int]:
         """The queue ids of a topic, as far as they are known by now."""

@@ -19,6 +19,11 @@ class PlaceList:
     def __len__(self) -> int:
         return len(self._offsets)
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes."""
+        return self._queues.nbytes + self._offsets.nbytes
+
     def add(self, queues: Int64s, offsets: Int64s) -> None:
         """Places behind the others, none of them twice. One that is listed stays where it is."""
         if len(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +17,14 @@ from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
-from .backlog import Backlog, Bounds, backlog_of, queues_of
+from .backlog import Backlog, Bounds, backlog_of, queues_of, recorded, snapshot
+from .chains import DeadLetterChains
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
-from .journal import Journal, names_of, subscribed
+from .in_flight import NOBODY
+from .journal import Journal, names_of
+from .names import Names
 from .parts import Parts
 from .settings import Settings, Start, check_dead_letters, check_settings, check_start, check_subscription
 from .starting import offsets_of
@@ -49,24 +52,34 @@ class SubscriptionInfo(NamedTuple):
 class Shared:
     """What all open objects of one subscription share."""
 
-    def __init__(self, parts: Parts, topic: str, name: str, *, pass_damage: bool = False) -> None:
+    def __init__(
+        self, parts: Parts, topic: str, name: str, chains: DeadLetterChains, *, pass_damage: bool = False
+    ) -> None:
+        """`chains` are those of the store."""
         self.state = State(parts, topic, name)
+        self.chains = chains
         self.state.load(pass_damage=pass_damage)
         self.dispatcher = Dispatcher(self.state)
-        self._open = 0
+        self._open: set[int] = set()  # the numbers of the objects that were not closed
+        self._owners = NOBODY  # the number of the newest object
         self._is_retired = False
 
-    def open(self, settings: Settings, given: Collection[str], start: Start) -> Subscription | None:
+    def open(
+        self, settings: Settings, given: Collection[str], start: Start, check: Callable[[], None]
+    ) -> Subscription | None:
         """Another object of the subscription, which is made if there is none. None: it is retired; ask for another.
 
-        `given` names the settings that the caller has chosen.
+        `given` names the settings that the caller has chosen; `check` raises if it may not be made with them.
         """
         state = self.state
         with state.changing:
             if self._is_retired:
                 return None
+            state.unfinished.make_rest()
             known = state.cursor.settings
             if known is None:
+                check()
+                self._open.clear()  # the one of before was deleted, maybe by a call that was cut short
                 with self.dispatcher.receiving:
                     state.create(settings, offsets_of(state.parts, state.topic, start))
                     self.dispatcher.restart()
@@ -75,27 +88,41 @@ class Shared:
             if not self._open:
                 with self.dispatcher.receiving:
                     self.dispatcher.open()
-            self._open += 1
-            return Subscription(self)
+            self._owners += 1
+            self._open.add(self._owners)
+            return Subscription(self, self._owners)
 
-    def closed_one(self, life: int) -> None:
-        """An object of this life was closed; with the last one, what is not acknowledged comes again."""
+    def tell_precision(self) -> None:
+        """Tell the topic's index how much later than their times messages may come here."""
+        state = self.state
+        delays, settings = state.parts.delays, state.cursor.settings
+        if delays is not None and settings is not None:
+            delays.accepts(state.topic, state.name, settings.precision_ms)
+
+    def closed_one(self, life: int, owner: int) -> None:
+        """An object of this life was closed: what it has comes again. With the last one, all is read again.
+
+        Again is fine: it is open until all of this was done, whatever cuts it short.
+        """
         with self.state.changing:
-            if life != self.state.cursor.life:
+            if life != self.state.cursor.life or owner not in self._open:
                 return
-            self._open -= 1
-            if not self._open:
+            with self.dispatcher.receiving:  # a receive that has begun gives out before, or finds the object closed
+                self.state.leave(owner)
+            if len(self._open) == 1:
                 self.state.note_left_out()
                 with self.dispatcher.receiving:
                     self.dispatcher.close()
+            self._open.discard(owner)
 
     def delete(self) -> bool:
         """Remove it; False if there is none."""
         with self.state.changing, self.dispatcher.receiving:
+            was_cut_short = self.state.unfinished.make_rest()
             if self.state.cursor.settings is None:
-                return False
+                return was_cut_short
             self.state.delete()
-            self._open = 0
+            self._open.clear()
             self.dispatcher.close()
         self.state.ring()
         return True
@@ -108,7 +135,12 @@ class Shared:
         state = self.state
         for _ in if_free(state.changing) if state.cursor.settings is None else ():
             try:
-                self._is_retired = self._is_retired or state.cursor.settings is None
+                for _ in if_free(self.dispatcher.receiving) if state.cursor.settings is None else ():
+                    try:
+                        self.dispatcher.close()  # a deletion that was cut short has not
+                        self._is_retired = True
+                    finally:
+                        self.dispatcher.receiving.release()
             finally:
                 state.changing.release()
         return self._is_retired
@@ -141,6 +173,16 @@ class Subscriptions:
         self._known: dict[tuple[str, str], Shared] = {}
         self._lives: dict[tuple[str, str], int] = {}  # of the deleted ones
         self._lock = threading.Lock()
+        self._names = Names(parts)
+        self._chains = DeadLetterChains(self._names, self._dead_letters_of)
+
+    def _dead_letters_of(self, topic: str, name: str) -> str | None:
+        with self._lock:
+            shared = self._known.get((topic, name))
+        with suppress(StoreCorrupt):  # it gives nothing out, as long as it is damaged
+            settings = self._cursor_of(topic, name).settings if shared is None else shared.state.cursor.settings
+            return None if settings is None else settings.dead_letter_topic
+        return None
 
     def subscribe(
         self, topic: object, name: object, start: object, mode: object, order_by: object, filter_: object,
@@ -155,16 +197,30 @@ class Subscriptions:
         begin = check_start(start)
         while True:
             shared = self._shared(plain, who)
-            opened = shared.open(settings, given, begin)
+            with self._chains.changing(plain, settings.dead_letter_topic) as check:
+                opened = shared.open(settings, given, begin, check)
             if opened is not None:
+                shared.tell_precision()
                 return opened
             self._forget_deleted(shared)  # whoever has retired it may have been interrupted
+
+    def forget_lost(self) -> bool:
+        """Messages were lost, maybe: have the log say that these are not acknowledged, before others get their offsets.
+
+        False if there is no subscription.
+        """
+        names = list(self._names)
+        for topic, name in names:
+            with suppress(StoreCorrupt):  # whoever subscribes is told
+                self._forget_deleted(self._shared(topic, name))
+        return bool(names)
 
     def _shared(self, topic: str, name: str, *, for_retention: bool = False) -> Shared:
         """The one of a name. For retention one with damage is said again without it: the damaged segment goes."""
         with self._lock:
             shared = self._known.get((topic, name))
             if shared is None:
+                self._names.add((topic, name))
                 try:
                     shared = self._loaded(topic, name, for_retention)
                 except OSError as error:
@@ -181,13 +237,14 @@ class Subscriptions:
             with self._lock:
                 self._lives[key] = state.cursor.life
                 if self._known.get(key) is shared:
+                    self._names.drop(key)
                     del self._known[key]
 
     def _loaded(self, topic: str, name: str, for_retention: bool) -> Shared:
         try:
-            return Shared(self._parts, topic, name)
+            return Shared(self._parts, topic, name, self._chains)
         except StoreCorrupt:
-            shared = Shared(self._parts, topic, name, pass_damage=True) if for_retention else None
+            shared = Shared(self._parts, topic, name, self._chains, pass_damage=True) if for_retention else None
             if shared is None or shared.state.cursor.settings is None:  # what it was made with is lost
                 raise
             return shared
@@ -197,12 +254,27 @@ class Subscriptions:
         self._parts.check_open()
         self._parts.check_writes()
         plain, who = check_name(topic, 0)[0], check_subscription(name)
-        if (plain, who) not in subscribed(self._parts):
+        if (plain, who) not in self._names:
             return False
         shared = self._shared(plain, who)
         was_there = shared.delete()
         self._forget_deleted(shared)
+        if self._parts.delays is not None:
+            self._parts.delays.accepts(plain, who, None)
         return was_there
+
+    def stats(self) -> dict[str, int]:
+        """The memory that subscriptions take, beside their cursors."""
+        with self._lock:
+            known = list(self._known.values())
+        ahead = self._parts.ahead
+        return {
+            "in_memory": len(known),
+            "read_ahead_bytes": ahead.size_bytes,
+            "read_ahead_limit_bytes": ahead.limit_bytes,
+            "due_bytes": sum(shared.dispatcher.due_bytes for shared in known),
+            "in_flight_bytes": sum(shared.state.table.size_bytes for shared in known),
+        }
 
     def closing(self) -> None:
         """The store is about to close: have the log say what is known here alone. Nobody waits for it."""
@@ -215,7 +287,7 @@ class Subscriptions:
         """What there is, of one topic or of all, sorted; `sets_of` if what is delayed was read already."""
         self._parts.reads.topics()  # a reader of another process's store follows the log by that
         wanted = None if topic is None else check_name(topic, 0)[0]
-        names = [one for one in subscribed(self._parts) if wanted in (None, one[0])]
+        names = [one for one in self._names if wanted in (None, one[0])]
         topics = sorted({of_topic for of_topic, _ in names})
         queues = {one: queues_of(self._parts, one) for one in topics}
         sets = self._parts.delayed_sets(topics) if sets_of is None else {one: sets_of(one) for one in topics}
@@ -243,22 +315,20 @@ class Subscriptions:
 
     def topics(self) -> set[str]:
         """Those that have a subscription."""
-        return {topic for topic, _ in subscribed(self._parts)}
+        return {topic for topic, _ in self._names}
 
     def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) for which offsets, which ascend, some subscription of a topic has no acknowledgement."""
+        """(n,) for which offsets, which ascend, some subscription of a topic has no durable acknowledgement."""
         found = np.zeros(len(offsets), np.bool_)
-        for of_topic, name in subscribed(self._parts):
-            if of_topic == topic and not found.all():
+        for name in self._names.of(topic):
+            if not found.all():
                 try:
                     shared = self._shared(topic, name)
                 except StoreCorrupt:  # what it has acknowledged is not known: all may be wanted
                     found[:] = True
                     break
-                state = shared.state
-                with state.lock:
-                    if state.cursor.settings is not None:
-                        found |= ~state.cursor.queue(queue_id).are_in(offsets)
+                if shared.state.cursor.settings is not None:
+                    found |= ~shared.state.are_acknowledged(queue_id, offsets)
                 self._forget_deleted(shared)
         return found
 
@@ -266,13 +336,15 @@ class Subscriptions:
         with self._lock:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state
+        if state is not None:
+            state.unfinished.finish()
         cursor = self._cursor_of(topic, name) if state is None else state.cursor
-        now_ms = 0 if state is None else state.now_ms()
         with nullcontext() if state is None else state.lock:
-            if cursor.settings is None:
+            settings = cursor.settings
+            if settings is None:
                 return None
-            backlog = backlog_of(bounds, cursor, None if state is None else state.table, now_ms)
-            return SubscriptionInfo(topic, name, cursor.settings, backlog)
+            known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
+        return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known))
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """What the log says of a subscription that is not used."""

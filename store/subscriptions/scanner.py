@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreError
 from ..format.blobs import ExtraColumns
-from ..read.message import Message, MessageBatch, make_message
+from ..log.lane import Lane
+from ..read.message import MessageBatch
 from .acked import Acked
+from .chunk import Chunk
 from .delays import Left, SubscriptionDelays
 from .delivery import part_of, taken
 from .filters import PropertyFilter
 from .parts import Parts
+from .ready import FEW_QUEUES, ReadyQueues
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -28,36 +30,10 @@ LOOKS_BETWEEN = 8  # quick ones between two long ones, at least ..
 LOOKS_S = 0.002  # .. and so much time; ..
 MOST_LOOKS = 256  # .. at the most
 FEW_MESSAGES = 64  # so small calls are worth reading ahead in all queues
-FEW_QUEUES = 64
 SKIPPED_MESSAGES = 4096  # of a queue at once, that come later ..
 SKIPPED_TOGETHER = 1 << 18  # .. and of all queues
 MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it lets others have a turn then
 NO_BYTES = -1  # no message has to fit
-
-
-@dataclass(slots=True)
-class _Chunk:
-    """Messages of a queue that were read and not given out, from `begin` on."""
-
-    batch: MessageBatch
-    begin: int = 0
-    rows: list[tuple[int, int, int, int]] | None = None  # begin and end in the buffer, offset, time; once asked for
-
-    def messages(self, begin: int, end: int) -> list[Message]:
-        """Some of its messages as objects, from lists: quicker than from columns, one at a time."""
-        batch = self.batch
-        if self.rows is None:
-            begins, ends = batch.positions.tolist(), (batch.positions + batch.lengths).tolist()
-            self.rows = list(zip(begins, ends, batch.offsets.tolist(), batch.times_ms.tolist(), strict=True))
-        name, buffer, extras = batch.stream_names[0], batch.buffer, batch.extras
-        return [
-            make_message(*name, offset, bytes(buffer[low:high]), time_ms, None if extras is None else extras[at])
-            for at, (low, high, offset, time_ms) in enumerate(self.rows[begin:end], begin)
-        ]
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.batch.buffer)
 
 
 class Scanner:
@@ -70,6 +46,7 @@ class Scanner:
 
     Attributes:
         is_unfinished: the newest `take` has stopped with queues left to read.
+        reached: the highest read positions by queue id: what is below may be given out.
     """
 
     def __init__(
@@ -91,16 +68,16 @@ class Scanner:
         self._wanted = wanted
         self._delays = delays
         self._read_at: dict[int, int] = {}
-        self._reached: dict[int, int] = {}  # the highest read positions: what is below may be given out
-        self._chunks: dict[int, _Chunk] = {}
-        self._turn = -1
+        self.reached: dict[int, int] = {}
+        self._chunks: dict[int, Chunk] = {}
+        self._lanes: tuple[int, list[Lane]] = (0, [])  # of so many queues
+        self._ready = ReadyQueues(parts, topic)
         self._looks = 0  # quick ones, since the long one at this time
         self._looked_s = 0.0
         self._held_bytes = 0
         self._chunks_left = 0  # that the call may still read
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
         self._empty_at: object = None  # what was durable when there was nothing new
-        self._all_read: list[int] | None = None  # the ends of all queues, if nothing is left before them
         self.is_unfinished = False
 
     def position(self, queue_id: int) -> int:
@@ -133,20 +110,54 @@ class Scanner:
 
     def rewind(self, queue_ids: Iterable[int] | None = None) -> None:
         """Begin again behind what is acknowledged, in some queues or in all."""
-        for queue_id in list(self._read_at) if queue_ids is None else queue_ids:
+        if queue_ids is None:
+            self._ready.add_all()
+        for queue_id in list(self._read_at) if queue_ids is None else list(queue_ids):
             self._read_at.pop(queue_id, None)
             self._chunks.pop(queue_id, None)
+            self._ready.add([queue_id])
         self._held_bytes = sum(chunk.size_bytes for chunk in self._chunks.values())
-        self._empty_at = self._all_read = None
+        self._empty_at = None
+
+    @property
+    def held_bytes(self) -> int:
+        """What was read ahead."""
+        return self._held_bytes
+
+    def give_back(self) -> None:
+        """Let go of what was read ahead: it is read anew."""
+        for queue_id, chunk in list(self._chunks.items()):
+            self._read_at[queue_id] = min(self._read_at.get(queue_id, 0), int(chunk.batch.offsets[chunk.begin]))
+            self._ready.add([queue_id])
+            del self._chunks[queue_id]
+        self._held_bytes, self._empty_at = 0, None
 
     def durable(self) -> object:
         """Something that changes when the lanes have more durable messages, also by segments that were never open."""
-        lanes = {stream.lane for stream in list(self._parts.streams.topics.get(self._topic, {}).values())}
-        views = [lane.view for lane in sorted(lanes, key=lambda lane: lane.index)]
+        views = [lane.view for lane in self._topic_lanes()]
         opened = [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
-        return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed]
+        return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed], self.removed()
 
-    def take_few(self, count: int) -> tuple[_Chunk, int] | None:
+    def newest(self) -> object:
+        """The same, of the topic's own messages alone: it takes a look at those that were not looked at yet."""
+        return self._ready.newest(self._topic_lanes()), self.removed()
+
+    def removed(self) -> object:
+        """Something that changes when messages of the topic may have been removed, by a trim or retention."""
+        lanes = self._topic_lanes()
+        oldest = [lane.view.sealed[0].segment.sequence if lane.view.sealed else 0 for lane in lanes]
+        return oldest, [lane.trims.shown for lane in lanes]
+
+    def _topic_lanes(self) -> list[Lane]:
+        """The lanes of the topic's queues, of which none ever goes."""
+        queues = self._parts.streams.topics.get(self._topic, {})
+        if len(queues) != self._lanes[0]:
+            streams = list(queues.values())
+            lanes = {stream.lane.index: stream.lane for stream in streams}
+            self._lanes = len(streams), [lanes[index] for index in sorted(lanes)]
+        return self._lanes[1]
+
+    def take_few(self, count: int) -> tuple[Chunk, int] | None:
         """`count` messages of one queue that were read ahead: their chunk, and where they begin in it.
 
         None if that takes more than a look; and now and then, so that queues without a chunk have their turns.
@@ -176,40 +187,40 @@ class Scanner:
         return self._looks >= MOST_LOOKS or self._parts.clock.monotonic_s() - self._looked_s >= LOOKS_S
 
     def take(
-        self, most: int, max_bytes: int, is_blocked: Callable[[int], bool] | None = None, *, is_first: bool = True
-    ) -> list[MessageBatch]:
+        self, most: int, max_bytes: int, limit_of: Callable[[int], int] | None = None, *, is_first: bool = True,
+        reopened: Sequence[int] = (), by_key: bool = False,
+    ) -> list[MessageBatch]:  # fmt: skip
         """Up to `most` new messages, a batch a queue, from the queue on whose turn it is.
 
-        `is_blocked` says which queues have to wait; of the others one message each is taken then. With `is_first`, the
-        first message may be larger than `max_bytes`.
+        `limit_of` says how many of a queue may be taken; where it is none, the queue waits until it is `reopened`, or
+        with `by_key` all do. With `is_first`, the first message may be larger than `max_bytes`.
         """
         self._max_bytes, wanted = max_bytes if is_first else NO_BYTES, most
         durable = self.durable()
         self.is_unfinished = False
         self._looks, self._looked_s = 0, self._parts.clock.monotonic_s()
+        if reopened:
+            self._ready.add(reopened)
+            self._empty_at = None
         if not self._chunks and durable == self._empty_at:
             return []
-        queues = self._parts.queues(self._topic)
-        ends = [self._end(queue_id) for queue_id in queues]
-        if not self._chunks and ends == self._all_read:  # what is new is of other topics
-            self._empty_at = durable
-            return []
-        self._skip(queues)
         found: list[MessageBatch] = []
         self._chunks_left, is_all = MOST_CHUNKS, is_first
-        self._turn += 1
-        for step in range(len(queues)):
-            queue_id = queues[(self._turn + step) % len(queues)]
-            if is_blocked is not None and is_blocked(queue_id):
+        for queue_id in self._ready.turn(self._ready.find(self._topic_lanes()), self._skip):
+            limit = most if limit_of is None else min(most, limit_of(queue_id))
+            if limit <= 0:
                 is_all = False
+                if self._ready.stop(queue_id, by_key=by_key):
+                    break
                 continue
             try:
-                batches = self._take_from(queue_id, 1 if is_blocked is not None else most, max_bytes)
+                batches, is_over = self._take_from(queue_id, limit, max_bytes)
             except StoreError:
-                self._turn += step if not found else step - 1  # the next call begins behind this queue, or with it
                 if not found:
+                    self._ready.served(queue_id, is_over=False)  # the next call begins behind this queue, or with it
                     raise
                 break
+            self._ready.served(queue_id, is_over=is_over)
             found += batches
             most -= sum(map(len, batches))
             max_bytes -= sum(int(batch.lengths.sum()) for batch in batches)
@@ -218,23 +229,33 @@ class Scanner:
                 break
         if is_all and not found:
             self._empty_at = durable
-        if not found and not self._chunks and is_blocked is None:
-            rest = [self._next(queue_id)[0] < end for queue_id, end in zip(queues, ends, strict=True)]
-            self._all_read = None if any(rest) else ends
-        if found and is_blocked is None and wanted <= FEW_MESSAGES and len(queues) <= FEW_QUEUES:
-            self._read_ahead(queues, found[-1].queue_id(0))
+        if found and limit_of is None and wanted <= FEW_MESSAGES:
+            self._read_ahead(found[-1].queue_id(0))
         return found
 
-    def _read_ahead(self, queues: Sequence[int], newest: int) -> None:
-        """Let quick looks find all queues, the one that had its turn last."""
+    def has_left(self, limit_of: Callable[[int], int] | None = None) -> bool:
+        """Whether another look would find something, maybe."""
+        self._ready.find(self._topic_lanes())
+        return any(
+            (queue_id in self._chunks or self._is_behind(queue_id)) and (limit_of is None or limit_of(queue_id) > 0)
+            for queue_id in self._ready.queues
+        )
+
+    def _is_behind(self, queue_id: int) -> bool:
+        at, end = self._next(queue_id)
+        return at < end
+
+    def _read_ahead(self, newest: int) -> None:
+        """Let quick looks find all queues of a few, the one that had its turn last."""
+        queues = self._parts.queues(self._topic)
         with suppress(StoreError):  # its turn comes, and the error with it
-            for queue_id in queues:
+            for queue_id in queues if len(queues) <= FEW_QUEUES else ():
                 self._chunk(queue_id, 1, AHEAD_BYTES)
         if newest in self._chunks:
             self._chunks[newest] = self._chunks.pop(newest)
 
-    def _take_from(self, queue_id: int, most: int, max_bytes: int) -> list[MessageBatch]:
-        """The next messages of a queue."""
+    def _take_from(self, queue_id: int, most: int, max_bytes: int) -> tuple[list[MessageBatch], bool]:
+        """The next messages of a queue, and whether there are no more."""
         found: list[MessageBatch] = []
         while most > 0:
             try:
@@ -243,15 +264,17 @@ class Scanner:
                 if not found:
                     raise
                 break  # what is in front of it goes first
-            batch = None if chunk is None else self._cut(queue_id, chunk, most, max_bytes)
+            if chunk is None:
+                return found, self._chunks_left > 0
+            batch = self._cut(queue_id, chunk, most, max_bytes)
             if batch is None:
                 break
             found.append(batch)
             most -= len(batch)
             max_bytes -= int(batch.lengths.sum())
-        return found
+        return found, False
 
-    def _cut(self, queue_id: int, chunk: _Chunk, most: int, max_bytes: int) -> MessageBatch | None:
+    def _cut(self, queue_id: int, chunk: Chunk, most: int, max_bytes: int) -> MessageBatch | None:
         """The next messages of a chunk; None if not even the first fits."""
         batch, begin = chunk.batch, chunk.begin
         end = min(len(batch), begin + most)
@@ -267,7 +290,7 @@ class Scanner:
             chunk.begin = end
         return part_of(batch, begin, end)
 
-    def _chunk(self, queue_id: int, most: int, max_bytes: int) -> _Chunk | None:
+    def _chunk(self, queue_id: int, most: int, max_bytes: int) -> Chunk | None:
         """The queue's chunk, read if need be; None if it has nothing that is wanted, as far as may be read now."""
         chunk = self._chunks.get(queue_id)
         if chunk is not None and self._is_trimmed(queue_id, chunk):
@@ -280,11 +303,11 @@ class Scanner:
                 break
             self._chunks_left -= 1
             if len(batch):
-                chunk = self._chunks[queue_id] = _Chunk(batch)
+                chunk = self._chunks[queue_id] = Chunk(batch)
                 self._held_bytes += chunk.size_bytes
         return chunk
 
-    def _is_trimmed(self, queue_id: int, chunk: _Chunk) -> bool:
+    def _is_trimmed(self, queue_id: int, chunk: Chunk) -> bool:
         """Whether nothing of a chunk is left, now that messages were trimmed; it begins behind them then."""
         stream = self._parts.streams.get(self._topic, queue_id)
         if stream is not None and stream.low > int(chunk.batch.offsets[chunk.begin]):
@@ -311,7 +334,7 @@ class Scanner:
 
     def _move(self, queue_id: int, offset: int) -> None:
         self._read_at[queue_id] = offset
-        self._reached[queue_id] = max(offset, self._reached.get(queue_id, 0))
+        self.reached[queue_id] = max(offset, self.reached.get(queue_id, 0))
 
     def _next(self, queue_id: int) -> tuple[int, int]:
         """The next offset of a queue that is to be read, and where its messages end, what is not durable counted."""
@@ -356,7 +379,7 @@ class Scanner:
         """(n,) which messages go out. The others are acknowledged, are so now, or come later."""
         offsets = batch.offsets
         kept = ~acked.are_in(offsets)
-        if at < self._reached.get(queue_id, 0):
+        if at < self.reached.get(queue_id, 0):
             kept &= ~np.isin(offsets, self._given_out(queue_id))
         end = int(offsets[-1]) + 1
         if end - at > len(batch):

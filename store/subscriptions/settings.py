@@ -135,8 +135,7 @@ def _filter(given: object) -> Mapping[str, tuple[str, ...]] | None:
         raise InvalidMessage(f'filter is a mapping such as {{"tag": {{"a", "b"}}}} or None, not {shown(given)}')
     wanted = {}
     for name, values in given.items():
-        plain = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
-        each = list(values) if plain else []
+        each = _each(values)
         if not isinstance(name, str) or not each or not all(isinstance(value, str) for value in each):
             raise InvalidMessage(
                 f"filter has a str and one or more str values for each property, as {{'tag': {{'a', 'b'}}}}, not "
@@ -144,6 +143,16 @@ def _filter(given: object) -> Mapping[str, tuple[str, ...]] | None:
             )
         wanted[name] = tuple(sorted(set(each)))
     return dict(sorted(wanted.items()))
+
+
+def _each(values: object) -> list[Any]:
+    """Several values; none if it is not several."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+        return []
+    try:
+        return list(values)
+    except Exception:  # whatever is wrong with it: an array of no dimension says that it can be iterated
+        return []
 
 
 def check_start(start: object) -> Start:

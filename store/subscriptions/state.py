@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
 
 from ...index.turns import if_free, let_pass
 from ..errors import StoreError
 from ..format.cursors import Mark, pack_acks, pack_delete, pack_state
 from ..format.cursors import State as CursorState
-from ..log.ticket import Ticket
+from ..log.ticket import SubmitRequest, Ticket
 from .acking import Acking, AwaitedAcking
 from .arguments import stale
+from .calling import Calling
 from .cursor import Cursor
 from .group_commit import GroupCommit
-from .in_flight import NEVER, InFlight, Is, Places
+from .in_flight import NEVER, InFlight, Is
 from .journal import Journal
+from .left_behind import LeftBehind
 from .on_way import AckedMany, AckedOne, AckRequest, LeftOut, by_queue, together
 from .ordering import Order
 from .parts import Parts
 from .settings import Settings
 from .tries import Tries
+from .unfinished import Unfinished
 from .waits import wake
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 A = TypeVar("A", Acking, AwaitedAcking)
-AGAIN_RECEIPTS = 1024  # of a list of those that come again
 
 
-class State:
+class _MessageRemoved(Exception):
+    """A consumer has the message still, and a trim or retention has removed it: it counts as acknowledged."""
+
+
+class State(LeftBehind):
     """Acknowledges, gives back and seeks. Any number of threads may use it.
 
     Invariants:
@@ -46,7 +52,7 @@ class State:
           back; what was left out, by a filter above all, is in `left_out` or was handed over to the log, and is found
           out again if that was lost;
         * what is on its way is in `on_way`, and in no snapshot: its record may fail;
-        * `changing` is held to change settings, to seek, to delete and to compact: so a snapshot has the newest of it.
+        * `changing` is held to change settings, to seek, to delete and to compact: so a snapshot has the newest of it;
     """
 
     def __init__(self, parts: Parts, topic: str, name: str) -> None:
@@ -65,13 +71,19 @@ class State:
         self.left_out: dict[int, LeftOut] = {}  # by queue id; no record says it yet
         self.left_out_count = 0
         self.tries = Tries(self)
+        self.unfinished = Unfinished(self.changing, self.ring)  # what the log may say, and the cursor does not
         self._is_compacted = False  # by one of many coroutines, which go on together
+        self.calling = Calling(parts.waiting, topic, self.now_ms, self.ring)
         self.signal = 0  # counts what only a look can find out
         self.limit_bytes = max(2048, parts.limit_bytes // 2)
 
     def now_ms(self) -> int:
         """The time of deadlines: it does not jump."""
         return int(self.parts.clock.monotonic_s() * 1000)
+
+    def deadline_ms(self, after_ms: int) -> int:
+        """When so much time has passed, by `now_ms`: rounded up, so that nothing times out early."""
+        return math.ceil(self.parts.clock.monotonic_s() * 1000) + after_ms
 
     def ring(self) -> None:
         """Have those that wait look again."""
@@ -84,7 +96,10 @@ class State:
         """Acknowledge one message; durable when it returns. After an interrupt it is, or it may be made again."""
         if self.lock.locked():
             let_pass(self.lock)
-        self._hand_over(receipt, Acking(), self.group_commit.write)
+        try:
+            self._hand_over(receipt, Acking(), self.group_commit.write)
+        except _MessageRemoved:
+            return
         if self.journal.wants_compaction:
             self.compact_in_time()
 
@@ -94,7 +109,10 @@ class State:
         Its loop lets nobody pass at the lock: all its coroutines would sleep meanwhile.
         """
         acking = AwaitedAcking()
-        self._hand_over(receipt, acking, self.group_commit.begin)
+        try:
+            self._hand_over(receipt, acking, self.group_commit.begin)
+        except _MessageRemoved:
+            return
         await acking.future
         if self.journal.wants_compaction and not self._is_compacted:
             self._is_compacted = True
@@ -129,6 +147,8 @@ class State:
             one = self._take_one(receipt, taken)
             request = AckRequest(self.settle, one, self.journal.stream)
             request.stream.queue.put(request)
+        except _MessageRemoved:
+            return self._done()
         except BaseException:  # also an interrupt: it may be acknowledged again, whatever became of the record
             try:
                 self._undo(taken)
@@ -136,6 +156,14 @@ class State:
                 self._undo(taken)
             raise
         self.journal.count([request.data])
+        return request
+
+    def _done(self) -> Ticket:
+        """The ticket of what need not be said to the log."""
+        stream = self.journal.stream
+        assert stream is not None, "its subscription is durable"
+        request = SubmitRequest(stream, b"", 0)
+        request.answer()
         return request
 
     def settle(self, acked: Sequence[AckedOne], error: StoreError | None) -> None:
@@ -160,6 +188,8 @@ class State:
         """Take a message for acknowledged, and note it in `taken`. The order matters to `_undo` behind an interrupt."""
         with self.lock:
             row = self.table.row_of(receipt)
+            if row < 0 and receipt in self.table.removed:
+                raise _MessageRemoved
             if row < 0:
                 raise stale(self.name, [receipt])
             place = self.table.place_of(row)
@@ -176,6 +206,8 @@ class State:
         taken = list[AckedMany]()
         try:
             many = self._take_many(receipts, taken)
+            if not many.places.size:
+                return
             self.journal.append(pack_acks(many.life, many.groups, self.limit_bytes))
             del self.on_way[many.first]  # no call from here to the end of the `try`: the record holds
         except BaseException:  # also an interrupt: they may be acknowledged again, whatever became of the record
@@ -197,6 +229,8 @@ class State:
         with self.lock:
             rows = self._rows(receipts)
             receipts, places = self.table.receipts(rows), self.table.places(rows)
+            if not places.size:  # all of them were removed
+                return AckedMany(self.cursor.life, 0, NEVER, (), receipts, places)
             groups = [(queue_id, self.cursor.queue(queue_id).era, offsets) for queue_id, offsets in by_queue(places)]
             start, first = self.journal.next_offset, int(receipts[0])
             many = AckedMany(self.cursor.life, start, first, groups, receipts, places)
@@ -208,8 +242,13 @@ class State:
         return many
 
     def _rows(self, receipts: Int64s) -> Rows:
-        """The rows of receipts, each once. Raises StaleReceipt if a consumer does not have one of them."""
+        """The rows of receipts, each once, but for those of removed messages.
+
+        Raises StaleReceipt if a consumer does not have one of them.
+        """
         receipts = np.unique(receipts)
+        if self.table.removed:
+            receipts = receipts[~self.table.removed.are_in(receipts)]
         rows = self.table.find(receipts)
         states = self.table.states(rows)
         good = (rows >= 0) & ((states == Is.OUT) | (states == Is.LATE))
@@ -221,21 +260,13 @@ class State:
         """The record was not stored: the messages are out as before, but for those that a seek has met."""
         receipts, places = acked.receipts, acked.places
         with self.lock:
-            still = self._still(acked)
+            still = acked.still_of(self.cursor)
             kept = np.isin(places.queues, [queue_id for queue_id, _ in still])
             self.table.restore(receipts[kept], places.take(kept), self.now_ms())
             for queue_id, offsets in still:  # behind the table: one that is in neither would be given out anew
                 self.cursor.queue(queue_id).remove_all(offsets)
             for receipt in receipts.tolist():  # last: after an interrupt they are taken back again
                 self.on_way.pop(receipt, None)
-
-    def _still(self, acked: AckedMany) -> list[tuple[int, Int64s]]:
-        """The offsets of each queue that no seek has met since they were acknowledged. Under the lock."""
-        if self.cursor.life != acked.life:
-            return []
-        return [
-            (queue_id, offsets) for queue_id, era, offsets in acked.groups if self.cursor.queue(queue_id).era == era
-        ]
 
     def compact_in_time(self) -> None:
         """Compact if the journal wants it, and nobody changes the subscription just now. It does not raise if that
@@ -248,24 +279,6 @@ class State:
             finally:
                 self.changing.release()
 
-    def _go_on(self, places: Places) -> None:
-        """`release` these messages. Again is fine."""
-        if self.order is not None:
-            self.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)), if_acknowledged=True)
-
-    def release(self, places: Sequence[tuple[int, int]], *, if_acknowledged: bool = False) -> None:
-        """Messages are over: in an ordered subscription it is the turn of those behind them.
-
-        `if_acknowledged`: not of those that were taken back meanwhile, or that a seek has met: they are out again.
-        """
-        order, queue = self.order, self.cursor.queue
-        if order is None or not places:
-            return
-        with self.lock:
-            freed = [order.release(*at) for at in places if not if_acknowledged or at[1] in queue(at[0])]
-        if any(freed):
-            self.ring()
-
     def compact(self) -> None:
         """Write a snapshot, and remove the records before it. `changing` is held."""
         if self.cursor.settings is not None:
@@ -275,63 +288,30 @@ class State:
         """Records that say all but what is on its way, and the offset from which on the records of that may lie."""
         with self.lock:
             on_way = [one.as_many() for one in list(self.on_way.values())]
-            but_for = [part for acked in on_way for part in self._still(acked)]
+            but_for = [part for acked in on_way for part in acked.still_of(self.cursor)]
             self.left_out, self.left_out_count = {}, 0  # it is said by this
-            records = self.cursor.snapshot(self.limit_bytes, but_for)
-            return records, min((one.start for one in on_way), default=NEVER)
+            frozen = self.cursor.frozen(but_for)
+        return frozen.records(self.limit_bytes), min((one.start for one in on_way), default=NEVER)
 
-    # -- leaving out ----------------------------------------------------------------------------------
-
-    def leave_out(self, queue_id: int, ascending: Int64s) -> None:
-        """Messages that nobody is to get count as acknowledged. Under the lock."""
-        if not len(ascending):
-            return
-        acked = self.cursor.queue(queue_id)
-        acked.add_all(ascending)
-        known = self.left_out.get(queue_id)
-        if known is None or known.era != acked.era:
-            known = self.left_out[queue_id] = LeftOut(acked.era, BitMap64())
-        known.offsets.update(array("Q", ascending.tobytes()))
-        self.left_out_count += len(ascending)
-
-    def note_left_out(self) -> None:
-        """Have the log say what was left out; nobody waits for that. If it fails, it is found out again."""
+    def are_acknowledged(self, queue_id: int, ascending: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which messages of a queue are acknowledged for good: no record on its way may fail."""
         with self.lock:
-            left_out, self.left_out, self.left_out_count = self.left_out, {}, 0
-            life = self.cursor.life
-        groups = [
-            (queue_id, one.era, np.frombuffer(one.offsets.to_array(), np.int64)) for queue_id, one in left_out.items()
-        ]
-        if groups and self.cursor.settings is not None:
-            with suppress(StoreError):
-                self.journal.submit(pack_acks(life, groups, self.limit_bytes))
+            found = self.cursor.queue(queue_id).are_in(ascending)
+            for many in [one.as_many() for one in list(self.on_way.values())]:
+                for of_queue, offsets in many.still_of(self.cursor):
+                    if of_queue == queue_id:
+                        found &= ~np.isin(ascending, offsets)
+        return found
 
-    # -- giving back ----------------------------------------------------------------------------------
-
-    def nack(self, receipts: Int64s, delay_ms: int) -> None:
-        """Give messages back: they come again after a while."""
+    def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which messages are acknowledged, given out or in a line."""
         with self.lock:
-            self.table.hold(self._rows(receipts), self.now_ms() + delay_ms)
-        self.ring()
+            found = self.cursor.have(queues, offsets) | self.table.have(queues, offsets)
+            if self.order is not None:
+                found |= self.order.have(queues, offsets)
+        return found
 
-    def take_back(self, receipts: Int64s) -> None:
-        """Messages that were taken for a consumer who has gone meanwhile come again at once. Again is fine."""
-        with self.lock:
-            rows = self.table.find(receipts)
-            places = self.table.places(rows[rows >= 0])
-            self.table.take_back(receipts, self.now_ms())
-            self.tries.take_back(places)
-        self.ring()
-
-    def extend(self, receipts: Int64s, ms: int) -> None:
-        """Keep messages for so long from now on."""
-        with self.lock:
-            self.table.hold(self._rows(receipts), self.now_ms() + ms, Is.OUT)
-        self.signal += 1  # nothing comes earlier by that
-
-    def list_again(self, receipts: Int64s) -> None:
-        """These messages are to be given out again. Under the lock; one that is listed twice is given out once."""
-        self.again += [receipts[at : at + AGAIN_RECEIPTS] for at in range(0, len(receipts), AGAIN_RECEIPTS)]
+    # -- nobody has anything --------------------------------------------------------------------------
 
     def forget_consumers(self) -> None:
         """Nobody has anything any more: all that is not acknowledged comes again."""
@@ -339,16 +319,19 @@ class State:
             self.table.clear()
             self.again.clear()
             self.tries.expect()
-            if self.order is not None:
-                self.order.clear()
+            if self.order is not None:  # a line waits for what is being acknowledged: that may fail
+                self.order.keep(self.cursor.has)
 
     # -- another life ---------------------------------------------------------------------------------
 
     def load(self, *, pass_damage: bool = False) -> None:
-        """Take on what the log says."""
+        """Take on what the log says, but for acknowledgements of lost messages. Raises as an append does."""
         self.journal.load(self.cursor, pass_damage=pass_damage)
         if self.cursor.settings is not None:
             self._adopt(self.cursor.settings)
+        if self.cursor.cut(partial(self.parts.streams.end_at_opening, self.topic)) and self.parts.may_write:
+            with self.changing:
+                self.compact()
         self.tries.expect()
 
     def _adopt(self, settings: Settings) -> None:
@@ -375,9 +358,14 @@ class State:
         assert settings is not None, "only what exists is moved"
         with self.lock:
             marks = {queue_id: Mark(self.cursor.queue(queue_id).era + 1, at) for queue_id, at in offsets.items()}
-        self.journal.append(pack_state(self.cursor.life, CursorState(settings.pack(), marks), self.limit_bytes))
+        self.unfinished.make(partial(self._move, settings, marks))
+
+    def _move(self, settings: Settings, offsets: Mapping[int, Mark]) -> None:
+        if any(self.cursor.queue(queue_id).era < mark.era for queue_id, mark in offsets.items()):  # else once more
+            self.journal.append(pack_state(self.cursor.life, CursorState(settings.pack(), offsets), self.limit_bytes))
+            with self.lock:
+                self.cursor.move(offsets)
         with self.lock:
-            self.cursor.move(marks)
             for queue_id in offsets:
                 self.left_out.pop(queue_id, None)
             self.table.remove(self.table.rows_of(list(offsets)))
@@ -386,10 +374,12 @@ class State:
 
     def delete(self) -> None:
         """Remove it, durably. `changing` is held, and nothing is given out meanwhile."""
-        life = self.cursor.life + 1
+        self.unfinished.make(partial(self._delete, self.cursor.life + 1))
+        with suppress(StoreError, OSError):  # it is deleted; retention takes its records another time
+            self.journal.forget()
+
+    def _delete(self, life: int) -> None:
         self.journal.append([pack_delete(life)])
         with self.lock:
             self.cursor.begin(life, None)
         self.forget_consumers()
-        with suppress(StoreError, OSError):  # it is deleted; retention takes its records another time
-            self.journal.forget()

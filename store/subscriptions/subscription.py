@@ -16,8 +16,10 @@ from ...index.turns import let_pass
 from ..errors import StoreClosed, SubscriptionClosed
 from ..log.ticket import Ticket
 from .arguments import LONGEST_MS, Wanted, is_few, receipt_of, receipts_of, wanted_of
-from .backlog import Backlog, backlog_of, bounds_of
+from .backlog import Backlog, backlog_of, bounds_of, snapshot
+from .calling import Sleeper
 from .delivery import Delivery, DeliveryBatch
+from .looking import Look, Looks
 from .settings import Settings, Start, check_dead_letters, check_number, check_start
 from .starting import offsets_of
 from .taking import Taking
@@ -40,12 +42,14 @@ class Subscription:
     subscription was deleted, all calls but `close` raise `SubscriptionClosed`.
     """
 
-    def __init__(self, shared: Shared) -> None:
-        """Use `MessageStore.subscribe`."""
+    def __init__(self, shared: Shared, owner: int) -> None:
+        """Use `MessageStore.subscribe`. `owner` is its number among all objects of the name."""
         self._shared = shared
         self._state = shared.state
         self._dispatcher = shared.dispatcher
+        self._looks = Looks(shared.state, shared.dispatcher)
         self._life = shared.state.cursor.life
+        self._owner = owner
         self._closed = False
 
     @property
@@ -66,6 +70,7 @@ class Subscription:
     def _settings(self) -> Settings:
         """The settings. Raises SubscriptionClosed, StoreClosed."""
         self._state.parts.check_open()
+        self._state.unfinished.finish()
         settings = self._state.cursor.settings
         if self.closed or settings is None:
             why = "closed" if self._closed else "deleted"
@@ -89,8 +94,11 @@ class Subscription:
                 however long that takes: a filter may leave much out.
             visibility_timeout_ms: how long nobody else gets them.
 
+        A call that meets an error gives what it finds elsewhere, and the next call raises the error.
+
         Raises:
             StoreCorrupt: the next message is damaged. Messages of other queues come at the next call; `seek` passes it.
+                One that was given back, or timed out, is looked for again after a second.
             StoreUnreadable: the system refused a read; receive again.
             PublishBufferFull, StoreFull, StorePoisoned: a dead letter, or with `max_attempts` the number of attempts,
                 could not be stored; receive again.
@@ -102,7 +110,7 @@ class Subscription:
                 let_pass(self._dispatcher.receiving, growth=2, moments=5)
             with self._dispatcher.receiving:
                 self._settings()
-                few = self._dispatcher.take_few(max_messages, visibility_timeout_ms)
+                few = self._dispatcher.take_few(max_messages, visibility_timeout_ms, self._owner)
                 noted = self._dispatcher.noted
             if few is not None:
                 if noted:
@@ -126,15 +134,22 @@ class Subscription:
         self._settings()
         clock = self._state.parts.clock
         deadline = clock.monotonic_s() + wanted.wait_s
-        while True:
-            seen = self._seen()
-            batch = self._take(wanted)
-            left_s = deadline - clock.monotonic_s()
-            if batch is not None or self._is_over(left_s):
-                return self._shared.empty() if batch is None else batch
-            left_s = self._sleep_s(left_s)
-            if left_s > 0:
-                wait(self._state.parts.waiting, self.topic, partial(self._is_news, seen), left_s)
+        calling, sleeper = self._state.calling, None
+        try:
+            while True:
+                look = Look(sleeper)
+                batch = self._take(wanted, look)
+                calling.ended(sleeper, has_more=look.has_more)
+                left_s = deadline - clock.monotonic_s()
+                if batch is not None or self._looks.is_over(left_s):
+                    return self._shared.empty() if batch is None else batch
+                if self._looks.may_sleep():
+                    sleeper = Sleeper()
+                    wait(self._state.parts.waiting, self.topic, partial(self._is_news, sleeper), left_s, calling)
+                    sleeper.is_awake = True
+        except BaseException:  # passed on; it may have been called, or have taken what others are to look at
+            calling.ended(sleeper, has_more=sleeper is not None)
+            raise
 
     async def receive_async(
         self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS
@@ -143,7 +158,7 @@ class Subscription:
         if is_few(max_messages, wait_ms, visibility_timeout_ms):
             for _ in range(TURNS):
                 self._settings()
-                few = self._dispatcher.take_at_hand(max_messages, visibility_timeout_ms)
+                few = self._dispatcher.take_at_hand(max_messages, visibility_timeout_ms, self._owner, self._settings)
                 if few is not None:
                     return few
                 if not self._dispatcher.receiving.locked():
@@ -164,48 +179,45 @@ class Subscription:
         self._settings()
         clock, reads = self._state.parts.clock, self._state.parts.async_reads
         deadline = clock.monotonic_s() + wanted.wait_s
-        while True:
-            seen = self._seen()
-            taking = Taking(self._state)
-            try:
-                await reads.run(partial(taking.take, partial(self._take, wanted)))
-            except BaseException:  # above all the cancellation of its task, while a thread may still be taking
-                taking.give_up()
-                raise
-            left_s = deadline - clock.monotonic_s()
-            if taking.batch is not None or self._is_over(left_s):
-                return self._shared.empty() if taking.batch is None else taking.batch
-            left_s = self._sleep_s(left_s)
-            if left_s > 0:
-                await wait_async(self._state.parts.waiting, self.topic, partial(self._is_news, seen), left_s)
+        calling, sleeper = self._state.calling, None
+        try:
+            while True:
+                look, taking = Look(sleeper), Taking(self._state)
+                try:
+                    await reads.run(partial(taking.take, partial(self._take, wanted, look)))
+                except BaseException:  # above all the cancellation of its task, while a thread may still be taking
+                    taking.give_up()
+                    raise
+                calling.ended(sleeper, has_more=look.has_more)
+                left_s = deadline - clock.monotonic_s()
+                if taking.batch is not None or self._looks.is_over(left_s):
+                    return self._shared.empty() if taking.batch is None else taking.batch
+                if await reads.run(self._looks.may_sleep):  # it may wait for a thread that seals the index
+                    sleeper = Sleeper(in_loop=True)
+                    await wait_async(
+                        self._state.parts.waiting, self.topic, partial(self._is_news, sleeper), left_s, calling
+                    )
+                    sleeper.is_awake = True
+        except BaseException:  # as above
+            calling.ended(sleeper, has_more=sleeper is not None)
+            raise
 
-    def _take(self, wanted: Wanted) -> DeliveryBatch | None:
+    def _take(self, wanted: Wanted, look: Look) -> DeliveryBatch | None:
         self._settings()
+        if look.sleeper is not None:
+            self._state.calling.begins()
+        seen = self._looks.seen()
         with self._dispatcher.receiving:
             self._settings()
-            batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms)
+            batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms, self._owner)
             noted = self._dispatcher.noted
+            self._looks.end(look, seen, found=batch is not None)
         if batch is not None and noted:
             self._state.tries.wait_for(noted, batch.receipts)
         return batch
 
-    def _is_news(self, seen: tuple[int, object]) -> bool:
-        return self.closed or self._seen() != seen
-
-    def _seen(self) -> tuple[int, object]:
-        """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
-        return self._state.signal, self._dispatcher.durable()
-
-    def _is_over(self, left_s: float) -> bool:
-        """Whether one that found nothing gives up: its time is over, and it has looked through all that there is."""
-        return left_s <= 0 and not self._dispatcher.is_unfinished
-
-    def _sleep_s(self, left_s: float) -> float:
-        """How long there is nothing to do, if nothing new comes; 0 if there is something now."""
-        if self._dispatcher.is_unfinished:
-            return 0.0
-        until_next_s = (self._dispatcher.next_ms() - self._state.now_ms()) / 1000
-        return max(0.0, min(left_s, until_next_s, self._dispatcher.delays.due_in_s()))
+    def _is_news(self, sleeper: Sleeper) -> bool:
+        return self.closed or self._looks.is_news(sleeper)
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -215,7 +227,8 @@ class Subscription:
         It returns when the acknowledgement is durable, as an append does; those of many threads share a force.
 
         Raises:
-            StaleReceipt: it was acknowledged or given back, or it timed out and was given to another.
+            StaleReceipt: it was acknowledged or given back, or it timed out and was given to another, or removed. One
+                that is removed before it times out may be acknowledged, which does nothing.
             PublishBufferFull, StoreFull: it is not acknowledged; acknowledge it again.
             StorePoisoned: a write or force failed; the next opening knows whether it is acknowledged.
             SubscriptionClosed, StoreClosed, InvalidMessage: it is not acknowledged.
@@ -303,8 +316,7 @@ class Subscription:
             self._settings()
             offsets = offsets_of(state.parts, self.topic, start)
             if offsets:
-                state.move(offsets)
-                self._dispatcher.rewind(list(offsets))
+                self._dispatcher.move(offsets)
         state.ring()
 
     def skip_all(self) -> None:
@@ -320,7 +332,8 @@ class Subscription:
         state = self._state
         bounds = bounds_of(state.parts, self.topic)
         with state.lock:
-            return backlog_of(bounds, state.cursor, state.table, state.now_ms())
+            known = snapshot(state.cursor, state.table, state.now_ms())
+        return backlog_of(bounds, known)
 
     def change(
         self,
@@ -340,30 +353,32 @@ class Subscription:
             StorePoisoned: a write or force failed; the next opening knows whether it was changed.
             SubscriptionClosed, StoreClosed: nothing was changed.
         """
-        state = self._state
-        with state.changing:
+        state, known = self._state, self._settings()
+        settings = known.changed(max_attempts, dead_letter_topic, precision_ms)
+        check_dead_letters(settings.dead_letter_topic, self.topic)
+        with self._shared.chains.changing(self.topic, settings.dead_letter_topic) as check, state.changing:
             known = self._settings()
             settings = known.changed(max_attempts, dead_letter_topic, precision_ms)
-            check_dead_letters(settings.dead_letter_topic, self.topic)
+            if settings.dead_letter_topic != known.dead_letter_topic:
+                check()
             if settings != known:
                 state.change(settings)
+        self._shared.tell_precision()
         state.ring()
 
     # -- the end --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of it. What the last open object of the name was given and has not acknowledged comes again at once.
+        """Let go of it. What this object was given and has not acknowledged comes again at once.
 
-        The subscription itself stays, durably, until `MessageStore.delete_subscription`. A second call does nothing.
+        The subscription itself stays, durably, until `MessageStore.delete_subscription`. A second call does nothing,
+        but for what an interrupt has left of the first one.
         """
+        self._closed = True  # first: what receives from here on is refused
         with suppress(StoreClosed):  # with the store all has ended; in a forked child, a lost thread may hold locks
             self._state.parts.check_open()
-            with self._state.lock:
-                was_closed, self._closed = self._closed, True
-            if not was_closed:
-                self._shared.closed_one(self._life)
-                self._state.ring()  # who waits in it is to find out
-        self._closed = True
+            self._shared.closed_one(self._life, self._owner)
+            self._state.ring()  # who waits in it is to find out
 
     def __reduce__(self) -> NoReturn:
         """A copy that is closed would end this one as well: there is none, and no pickle."""

@@ -9,16 +9,18 @@ MessageStore.open(folder, disk=left)      # every acknowledged message is there
 
 Begin with `disk`.
 
-    its files           file, pages
+    its files           file, pages, memory
+    damage to it        outside
     what a cut leaves   content, names, survivors
     errors              faults
     the checker         history
 """
 
-from .disk import Operation, PowerCut, SimulatedDisk
-from .faults import KINDS, Fault, Kind
+from .disk import SimulatedDisk
+from .faults import KINDS, Fault, Kind, Operation, PowerCut
 from .file import SimulatedFile
 from .history import History, Violation
+from .memory import BusError
 from .survivors import BLOCK_BYTES, MANNERS, SECTOR_BYTES, Manner
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "KINDS",
     "MANNERS",
     "SECTOR_BYTES",
+    "BusError",
     "Fault",
     "History",
     "Kind",

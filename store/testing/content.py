@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import repeat
 
+from .memory import SimulatedLease
 from .survivors import BLOCK_BYTES, Survivors
 
 ZERO = bytes(BLOCK_BYTES)
@@ -19,15 +21,17 @@ class Content:
         * `unforced[i]` are the states of block i since it was last forced, oldest first, the last one being
           what is written; a force settles it;
         * `doubtful[i]` are states that a failed force dropped: the device may have them, and no later force
-          settles that, as the kernel takes the block for clean. Only writing it anew does.
+          settles that, as the kernel takes the block for clean. Only writing it anew does;
+        * `bad` are blocks that the device cannot read, until they are written anew;
+        * a cut from outside is in `cuts` until the last of `leases` was given back.
 
     Blocks that are missing in a dict are zeros. `written` and `forced` may be shared with copies, and be one
     and the same: `_own` comes before every change of them.
     """
 
     __slots__ = (
-        "_fingerprint", "_shared", "doubtful", "forced", "forced_size", "reserved", "sharers", "size", "sizes",
-        "unforced", "written",
+        "_fingerprint", "_shared", "bad", "cuts", "doubtful", "forced", "forced_size", "leases", "reserved", "sharers",
+        "size", "sizes", "unforced", "writers", "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -40,6 +44,10 @@ class Content:
         self.sizes: tuple[int, ...] = ()  # since the last force, oldest first
         self.reserved = 0
         self.sharers = 0  # open files that keep it from being used again
+        self.writers = 0  # open files that may write to it
+        self.bad: frozenset[int] = frozenset()
+        self.cuts: tuple[int, ...] = ()
+        self.leases: weakref.WeakSet[SimulatedLease] = weakref.WeakSet()
         self._shared = False
         self._fingerprint: int | None = None  # of what is written, until that changes
 
@@ -64,10 +72,49 @@ class Content:
         whole = b"".join(map(self.written.get, blocks, repeat(ZERO)))
         return whole if len(whole) == end - position else whole[skip : skip + end - position]
 
+    def is_bad(self, begin: int, end: int) -> bool:
+        """Whether the device cannot read one of these bytes."""
+        return bool(self.bad) and not self.bad.isdisjoint(range(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
+
+    def can_read(self, position: int, size: int) -> bool:
+        """Whether the file has all of a range, and the device can read it."""
+        return position < position + size <= self.size and not self.is_bad(position, position + size)
+
+    def spoil(self, position: int) -> None:
+        """The device cannot read this block from now on."""
+        self.bad |= {position // BLOCK_BYTES}
+        self._fingerprint = None
+
+    def cut(self, size: int) -> bool:
+        """Another program cuts the file; False if it waits for a lease."""
+        self.ask_for()
+        if self.leases:
+            self.cuts = (*self.cuts, size)
+            return False
+        self.truncate(min(size, self.size))
+        self.force()
+        return True
+
+    def ask_for(self) -> None:
+        """Somebody wants to write to the file: those who have a lease are told."""
+        for lease in list(self.leases):
+            lease.ask_for()
+
+    def given_back(self, lease: SimulatedLease) -> None:
+        """A lease is over."""
+        self.leases.discard(lease)
+        if self.leases:
+            return
+        cuts, self.cuts = self.cuts, ()
+        for size in cuts:
+            self.cut(size)
+
     def write(self, position: int, data: bytes) -> None:
         """Write; nothing of it is forced."""
         end = position + len(data)
         first, last = position // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
+        if self.bad:
+            self.bad -= set(range(first, last + 1))
         for index in range(first, last + 1):
             at = index * BLOCK_BYTES - position
             if at >= 0 and at + BLOCK_BYTES <= len(data):
@@ -194,6 +241,7 @@ class Content:
         if self.is_forced:
             return self.copy()
         found = Content()
+        found.bad = self.bad
         blocks = dict(self.forced)
         for index in sorted({*self.unforced, *self.doubtful}):
             unforced = self.doubtful.get(index, ()) + self.unforced.get(index, ())
@@ -211,12 +259,13 @@ class Content:
         """A number that is the same for files with the same bytes as written; within one process only."""
         if self._fingerprint is None:
             blocks = frozenset([(index, block) for index, block in self.written.items() if block is not ZERO])
-            self._fingerprint = hash((self.size, blocks))
+            self._fingerprint = hash((self.size, blocks, self.bad))
         return self._fingerprint
 
     def copy(self) -> Content:
         """The same state, to be changed apart from this one."""
         twin = Content()
+        twin.bad = self.bad
         twin.written, twin.forced = self.written, self.forced
         twin._shared = self._shared = True
         twin.unforced, twin.doubtful = dict(self.unforced), dict(self.doubtful)

@@ -25,10 +25,20 @@ The disk keeps written and forced state apart, for bytes, lengths and names. A p
   in the next life may still take bytes, lengths and names that no life has forced.
 * **Mapped files.** What is stored in a mapping is seen at once by all who map the file, also by a later process. It
   is never forced: a power cut leaves each 512-byte sector in any of its last states. It is no operation.
+* **Leases** (`SimulatedFile.lease`), of files that were opened to read: the file is mapped, and whoever opens it for
+  writing or cuts it from outside (`cut`) asks for the lease. A cut waits until it was given back; it does not wait for
+  ever in the world outside, so a holder who does not look loses. Touching the mapping behind the end of a file that was
+  cut, on a bad block, or after the lease was given back, is `BusError`: the end of the process.
+* **Bad sectors** (`spoil`): a block that the device cannot read. Reads of it are EIO, a mapped page of it is not in
+  memory. It is whole again once it was written. What a process saw in memory less than half a second ago
+  (`leased.TRUST_S`) is not evicted and spoilt in the model: let the clock go on between the two.
+* **Reads past the page cache** see what is written, in whole blocks. All that the device can read is in memory: no
+  read is slow, and hints do nothing.
 * **Relative paths** lead from the working directory that the process has at the moment of the call.
 
-Not in the model: a device that loses forced bytes, or changes bytes by itself (`flip`, `put` and `take_away` do that
-from outside), and bytes of other files in new blocks.
+Not in the model: memory that processes share (there is none), the age of files (all are new), a device that loses
+forced bytes, or changes bytes by itself (`flip`, `put` and `take_away` do that from outside), and bytes of other files
+in new blocks.
 
 Errors are injected with `Fault`, by kind and count. `cut_at` pulls the plug at the Nth operation: that one and
 all later ones raise `PowerCut`. `on_operation` is called before each operation that changes something, with the
@@ -46,32 +56,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from .content import Content
-from .faults import Fault, Faults, Kind
+from .faults import Fault, Faults, Kind, Operation, PowerCut
 from .file import SimulatedFile
+from .memory import SimulatedReads
 from .names import Change, Names
+from .outside import Outside
 from .pages import SimulatedPage
 from .survivors import MANNERS, Manner, Survivors
 
 FORCES = ("force", "force_folder")
 
 
-class PowerCut(OSError):
-    """The power is cut: every later operation fails. `crash` gives the disk that is left."""
-
-
-class Operation(NamedTuple):
-    """An operation that is about to change something. Position and size are in bytes, 0 where they do not apply."""
-
-    kind: Kind
-    path: Path
-    position: int
-    size: int
-
-
-class SimulatedDisk:
+class SimulatedDisk(Outside):
     """A `Disk` in memory. See the module's text for what survives.
 
     A store does not ask the disk for the lock and the existence of folders. So `make_folder` makes a real folder as
@@ -140,6 +138,13 @@ class SimulatedDisk:
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> SimulatedFile:
         """Open a file for reading and writing. Raises OSError."""
+        return self._opened(path, create=create, direct=direct)
+
+    def open_to_read(self, path: Path) -> SimulatedFile:
+        """Open a file for reading, so that it can be leased. Raises OSError."""
+        return self._opened(path, writes=False)
+
+    def _opened(self, path: Path, *, create: bool = False, direct: bool = False, writes: bool = True) -> SimulatedFile:
         path = _absolute(path)
         with self.lock:
             self.look(path)
@@ -155,7 +160,21 @@ class SimulatedDisk:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
                 content = Content()
                 self._change("create", path, Change(name, content))
-            return SimulatedFile(self, path, content, direct=direct)
+            return SimulatedFile(self, path, content, direct=direct, writes=writes, is_leasable=not writes)
+
+    def range_reads(self) -> SimulatedReads:
+        """Reads of many ranges at once."""
+        return SimulatedReads()
+
+    def make_shared(self, name: str, size_bytes: int) -> None:
+        """None: no memory is shared, so readers beside a writer read its files."""
+
+    def find_shared(self, pid: int, name: str) -> None:
+        """None: no memory is shared."""
+
+    def age_s(self, path: Path) -> float:
+        """0: nothing is old, so nothing is swept."""
+        return 0.0
 
     def map(self, path: Path, size_bytes: int, bell_at: int) -> SimulatedPage:
         """Map the first bytes of a file. Raises OSError."""
@@ -302,27 +321,15 @@ class SimulatedDisk:
             if names is not None and name in names.now:
                 yield path, page, names.now[name]
 
-    def flip(self, path: Path, position: int, bit: int = 0) -> None:
-        """Damage one bit of a file, as written and as forced."""
+    def spoil(self, path: Path, position: int) -> None:
+        """Make the block at a position of a file one that the device cannot read."""
         with self.lock:
-            self._named(path).flip(position, bit)
+            self._named(path).spoil(position)
 
-    def put(self, path: Path, data: bytes) -> None:
-        """Put other bytes in the place of a file, or make one: written and forced at once. Damage from outside."""
+    def cut(self, path: Path, size: int) -> bool:
+        """Another program cuts a file, as written and as forced; False if it has to wait for a lease."""
         with self.lock:
-            self._settle(path).now[path.name] = self._folders[str(path.parent)].forced[path.name] = Content.of(data)
-
-    def take_away(self, path: Path) -> None:
-        """Remove a file for good at once. Damage from outside."""
-        with self.lock:
-            self._named(path)
-            names = self._settle(path)
-            del names.now[path.name], names.forced[path.name]
-
-    def _settle(self, path: Path) -> Names:
-        names = self._folders[str(path.parent)]
-        names.force()
-        return names
+            return self._named(path).cut(size)
 
     def is_forced(self) -> bool:
         """True if a power cut now would take nothing."""

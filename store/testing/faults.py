@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal[
     "write",
@@ -87,3 +87,16 @@ class Faults:
     def struck(self) -> int:
         """How often a fault struck."""
         return sum(fault.struck for faults in self._by_kind.values() for fault in faults)
+
+
+class PowerCut(OSError):
+    """The power is cut: every later operation fails. `crash` gives the disk that is left."""
+
+
+class Operation(NamedTuple):
+    """An operation that is about to change something. Position and size are in bytes, 0 where they do not apply."""
+
+    kind: Kind
+    path: Path
+    position: int
+    size: int

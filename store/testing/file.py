@@ -1,13 +1,18 @@
-"""An open file of a simulated disk: a `LogFile`."""
+"""An open file of a simulated disk: a `LogFile` with all that the store asks of one."""
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..device.os_file import Buffer
+from ..device.log_file import Buffer
 from .content import Content
+from .memory import SimulatedLease
+from .survivors import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from .disk import SimulatedDisk
@@ -16,18 +21,27 @@ if TYPE_CHECKING:
 class SimulatedFile:
     """Stays with its file through renames and removal, as a descriptor does.
 
-    Has no `fileno` and no `read_into`: the store then reads footers in place of mapping them.
+    Attributes:
+        direct: it reads whole blocks alone, as O_DIRECT does.
     """
 
-    __slots__ = ("_content", "_disk", "_open", "_shares", "direct", "path")
+    __slots__ = ("_content", "_disk", "_is_leasable", "_open", "_shares", "_writes", "direct", "path")
 
-    def __init__(self, disk: SimulatedDisk, path: Path, content: Content, *, direct: bool) -> None:
+    def __init__(
+        self, disk: SimulatedDisk, path: Path, content: Content, *, direct: bool, writes: bool = True,
+        is_leasable: bool = False,
+    ) -> None:  # fmt: skip
         self.path = path
         self.direct = direct
         self._disk = disk
         self._content = content
         self._open = True
         self._shares = False
+        self._writes = writes
+        self._is_leasable = is_leasable
+        if writes:
+            content.ask_for()
+            content.writers += 1
         disk.open_files += 1
 
     def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
@@ -62,10 +76,30 @@ class SimulatedFile:
             self._content.force()
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes as written; fewer only at the end."""
+        """Up to `size` bytes as written; fewer only at the end. Raises OSError where a block is bad."""
+        content = self._content
         with self._disk.lock:
             self._disk.look(self.path)
-            return self._content.read(position, size)
+            if content.bad and content.is_bad(position, min(position + size, content.size)):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
+            return content.read(position, size)
+
+    def read_into(self, views: Sequence[memoryview], position: int) -> int:
+        """Read into `views`; the number of bytes read. Whoever reads other than whole blocks leaves O_DIRECT."""
+        sizes = [len(view) for view in views]
+        if self.direct and any(number % BLOCK_BYTES for number in (position, *sizes)):
+            self.direct = False
+        data = self.read(position, sum(sizes))
+        at = 0
+        for view, size in zip(views, sizes, strict=True):
+            part = data[at : at + size]
+            view[: len(part)] = part
+            at += size
+        return len(data)
+
+    def begin_write_back(self, position: int, size: int) -> bool:
+        """The kernel may write what it likes when it likes: nothing is settled by it."""
+        return True
 
     def is_cached(self, position: int) -> bool:
         """Nothing is ever slow here."""
@@ -73,6 +107,24 @@ class SimulatedFile:
 
     def will_need(self, position: int, size: int) -> None:
         """A hint; nothing happens."""
+
+    def read_alone(self) -> None:
+        """A hint; nothing happens."""
+
+    def populate(self, position: int, size: int) -> bool:
+        """Whether the range can be read; all that can be is in memory."""
+        return self._content.can_read(position, size)
+
+    def lease(self) -> SimulatedLease:
+        """Map the file under a lease. Raises OSError."""
+        if not self._is_leasable:
+            raise OSError("this file has no lease")
+        with self._disk.lock:
+            return SimulatedLease(self._content)
+
+    def fileno(self) -> int:
+        """Raises io.UnsupportedOperation, an OSError: the system does not know the file."""
+        raise io.UnsupportedOperation("a simulated file has no descriptor")
 
     def drop_cached(self, position: int, size: int) -> None:
         """A hint; nothing happens."""
@@ -116,13 +168,14 @@ class SimulatedFile:
     def sequential(self) -> SimulatedFile:
         """The same file opened once more; also after a rename."""
         self._disk.look(self.path)
-        return SimulatedFile(self._disk, self.path, self._content, direct=self.direct)
+        return SimulatedFile(self._disk, self.path, self._content, direct=True, writes=False)
 
     def close(self) -> None:
         """Let go of the file. Nothing is forced by it."""
         if self._open:
             self._open = False
             self._content.sharers -= self._shares
+            self._content.writers -= self._writes
             self._disk.open_files -= 1
 
     def __del__(self) -> None:

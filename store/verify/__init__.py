@@ -4,6 +4,7 @@ Begin with `folder`, which checks all of a store, and `lane`.
 
     one segment         frames, footer
     the whole lane      listing, marks, refusal
+    bulk commits        waiting
     what was found      report
     describing it       inspect
 """

@@ -6,7 +6,7 @@ acknowledged: a torn tail, normal after a crash. The check notes damage and goes
 that a repair gave up; they are not damage.
 
 This module checks the parts of a folder. `lane` checks the segments of a lane and their links, `frames` the frames of a
-segment, and `footer` its footer. `report` holds the findings.
+segment, and `footer` its footer. `waiting` checks the bulk commits that wait. `report` holds the findings.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..format.store_files import StoreHeader
 from ..segment.evidence import LANE_IS_MISSING
 from .lane import LaneCheck
 from .report import Findings, Progress, VerifyReport, differ
+from .waiting import check_waiting
 
 
 def verify_folder(path: str | Path, progress: Progress | None = None) -> VerifyReport:
@@ -57,6 +58,8 @@ def _check_folder(disk: OsDisk, folder: Path, findings: Findings) -> None:
     findings.total_bytes = sum(file.used_bytes for lane in lanes for file in lane.used)
     for lane in lanes:
         lane.run()
+    if header is not None:
+        check_waiting(disk, folder, header, findings)
 
 
 def _store_header(folder: Path, findings: Findings) -> StoreHeader | None:

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ..device.disk import LogFile
+from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
-from ..format.applied import unpack_applied
-from ..format.footer import Footer
+from ..format.applied import MAX_ENTRY_BYTES, MOST_BYTES, unpack_applied
+from ..format.footer import Footer, names_in
 from ..format.layout import LOST_ENTRY, SEALED, UNDECODABLE
 from ..format.records import NOT_TRIMMED, Trimmed
 from ..recovery.placement import NO_OFFSET
 from .frames import FrameWalk
-from .listing import SegmentFile, stream_names
+from .listing import LaneNames, SegmentFile
 from .report import Findings
 
 
-def sound_footer(data: LogFile, file: SegmentFile, findings: Findings) -> Footer | None:
+def sound_footer(data: LogFile, file: SegmentFile, lane: LaneNames, findings: Findings) -> Footer | None:
     """The footer, if the segment has one and all of it is sound; what is not is noted. Raises OSError."""
     record = file.record
     if record is None or record.state != SEALED:
@@ -30,7 +30,7 @@ def sound_footer(data: LogFile, file: SegmentFile, findings: Findings) -> Footer
         footer.check_entries()
         start = footer.start.astype(np.int64)
         if np.all(np.diff(start) >= 0) and (start[0], start[-1]) == (0, len(footer.entries)):
-            stream_names(footer)
+            lane.of(footer)
             return footer
         what, position = "the footer's table of streams makes no sense", record.footer_position
     except StoreCorrupt as error:
@@ -45,11 +45,17 @@ def disagreements(
     footer: Footer,
     walk: FrameWalk,
     entry_count: int,
+    named: list[tuple[str, int]],
     names: list[tuple[str, int]] | None,
     next_offsets: npt.NDArray[np.int64] | None,
     trimmed: Trimmed,
 ) -> Iterator[str]:
-    """What a sound footer says otherwise than the frames. `trimmed`: by the records up to the segment's end."""
+    """What a sound footer says otherwise than the frames.
+
+    Args:
+        named: the streams' names by the footer and those before it; `names` by all before it.
+        trimmed: by the records up to the segment's end.
+    """
     columns = (footer.frame_position, footer.frame_entry, footer.frame_time, footer.frame_flags)
     listed = {*zip(*(column.tolist() for column in columns), strict=True)}
     walked = {(head.position, head.first_entry, head.time_ms, head.flags) for head in walk.headers}
@@ -60,13 +66,10 @@ def disagreements(
         yield "the footer's time range does not agree with the frames"
     if walk.dues.joined(footer.dues) != footer.dues or (walk.dues != footer.dues and not walk.gaps):
         yield "the footer's delivery times do not agree with the frames"
-    if names is not None and stream_names(footer)[: len(names)] != names:
+    if names is not None and _names_disagree(footer, named, names):
         yield "the footer's streams do not agree with the frames"
-    if next_offsets is not None:
-        known = np.zeros(max(len(footer.first), len(next_offsets)), np.int64)
-        known[: len(next_offsets)] = next_offsets
-        if len(known) > len(footer.first) or ((footer.first != known) & (known != NO_OFFSET)).any():
-            yield "the footer's first offsets do not follow the segment before"
+    if next_offsets is not None and _offsets_disagree(footer, next_offsets):
+        yield "the footer's first offsets do not follow the segment before"
     if _trimmed_are_missing(footer, trimmed):
         yield "the footer's trimmed streams do not agree with the records"
     if _applied_are_missing(footer, walk):
@@ -75,18 +78,41 @@ def disagreements(
         yield "the footer's entries do not agree with the frames"
 
 
+def _names_disagree(footer: Footer, named: list[tuple[str, int]], names: list[tuple[str, int]]) -> bool:
+    if footer.is_full:
+        return named[: len(names)] != names
+    rows = zip(footer.numbers.tolist(), names_in(footer), strict=True)
+    return any(number < len(names) and names[number] != name for number, name in rows)
+
+
+def _offsets_disagree(footer: Footer, next_offsets: npt.NDArray[np.int64]) -> bool:
+    """Do streams not begin where the segment before has ended them?"""
+    numbers = footer.numbers
+    if footer.is_full and len(next_offsets) > len(numbers):
+        return True
+    before = np.zeros(len(numbers), np.int64)
+    known = numbers < len(next_offsets)
+    before[known] = next_offsets[numbers[known]]
+    return bool(((footer.first != before) & (before != NO_OFFSET)).any())
+
+
 def _applied_are_missing(footer: Footer, walk: FrameWalk) -> bool:
-    """Does the footer lack a commit that a record of its segment names?"""
+    """Does the footer lack a commit that a record of its segment names? It may forget those that were to be forgotten,
+    and, where it is full, older ones."""
     known = unpack_applied(footer.applied)
-    return any(entry.key not in known or known[entry.key].batch < entry.batch for entry in walk.applied)
+    is_full = len(footer.applied) > MOST_BYTES - 2 * MAX_ENTRY_BYTES
+    named = [entry for entry in walk.applied if entry.is_kept]
+    return any(
+        entry.key not in known or known[entry.key].batch < entry.batch for entry in (named[-1:] if is_full else named)
+    )
 
 
 def _trimmed_are_missing(footer: Footer, trimmed: Trimmed) -> bool:
     """Does the footer lack what a record says? It may say more: a repair has lost records, or a stream's end."""
-    ends, known = footer.next_offsets.tolist(), footer.trimmed
+    ends, known = dict(zip(footer.numbers.tolist(), footer.next_offsets.tolist(), strict=True)), footer.trimmed
     for number, low in trimmed.items():
         said = known.get(number, NOT_TRIMMED)
-        if number < len(ends) and said.joined(low.cut(ends[number])) != said:
+        if number in ends and said.joined(low.cut(ends[number])) != said:
             return True
     return False
 
@@ -100,7 +126,7 @@ def _entries_disagree(footer: Footer, walk: FrameWalk, entry_count: int) -> bool
             return True
         stream_of[part], low_of[part], unseen[part] = numbers, lows, good
     start = footer.start.astype(np.int64)
-    numbers = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    numbers = footer.numbers.astype(np.int64).repeat(np.diff(start))
     offsets = np.repeat(footer.first.astype(np.int64) - start[:-1], np.diff(start)) + np.arange(len(numbers))
     kept = footer.entries != LOST_ENTRY
     entries, numbers, lows = footer.entries[kept].astype(np.int64), numbers[kept], offsets[kept] & 0xFFFF

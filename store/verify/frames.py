@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.applied import Applied, AppliedRecord
-from ..format.footer import Footer
+from ..format.dues import NO_DUES
+from ..format.footer import Footer, names_in
 from ..format.frame import Frame
 from ..format.layout import (
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
-    NO_DUES,
     REBUILT_MS,
     UNDECODABLE,
     FrameHeader,
@@ -22,9 +22,8 @@ from ..format.layout import (
     read_frame_header,
 )
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low
-from ..segment.evidence import is_end
+from ..segment.evidence import ends_by_trace, is_end
 from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages, records_in
-from .listing import stream_names
 from .marks import LaneFrames
 from .report import Findings, differ
 
@@ -95,7 +94,10 @@ class FrameWalk:
         record, scanner, lane = self.file.record, self.scanner, self.lane
         following = next((file.header for file in lane.used[self.index + 1 :] if file.header is not None), None)
         is_outlasted = lane.mark > (self.file.sequence, begin)
-        if is_end(scanner.chain, record, following, is_outlasted=is_outlasted):
+        has_trace = self.file.trace and following is None and not is_outlasted
+        if is_end(scanner.chain, record, following, is_outlasted=is_outlasted) or (
+            has_trace and ends_by_trace(self.file.trace, scanner)
+        ):
             if record is not None:
                 self._check_padding(begin, record.data_end)
             return False
@@ -170,6 +172,8 @@ class FrameWalk:
                 self.applied.append(commit.entry)
                 continue
             record = Record.unpack(data)
+            if record is not None:
+                self._know(record.number + 1)
             if record is None or (self.names is not None and record.number >= len(self.names)):
                 self._damage("a record makes no sense", position)
             else:
@@ -216,4 +220,6 @@ class FrameWalk:
     def _know(self, count: int) -> None:
         """Streams whose definitions a repair has given up are named by the footer that it wrote."""
         if self.names is not None and self.footer is not None and count > len(self.names):
-            self.names += stream_names(self.footer)[len(self.names) : count]
+            for number, name in zip(self.footer.numbers.tolist(), names_in(self.footer), strict=True):
+                if len(self.names) == number < count:
+                    self.names.append(name)

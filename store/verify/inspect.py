@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...cache import plan_memory
-from ..device.disk import Disk, LogFile, ReadingDisk
+from ..device.disk import Disk, ReadingDisk
 from ..device.folder import fixed_path, looking_at, read_header
+from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..format.frame import Frame
@@ -31,7 +33,7 @@ from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Low, Record, add_low, a
 from ..format.store_files import StoreHeader
 from ..segment.evidence import LANE_IS_MISSING
 from ..segment.scanner import ChunkReader, FrameScanner, records_in
-from .listing import Listing, SegmentFile, stream_names
+from .listing import LaneNames, Listing, SegmentFile
 from .marks import LaneFrames
 from .refusal import refusal
 from .report import Damage
@@ -59,18 +61,26 @@ class _LaneQueues:
         self.records: int | None = None  # its number
         self.trimmed: dict[int, Low] = {}
         self.known = True
-        self._first: dict[int, int] = {}
-        self._next: dict[int, int] = {}
+        self._first = np.zeros(0, np.int64)  # by number, -1 where it is not known
+        self._next = np.zeros(0, np.int64)
+        self._lane_names = LaneNames()
 
     def seal(self, footer: Footer) -> None:
-        """A sealed segment: its footer has every queue of the lane so far."""
-        for number, name in enumerate(stream_names(footer)):
-            self.name(number, name)
+        """A sealed segment."""
+        names = self._lane_names.of(footer)
+        for number in range(self._lane_names.fresh, len(names)):
+            self.name(number, names[number])
         add_trimmed(self.trimmed, footer.trimmed)
-        first = footer.first.astype(np.int64)
-        self._next.update(enumerate((first + np.diff(footer.start.astype(np.int64))).tolist()))
-        for number, offset in enumerate(first.tolist()):
-            self._first.setdefault(number, offset)
+        numbers = footer.numbers
+        self._grow(int(numbers[-1]) + 1 if len(numbers) else 0)
+        self._next[numbers] = footer.next_offsets
+        self._first[numbers] = np.where(self._first[numbers] < 0, footer.first, self._first[numbers])
+
+    def _grow(self, count: int) -> None:
+        if count <= len(self._first):
+            return
+        more = np.full(count - len(self._first), -1, np.int64)
+        self._first, self._next = np.append(self._first, more), np.append(self._next, more)
 
     def name(self, number: int, name: tuple[str, int]) -> None:
         """A stream of the lane."""
@@ -81,20 +91,20 @@ class _LaneQueues:
     @property
     def names(self) -> dict[int, tuple[str, int]]:
         """The queues by stream number, without those of deleted topics."""
-        ends = self._next
         return {
             number: name
             for number, name in self.all_names.items()
             if not is_hidden(name[0])
-            and not (number in self.trimmed and ends.get(number, 0) <= self.trimmed[number].hidden > 0)
+            and not (number in self.trimmed and (self._end_of(number) or 0) <= self.trimmed[number].hidden > 0)
         }
 
     def append(self, messages: Counter[int], sequence: int) -> None:
         """A segment without a footer: so many messages by stream number."""
-        self.known = self.known and (bool(self._next) or sequence == 1)
+        self.known = self.known and (len(self._next) > 0 or sequence == 1)
+        self._grow(max(messages, default=-1) + 1)
         for number, count in messages.items():
-            self._first.setdefault(number, 0)
-            self._next[number] = self._next.get(number, 0) + count
+            self._first[number] = max(0, self._first[number])
+            self._next[number] = max(0, self._next[number]) + count
 
     def rows(self) -> list[_Row]:
         """JSON-ready; None for what can't be known."""
@@ -103,14 +113,21 @@ class _LaneQueues:
                 "topic": topic,
                 "queue": queue_id,
                 "first": self._first_of(number) if self.known else None,
-                "next_offset": self._next.get(number) if self.known else None,
+                "next_offset": self._end_of(number) if self.known else None,
             }
             for number, (topic, queue_id) in self.names.items()
         ]
 
     def _first_of(self, number: int) -> int | None:
-        first = self._first.get(number)
+        first = _known_of(self._first, number)
         return None if first is None else max(first, self.trimmed.get(number, NOT_TRIMMED).low)
+
+    def _end_of(self, number: int) -> int | None:
+        return _known_of(self._next, number)
+
+
+def _known_of(column: npt.NDArray[np.int64], number: int) -> int | None:
+    return int(column[number]) if number < len(column) and column[number] >= 0 else None
 
 
 def inspect_folder(path: str | Path) -> dict[str, Any]:
@@ -130,7 +147,7 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
         streams: the number of queues. topics: the first 20.
         queues: for each `topic`, `queue`, `first`, `next_offset`.
         problems: for each `what`, `file`, `position` (bytes).
-        memory_plan: the sizes, in bytes, of a store with default settings on this machine now (R24).
+        memory_plan: the sizes, in bytes, of a store with default settings on this machine now.
 
     Raises:
         StoreUnusable: the folder is not a store, or the store has another format version.
@@ -152,14 +169,17 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
     problems: list[Damage] = []
     opens = True
     for lane in range(header.lanes):
-        frames, found = LaneFrames(disk, folder, lane, header.store_id), _LaneQueues()
+        frames, found = LaneFrames(disk, folder, lane, header.store_id, is_thorough=False), _LaneQueues()
         listing = frames.listing
         used = {file.sequence for file in frames.used}
         segments = [file._replace(is_spare=file.sequence not in used) for file in frames.files]
         missing = list(_missing(disk, listing, segments))
         if missing:
             totals["messages"] = totals["payload_bytes"] = None
-        rows = [_segment(disk, file, segments, found, totals) for file in segments]
+        newest = max((file.sequence for file in segments if file.record is not None), default=0)
+        rows = [
+            _segment(disk, file, found, totals, is_sealed_behind=file.sequence < newest) for file in segments
+        ]  # fmt: skip
         damages = [*missing, *(row["problem"] for row in rows if row["problem"] is not None)]
         is_there = listing.folder.name in disk.list(folder)
         refused = refusal(listing.folder, lane, header.store_id) if is_there else missing[0]
@@ -198,7 +218,7 @@ def _missing(disk: Disk, listing: Listing, segments: Sequence[SegmentFile]) -> I
 
 
 def _segment(
-    disk: Disk, file: SegmentFile, lane: Sequence[SegmentFile], queues: _LaneQueues, totals: dict[str, int | None]
+    disk: Disk, file: SegmentFile, queues: _LaneQueues, totals: dict[str, int | None], *, is_sealed_behind: bool
 ) -> _Row:
     """A segment's row, its `problem` still a Damage; what it holds is added to `totals` and `queues`."""
     header, record = file.header, file.record
@@ -221,7 +241,7 @@ def _segment(
     if header is not None:
         payload_bytes, messages = _content(disk, file, header, row, queues)
         # Segments are sealed in order, so a later record vouches for this one's.
-        if record is None and any(later.record is not None for later in lane if later.sequence > file.sequence):
+        if record is None and (file.trace or is_sealed_behind):
             row["problem"] = Damage("the segment's seal record is damaged", str(file.path), BLOCK_BYTES)
     elif not file.is_spare:
         row["problem"] = Damage(file.why_unknown, str(file.path), 0)

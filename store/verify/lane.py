@@ -10,15 +10,16 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..device.lane_start import read_compacted
 from ..errors import StoreCorrupt
-from ..format.footer import Footer
-from ..format.layout import BLOCK_BYTES, DATA_START, LOST_ENTRY, START_FILE, SealRecord, align_up
+from ..format.footer import Footer, names_in
+from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
 from ..format.records import Low, add_trimmed
 from ..format.store_files import COMPACTED_FILE
 from ..recovery.placement import NO_OFFSET
+from ..segment.groups import grown
 from ..segment.scanner import ChunkReader
 from .footer import disagreements, sound_footer
 from .frames import FrameWalk
-from .listing import SegmentFile, stream_names
+from .listing import LaneNames, SegmentFile
 from .marks import LaneFrames
 from .refusal import refusal
 from .report import Findings, differ
@@ -34,9 +35,12 @@ class LaneCheck:
     def __init__(self, disk: Disk, store: Path, number: int, store_id: bytes | None, findings: Findings) -> None:
         self._disk = disk
         self._findings = findings
-        self._frames = LaneFrames(disk, store, number, store_id)
+        self._frames = LaneFrames(disk, store, number, store_id, is_thorough=True)
         self.files, self.used = self._frames.files, self._frames.used
         self._store_id = store_id
+        self._lane_names = LaneNames()
+        ended = [index for index, file in enumerate(self.used) if file.record is not None]
+        self._last_ended = max(ended, default=-1)
         begins = bool(self.used) and self.used[0].sequence == 1
         self.chain: int | None = 0 if begins else None
         self.names: list[tuple[str, int]] | None = [] if begins else None
@@ -52,8 +56,9 @@ class LaneCheck:
         places += listing.missing(self.used)
         if not listing.found.is_whole and listing.start_damage is None:
             findings.remark("the two copies of where the log begins are not whole", listing.folder / START_FILE, 0)
+        used = {file.sequence for file in self.used}
         for file in self.files:
-            if file not in self.used and not file.is_blank:
+            if file.sequence not in used and not file.is_blank:
                 findings.remark("a file that is not in use yet has something else than zeros", file.path, 0)
         self._walk()
         if len(places) == known and self._store_id is not None and listing.folder.is_dir():
@@ -109,7 +114,7 @@ class LaneCheck:
         data = self._disk.open(file.path)
         reader = ChunkReader(data, file.log_bytes)
         try:
-            footer = sound_footer(data, file, findings)
+            footer = sound_footer(data, file, self._lane_names, findings)
             walk = FrameWalk(self._frames, index, reader, footer, self.names, findings)
             walk.run()
             self.names = walk.names
@@ -121,12 +126,15 @@ class LaneCheck:
             findings.damage("the seal record's number of messages is wrong", file.path, BLOCK_BYTES)
         add_trimmed(self.trimmed, walk.trimmed)
         if footer is not None and record is not None:
-            for what in disagreements(footer, walk, record.entries, self.names, self.next_offsets, self.trimmed):
+            named = self._lane_names.of(footer)
+            for what in disagreements(
+                footer, walk, record.entries, named, self.names, self.next_offsets, self.trimmed
+            ):  # fmt: skip
                 findings.damage(what, file.path, record.footer_position)
             given_up = int(np.count_nonzero(footer.entries == LOST_ENTRY))
             if given_up:
                 findings.remark(f"{given_up} messages that a repair gave up", file.path, record.footer_position)
-            self.names, self.next_offsets = stream_names(footer), footer.next_offsets
+            self._go_on(footer, record, named)
             self.trimmed = dict(footer.trimmed)
         elif walk.gaps:
             self.next_offsets = None
@@ -135,6 +143,19 @@ class LaneCheck:
         self.chain = record.chain if record is not None else walk.scanner.chain if walk.ended else None
         footer_bytes = record.footer_bytes if record is not None else 0
         findings.report.bytes += align_up(walk.scanner.position) + footer_bytes
+
+    def _go_on(self, footer: Footer, record: SealRecord, named: list[tuple[str, int]]) -> None:
+        """What the next segment goes on from, by a sound footer."""
+        if footer.is_full:
+            self.names, self.next_offsets = named.copy(), footer.next_offsets
+            return
+        for number, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
+            if self.names is not None and number == len(self.names):
+                self.names.append(name)
+        if self.next_offsets is not None:
+            if len(self.next_offsets) < record.streams:
+                self.next_offsets = grown(self.next_offsets, record.streams)
+            self.next_offsets[footer.numbers] = footer.next_offsets
 
     def _note_unknown(self, file: SegmentFile, footer: Footer | None) -> None:
         """Streams that the lane had before this segment, and that are not known: a repair lost all that told of them.
@@ -146,7 +167,8 @@ class LaneCheck:
             return
         streams = header.streams_before
         if footer is not None:
-            streams = len(footer.first) if header.is_rebuilt else min(streams, len(footer.first))
+            known = len(footer.first) if footer.is_full or file.record is None else file.record.streams
+            streams = known if header.is_rebuilt else min(streams, known)
         unknown = np.full(max(0, streams - len(self.next_offsets)), NO_OFFSET, np.int64)
         self.next_offsets = np.concatenate([self.next_offsets, unknown])
 
@@ -157,11 +179,9 @@ class LaneCheck:
             if known is not None and block != known.pack():
                 at = begin + differ(block, known.pack())
                 self._findings.remark(f"the segment's {name} is not filled up with zeros", file.path, at)
-        block = file.head[BLOCK_BYTES:DATA_START]
-        torn = any(block) and SealRecord.unpack(block) is None
         # Segments are sealed in order, so a later record vouches for this one's.
-        sealed_behind = any(later.record is not None for later in self.used[index + 1 :])
-        if file.record is None and (torn or sealed_behind):
+        sealed_behind = index < self._last_ended
+        if file.record is None and (file.trace or sealed_behind):
             self._findings.damage("the segment's seal record is damaged", file.path, BLOCK_BYTES)
         if file.record is not None and file.size_bytes < file.record.data_end:
             self._findings.damage("the segment is cut short", file.path, file.size_bytes)

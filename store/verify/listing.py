@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from ..device.disk import Disk
 from ..device.lane_start import FoundStart, read_start
-from ..format.footer import Footer
+from ..format.footer import Footer, names_in
 from ..format.layout import (
     BLOCK_BYTES,
     DATA_START,
@@ -28,6 +31,7 @@ from ..segment.evidence import (
     is_lost,
     is_of_another_store,
     missing_numbers,
+    trace_of,
 )
 from .report import Damage
 
@@ -41,6 +45,7 @@ class SegmentFile(NamedTuple):
     `record` is None when block 1 is no seal record of this segment: it is open, or the record is damaged.
     `is_blank`: block 0 is zeros, or the header of a removed segment, as pre-written files have it.
     `is_foreign`: the file is another segment's.
+    `trace`: block 1 if it has a damaged seal record, see `evidence`; else empty.
     """
 
     sequence: int
@@ -52,6 +57,12 @@ class SegmentFile(NamedTuple):
     is_blank: bool
     is_foreign: bool
     is_spare: bool
+    trace: bytes = b""
+
+    @property
+    def is_ended(self) -> bool:
+        """Is there a seal record, whole or damaged? Then all of the segment's frames were forced."""
+        return self.record is not None or bool(self.trace)
 
     @property
     def state(self) -> str:
@@ -137,7 +148,8 @@ def _read_head(disk: Disk, path: Path, lane: int, store_id: bytes | None, lowest
     record = SealRecord.unpack(head[BLOCK_BYTES:DATA_START])
     if record is not None and record.sequence != sequence:
         record = None  # of the file's earlier life
-    return SegmentFile(sequence, path, size, head, header if own else None, record, blank, foreign, False)
+    trace = trace_of(head[BLOCK_BYTES:DATA_START])
+    return SegmentFile(sequence, path, size, head, header if own else None, record, blank, foreign, False, trace)
 
 
 def _is_foreign(file: SegmentFile, at: Mapping[int, SegmentFile], lane: int, store_id: bytes | None) -> bool:
@@ -151,8 +163,38 @@ def _is_foreign(file: SegmentFile, at: Mapping[int, SegmentFile], lane: int, sto
     )  # fmt: skip
 
 
-def stream_names(footer: Footer) -> list[tuple[str, int]]:
-    """(topic, queue id) of a footer's streams, by number."""
-    topics = footer.topics()
-    pairs = zip(footer.stream_topic.tolist(), footer.stream_queue.tolist(), strict=True)
-    return [(topics[topic], queue_id) for topic, queue_id in pairs]
+class LaneNames:
+    """The names of a lane's streams as its footers have them, one after the other.
+
+    Names that the footer before had as well are not decoded again. Behind a full footer, small ones add to it.
+
+    Attributes:
+        fresh: the number of the first stream whose name is not as the footer before had it.
+    """
+
+    def __init__(self) -> None:
+        self.fresh = 0
+        self._footer: Footer | None = None
+        self._topics: list[str] = []
+        self._columns: npt.NDArray[np.uint32] = np.zeros((2, 0), np.uint32)
+        self._names: list[tuple[str, int]] = []
+
+    def of(self, footer: Footer) -> list[tuple[str, int]]:
+        """(topic, queue id) of the lane's streams by number, not to be changed. Raises StoreCorrupt."""
+        if footer is self._footer:
+            return self._names
+        if footer.is_full:
+            topics, columns = footer.topics(), np.array([footer.stream_topic, footer.stream_queue], np.uint32)
+            known = self._columns.shape[1]
+            goes_on = topics[: len(self._topics)] == self._topics and np.array_equal(columns[:, :known], self._columns)
+            self.fresh = known if goes_on else 0
+            more = [(topics[topic], queue_id) for topic, queue_id in columns[:, self.fresh :].T.tolist()]
+            self._names = self._names[: self.fresh] + more
+            self._topics, self._columns = topics, columns
+        else:
+            self.fresh = len(self._names)
+            for number, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
+                if number == len(self._names):
+                    self._names.append(name)
+        self._footer = footer
+        return self._names

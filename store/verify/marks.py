@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..device.disk import Disk
-from ..format.layout import DATA_START, FrameHeader, lane_name
-from ..segment.evidence import is_durable_beyond, mark_of
-from ..segment.scanner import ChunkReader, FrameScanner, is_begun
+from ..format.layout import BLOCK_BYTES, DATA_START, FrameHeader, lane_name
+from ..segment.begun import begun_in_order, is_begun
+from ..segment.evidence import is_durable_beyond, is_nearly_ours, mark_of
+from ..segment.scanner import ChunkReader, FrameScanner
 from .listing import SegmentFile, list_segments
 
 
@@ -15,32 +17,47 @@ class LaneFrames:
     """The segments of a lane and the headers of their frames.
 
     `files` are all segment files, `used` those that are no spares: behind the last one with a header of its own, that
-    is what was never durable, whatever stands in it.
+    is what was never durable, whatever stands in it. `is_thorough`: search the spares to their ends, as a repair does;
+    else as far as an opening does.
     """
 
-    def __init__(self, disk: Disk, store: Path, number: int, store_id: bytes | None) -> None:
+    def __init__(self, disk: Disk, store: Path, number: int, store_id: bytes | None, *, is_thorough: bool) -> None:
         self.number = number
         self.folder = store / lane_name(number)
         self._disk = disk
+        self._is_thorough = is_thorough
         self._heads: dict[int, list[FrameHeader]] = {}
         self.listing = list_segments(disk, self.folder, number, store_id)
         self.files = self.listing.files
         last = max((file.sequence for file in self.files if file.header is not None), default=0)
         strays = [file for file in self.files if file.header is None and not file.is_foreign]
         behind = [file for file in strays if file.sequence > last]
-        is_closed = any(file.state == "closed" and file.sequence == last for file in self.files) and not any(
-            is_begun(disk, file.path, number, file.sequence) for file in behind
-        )
-        heads = [head for file in strays if file.sequence < last or not is_closed for head in self.heads(file)]
+        begun = {file.sequence for file in behind if is_begun(disk, file.path, number, file.sequence)}
+        # Those whose damaged seal record means something: of a file that was never begun it would be somebody's doing.
+        self._ended = {
+            file.sequence for file in behind if file.trace
+            and (file.sequence in begun or is_nearly_ours(file.head[:BLOCK_BYTES], number, store_id, file.sequence))
+        }  # fmt: skip
+        closed = any(file.state == "closed" and file.sequence == last for file in self.files)
+        is_closed = closed and not (begun or self._ended)
+        begun = set() if is_closed else self._look_into(behind)
+        known = [file for file in strays if file.sequence < last or file.sequence in begun]
+        heads = [head for file in known for head in self.heads(file)]
         self.mark = max([(0, 0), *map(mark_of, heads)])  # the highest in frames of files without a header
         self.used = [file for file in self.files if file.sequence <= last or self._was_used(file, is_closed)]
+
+    def _look_into(self, files: Sequence[SegmentFile]) -> set[int]:
+        """Which of the files behind the last header were begun: there are frames of their own in them."""
+        places = [(file.sequence, file.path) for file in files]
+        found = begun_in_order(self._disk, self.number, places, is_thorough=self._is_thorough)
+        return {sequence for sequence, frames in found if frames}
 
     def _was_used(self, file: SegmentFile, is_closed: bool) -> bool:
         """Was anything durable in a file behind the last one? Its record or its frames' marks say so.
 
         Behind a segment that was cleanly closed nothing was begun: going on takes its record back first.
         """
-        if is_closed or file.record is not None or file.is_foreign:
+        if is_closed or file.record is not None or file.sequence in self._ended or file.is_foreign:
             return file.is_foreign or not is_closed
         return self.mark > (file.sequence, 0)
 
@@ -64,4 +81,4 @@ class LaneFrames:
         pairs = zip(rest, begins, strict=True)
         heads = (head for file, begin in pairs for head in self.heads(file, begin))
         place = (rest[0].sequence, position)
-        return self.mark > place or is_durable_beyond(place, [file.record for file in rest], heads)
+        return self.mark > place or is_durable_beyond(place, (file.is_ended for file in rest), heads)

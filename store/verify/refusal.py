@@ -23,8 +23,5 @@ def refusal(folder: Path, lane: int, store_id: bytes) -> Damage | None:
         found = recovery.run()
     except StoreCorrupt as error:
         return Damage(error.what, error.file, error.position)
-    for sealed in found.sealed:
-        sealed.close()
-    if found.resumable is not None:
-        found.resumable[0].segment.close()
+    found.close()
     return None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
 
 from ..perf.report.figures import Figures
-from ..store import Message, MessageStore, OffsetOutOfRange, StoreLocked, look_into_folder
+from ..store import Message, MessageStore, OffsetOutOfRange, StoreCorrupt, StoreLocked, look_into_folder
 from .ends import NOT_THERE, complain
 
 AT_ONCE = 1024
@@ -22,14 +22,24 @@ LOOK_S = 0.05
 
 @contextmanager
 def reading(folder: Path) -> Iterator[MessageStore]:
-    """The store of a folder for reading: a closed one as an opening would find it, else what is durable of it."""
+    """The store of a folder for reading: a closed one as an opening would find it, else what is durable of it.
+
+    If an opening would refuse it, what can be read before the damage comes first, and then StoreCorrupt.
+    """
     looking = look_into_folder(folder)
+    damage: StoreCorrupt | None = None
     try:
         store = looking.__enter__()
     except StoreLocked:
         with MessageStore.open(folder, read_only=True) as store:
             yield store
         return
+    except StoreCorrupt as error:
+        damage = error
+    if damage is not None:
+        with MessageStore.open(folder, read_only=True) as store, suppress(typer.Exit):  # a topic may lie behind it
+            yield store
+        raise damage
     try:
         yield store
     finally:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 app = typer.Typer(
-    help="Jobs on the data of stores, on Spark: `pip install 'stratalog[spark]'` brings it.",
+    help="Jobs on the data of stores, on Spark: `pip install '.[spark]'` in a checkout brings it.",
     no_args_is_help=True,
     add_completion=False,
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -212,3 +214,42 @@ def test_places_of_readers_that_never_came_back_are_forgotten() -> None:
         ahead.reached(0, offset, 64)
     assert len(ahead._places) == READERS
     assert ahead.depth(0, 0, 1) == 2 and ahead.depth(0, READERS + 50, 1) == 128
+
+
+def test_small_messages_are_cached_however_full_the_cache_is() -> None:
+    """A message takes 32 bytes at least: what makes room for it, and what places it, count the same."""
+    cache = ReadCache([HeapTier(18 * BLOCK)], BLOCK)
+
+    def small(stream: int) -> Fetch:
+        def fetch(offset: int, least: int, most: int, max_bytes: int) -> Batch:
+            return batch_of([(stream, at, b"four") for at in range(offset, offset + least)])
+
+        return fetch
+
+    for stream in range(40):  # it is full after some of them
+        cache.read(stream, 0, 400, small(stream))
+    for _ in range(5):
+        cache.read(1000, 0, 400, small(1000))
+    assert cache.hits == 4 * 400
+
+
+def test_numbers_of_runs_that_were_refused_are_used_again() -> None:
+    cache = ReadCache([HeapTier(18 * BLOCK)], BLOCK)
+    fill, refused = cache.cache.fill, 0
+
+    def refuse(batch: Batch, *given: Any) -> Any:
+        nonlocal refused
+        refused += 1
+        if refused % 2:
+            raise MemoryError
+        return fill(batch, *given) & False
+
+    cache.cache.fill = refuse  # type: ignore[method-assign, assignment]
+    device = Device(5_000)
+    for stream in range(200):
+        with suppress(MemoryError):
+            read_checked(cache, device, stream, 0, 5)
+    assert len(cache._numbers) == 1 and next(cache._fresh_numbers) == 1
+    cache.cache.fill = fill  # type: ignore[method-assign]
+    read_checked(cache, device, 3, 0, 5)
+    assert cache.stats()["runs"] == 1

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from stratalog.console.app import app
 from stratalog.console.ends import MEANINGS
-from stratalog.store import MessageStore, StoreConfig, look_into_folder
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, look_into_folder
 
 from ..clocks import WallClock
-from ..store.helpers import PATIENCE_S, crash_copy, flip_bit, segment_path, take_snapshot, tiny
+from ..store.helpers import PATIENCE_S, crash_copy, flip_bit, full_frames, segment_path, take_snapshot, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = re.compile(r"^(\S+)/(\d+) (\d+) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (.*)$")
@@ -275,6 +275,24 @@ def test_cat_writes_what_is_in_front_of_damage_and_ends_with_1(tmp_path: Path) -
     assert "do not match their checksum" in done.stderr and "Traceback" not in done.stderr
     shown = run("cat", tmp_path, "--from", lost + 1, "--json")
     assert (shown.exit_code, len(rows_of(shown.output))) == (0, 100 - lost - 1)
+
+
+@pytest.mark.parametrize("topic", [[], ["t"], ["nowhere"]])
+def test_cat_of_a_store_that_an_opening_refuses_writes_what_is_in_front_of_the_damage(
+    tmp_path: Path, topic: list[str]
+) -> None:
+    with MessageStore.open(tmp_path) as store:
+        for number in range(50):
+            store.append("t", 0, b"%d;" % number + bytes(3_000))
+    place = full_frames(segment_path(tmp_path, 1))[30].payload_start + 100
+    flip_bit(segment_path(tmp_path, 1), place)
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(tmp_path)
+    command = process("cat", tmp_path, *topic, "--json")
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1 and "do not match their checksum" in done.stderr
+    assert [row["offset"] for row in rows_of(done.stdout)] == ([] if topic == ["nowhere"] else list(range(30)))
+    assert run("topics", tmp_path).exit_code == 1
 
 
 def test_verdict_is_the_first_line_of_inspect(folder: Path, tmp_path: Path) -> None:

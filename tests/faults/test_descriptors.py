@@ -40,6 +40,33 @@ def test_store_of_many_segments_needs_few_file_descriptors(tmp_path: Path, limit
     assert done.stdout.split() == ["True", "220", "220", "220"], done.stderr
 
 
+LOOKED_AT = """
+import resource, sys
+from stratalog import MessageStore, StoreConfig, StoreError, inspect_folder, verify_folder
+config = StoreConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0, lanes=2)
+store = MessageStore.open(sys.argv[1], config)
+for index in range(300):
+    store.append("t", index % 3, bytes(3000))
+verify_folder(sys.argv[1])
+refused = set()
+for limit in range(10, 60):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, 4096))
+    for look in (verify_folder, inspect_folder):
+        try:
+            look(sys.argv[1])
+        except StoreError as error:
+            refused.add(type(error).__name__)
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+store.close()
+print(*sorted(refused))
+"""
+
+
+def test_looking_at_a_store_without_descriptors_is_an_error_of_ours(tmp_path: Path) -> None:
+    done = run_child(LOOKED_AT, str(tmp_path))
+    assert done.stdout.split() and not done.returncode, done.stderr
+
+
 @contextmanager
 def none_left() -> Iterator[None]:
     """No file can be opened meanwhile."""

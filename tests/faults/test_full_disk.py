@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreError, StoreFull
+from stratalog.store import MessageStore, StoreError, StoreFull, compact_store
 from tests.store.helpers import contents, run_child, tiny
 
 from .child import APIS, Order
@@ -235,3 +237,28 @@ def test_short_writes_are_written_to_their_end(tmp_path: Path, api: str, durabil
     assert not life.errors
     assert len(life.told) == order.messages
     check_told_recovered(tmp_path, life.told)
+
+
+@pytest.mark.parametrize("free_bytes", [0, 4 << 10, 60 << 10, 200 << 10])
+def test_compaction_on_a_full_disk_is_store_full_and_leaves_no_lock(small_disk: Path, free_bytes: int) -> None:
+    home, ballast = small_disk / "store", small_disk / "ballast"
+    with MessageStore.open(home, tiny()) as store:
+        with store.subscribe("later", "s") as sub:
+            for number in range(20):
+                store.append("later", 0, b"%d" % number, deliver_at_ms=1 << 60)
+            sub.receive()  # the topic has an index now
+        for _ in range(15):
+            store.append("t", 0, bytes(20_000))
+        store.trim("t", 0, before_offset=4)
+        ballast.touch()
+        with ballast.open("ab", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        os.truncate(ballast, ballast.stat().st_size - free_bytes)
+    with pytest.raises(StoreFull, match="Free some space"):
+        compact_store(home)
+    ballast.unlink()
+    assert compact_store(home).segments == 2
+    with MessageStore.open(home, tiny()) as store:
+        assert store.queue_bounds("t", 0) == (4, 15) and store.queue_bounds("later", 0) == (0, 20)
+        assert store.cancel_delayed("later", 0, 7)

@@ -16,7 +16,8 @@ import pytest
 
 from stratalog.store import MessageStore, verify_folder
 from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.os_file import Buffer, OsFile
+from stratalog.store.device.log_file import Buffer
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import align_down, align_up
 from tests.store.helpers import Snapshot, contents, frames_of, put_snapshot, segment_path, small, start, take_snapshot

@@ -286,16 +286,22 @@ class Case:
         problems = inspect_folder(self.path)["problems"]
         if problems:
             raise Broken("inspect finds a repaired store damaged", str(problems))
+        names = self._changed_by_repair()
+        if any(name.endswith("START") for name in names):  # its background has removed a segment that a trim freed
+            names = self._changed_by_repair()
+        if names:
+            raise Broken("a second repair changes the folder", str(sorted(names)))
+        self.check_second_life(losses)
+
+    def _changed_by_repair(self) -> list[str]:
+        """The files that another repair has changed. It tells of no losses."""
         before = in_use(take_snapshot(self.path))
         with open_repairing(self.path, self.order.config()) as store:
             without_marks(store)  # a lane that is quiet for long enough writes one
             if store.losses:
                 raise Broken("a second repair tells of losses", str(store.losses))
         after = in_use(take_snapshot(self.path))
-        if after != before:
-            names = [name for name in {*before, *after} if before.get(name) != after.get(name)]
-            raise Broken("a second repair changes the folder", str(sorted(names)))
-        self.check_second_life(losses)
+        return [name for name in {*before, *after} if before.get(name) != after.get(name)]
 
     def check_second_life(self, losses: Sequence[Loss], *, told_all: bool = True) -> None:
         """The repaired store opens plainly and has the same; new messages get new offsets."""

@@ -1,5 +1,8 @@
 """Damaged stores by the thousand: `python -m tests.fuzz damage --stores 10000 --jobs 2 --crashes 2000`.
 
+With `--pairs` each store has two damages, half of them close to each other, and most stores have subscriptions, delays,
+bulk commits and trims.
+
 Makes a few dozen stores, harms copies of them (`faults`), and checks that damage costs what is damaged and nothing
 else (`cases`, `checks`; `places` knows what is damaged), also if the repair itself is interrupted (`cuts`). Every
 case has a number; `--seed N --only NUMBER` runs one again. A finding is made smaller by leaving faults out.
@@ -8,6 +11,7 @@ case has a number; `--seed N --only NUMBER` runs one again. A finding is made sm
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import random
@@ -27,7 +31,7 @@ from tests.store.helpers import memory_folder
 from .cases import Case, damage
 from .checks import Broken
 from .cuts import run_cuts
-from .faults import Fault, draw_faults
+from .faults import Fault, draw_faults, draw_pair
 from .orders import Order, Seen
 from .places import Places, locate
 from .stories import Maker, plans
@@ -58,8 +62,9 @@ class Result(NamedTuple):
 class Stock(Sequence[Places]):
     """The stores to harm, each made when it is first asked for: to run one case again takes one or two of them."""
 
-    def __init__(self, seed: int, count: int, folder: Path, say: Callable[[str], None]) -> None:
-        self.plans = plans(seed, count)
+    def __init__(self, seed: int, count: int, folder: Path, say: Callable[[str], None], *, pairs: bool = False) -> None:
+        self.plans = plans(seed, count, records=pairs)
+        self.pairs = pairs  # each store gets two damages
         self._folder = folder
         self._say = say
         self._made: dict[int, Places] = {}
@@ -87,7 +92,7 @@ class Stock(Sequence[Places]):
 
     def draw(self, chance: random.Random) -> Places:
         """One of them, those with very many messages less often."""
-        weights = [0.4 if plan.bulk else 1.0 for plan in self.plans]
+        weights = [(0.1 if self.pairs else 0.4) if plan.bulk else 1.0 for plan in self.plans]
         return self[chance.choices(range(len(self)), weights)[0]]
 
 
@@ -101,10 +106,13 @@ class Fuzzer:
 
     def run(self, number: int, *, cuts: int = 0) -> Result:
         """One case; with `cuts`, the repair is interrupted so many times, and only what that leaves is checked."""
-        chance = random.Random(f"{self.seed}:{number}:{'cuts' if cuts else 'whole'}")
+        pairs = self.stock.pairs
+        chance = random.Random(f"{self.seed}:{number}:{'cuts' if cuts else 'pair' if pairs else 'whole'}")
         places = self.stock.draw(chance)
-        faults: Sequence[Fault] = draw_faults(places, self.stock, chance)
+        faults: Sequence[Fault] = (draw_pair if pairs else draw_faults)(places, self.stock, chance)
         order = Order.draw(chance, bulk=places.story.plan.bulk)
+        if places.story.plan.records:
+            order = order._replace(retire=False)  # what is pending keeps its segments
         broken, seen, crashes = self.attempt(places, faults, order, cuts)
         if broken is None:
             return Result(None, seen, crashes)
@@ -157,6 +165,8 @@ def _start(seed: int, stock: Stock, folder: Path) -> None:
     mine = folder / f"worker-{os.getpid()}"
     mine.mkdir(exist_ok=True)
     _FUZZER[:] = [Fuzzer(seed, stock, mine)]
+    gc.freeze()  # the made stores are for good: each collection would go through them
+    gc.set_threshold(100_000)
 
 
 def run_all(seed: int, stock: Stock, folder: Path, tasks: Sequence[tuple[int, int]], jobs: int) -> Iterator[Result]:
@@ -223,6 +233,7 @@ def parse(options: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--stories", type=int, default=STORIES, help="different stores that copies of are harmed")
+    parser.add_argument("--pairs", action="store_true", help="two damages in each store, over stores with records")
     parser.add_argument("--only", type=int, default=None, help="the number of one case")
     parser.add_argument("--cut", action="store_true", help="with --only: a case of a crash inside the repair")
     return parser.parse_args(list(options))
@@ -235,7 +246,7 @@ def main(options: Sequence[str]) -> int:
     print("seed", seed, flush=True)
     summary = Summary(lambda text: print(text, flush=True))
     with memory_folder() as folder:
-        stock = Stock(seed, given.stories, folder, summary.say)
+        stock = Stock(seed, given.stories, folder, summary.say, pairs=given.pairs)
         tasks = [(number, 0) for number in range(given.stores)]
         tasks += [(number, CUTS_A_REPAIR) for number in range(-(-given.crashes // CUTS_A_REPAIR))]
         if given.only is not None:

@@ -53,6 +53,59 @@ def _draw(places: Places, others: Sequence[Places], chance: random.Random) -> Fa
             return fault
 
 
+def draw_pair(places: Places, others: Sequence[Places], chance: random.Random) -> list[Fault]:
+    """Two faults: anywhere; or flips in two places that tell of each other."""
+    if chance.random() < 0.4:
+        return [_draw(places, others, chance) for _ in range(2)]
+    file = _pick(places, chance)
+    lane = [one for one in places.files if one.lane == file.lane]
+    at = lane.index(file)
+    following = lane[at + 1] if at + 1 < len(lane) else None
+    zones = zones_of(file)
+    pairs = [(first, second) for first, second in CLOSE_PAIRS if first in zones and second in zones]
+    faults: list[Fault] = []
+    if following is not None and chance.random() < 0.3:  # across the border of two segments
+        kinds = [kind for kind in ("record", "footer", "frame head", "payload") if kind in zones]
+        faults = [
+            _flip_in(file, chance.choice(kinds), chance, last=True),
+            _flip_in(following, chance.choice(("header", "record")), chance),
+        ]
+    elif pairs:
+        faults = [_flip_in(file, kind, chance, last=chance.random() < 0.5) for kind in chance.choice(pairs)]
+    starts = [name for name in _starts(places) if name.startswith(file.name.partition("/")[0])]
+    if starts and (not faults or chance.random() < 0.1):
+        faults = [_flip_at(starts[0], 0, STORE_BYTES, "START", chance), _flip_in(lane[0], "header", chance)]
+    return faults or [_flip(places, chance), _flip(places, chance)]
+
+
+CLOSE_PAIRS = (
+    ("record", "payload"), ("record", "frame head"), ("record", "columns"), ("record", "header"), ("record", "footer"),
+    ("footer head", "payload"), ("footer head", "frame head"), ("footer", "columns"), ("footer", "header"),
+    ("header", "frame head"), ("header", "payload"), ("frame head", "payload"), ("frame head", "frame head"),
+    ("columns", "payload"), ("payload", "payload"),
+)  # fmt: skip
+
+
+def _flip_in(file: FilePlaces, kind: str, chance: random.Random, *, last: bool = False) -> Fault:
+    """Flip bits in a part of a file, in the `last` one of its kind or in any."""
+    ranges = zones_of(file)[kind]
+    begin, end = ranges[-1] if last else chance.choice(ranges)
+    return _flip_at(file.name, begin, end, kind, chance)
+
+
+def _flip_at(
+    name: str, begin: int, end: int, kind: str, chance: random.Random, counts: Sequence[int] = (1, 1, 2)
+) -> Fault:
+    bits = [(chance.randrange(begin, end), chance.randrange(8)) for _ in range(chance.choice(counts))]
+
+    def flip(content: bytearray) -> None:
+        for at, bit in bits:
+            if at < len(content):
+                content[at] ^= 1 << bit
+
+    return Fault(f"flip {name} ({kind}) at {', '.join(f'{at} bit {bit}' for at, bit in bits)}", _changed(name, flip))
+
+
 def _changed(name: str, change: Callable[[bytearray], object]) -> Callable[[Snapshot], Snapshot]:
     """A change of one file's bytes, if the file is still there."""
 
@@ -104,15 +157,7 @@ def _pick(places: Places, chance: random.Random) -> FilePlaces:
 
 
 def _flip(places: Places, chance: random.Random) -> Fault:
-    name, begin, end, kind = _spot(places, chance)
-    bits = [(chance.randrange(begin, end), chance.randrange(8)) for _ in range(chance.choice((1, 1, 1, 2, 3)))]
-
-    def flip(content: bytearray) -> None:
-        for at, bit in bits:
-            if at < len(content):
-                content[at] ^= 1 << bit
-
-    return Fault(f"flip {name} ({kind}) at {', '.join(f'{at} bit {bit}' for at, bit in bits)}", _changed(name, flip))
+    return _flip_at(*_spot(places, chance), chance, (1, 1, 1, 2, 3))
 
 
 def _block(places: Places, chance: random.Random) -> Fault:

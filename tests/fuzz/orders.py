@@ -87,5 +87,9 @@ def without_lock(state: Snapshot) -> Snapshot:
 
 
 def in_use(state: Snapshot) -> Snapshot:
-    """The same without spares."""
-    return {name: content for name, content in without_lock(state).items() if not is_spare(name, content)}
+    """The same without spares, and without what every opening may write: indexes of delays, the committers' note."""
+    return {
+        name: content
+        for name, content in without_lock(state).items()
+        if not is_spare(name, content) and not name.startswith(("delayed/", "incoming/"))
+    }

@@ -4,8 +4,8 @@ Everything is told from the unharmed files. A message is
 
 * *unhurt* if its own bytes, the head of its frame and the file's place are as they were: it must survive a repair;
 * *tail* if nothing that is left on the disk says that it was ever durable: a damage at or before it may pass for the
-  end of the log. Evidence is an unhurt seal record, of its own segment or of a later one, or the mark in the unhurt
-  head of a frame. README allows such a message to vanish without a word, and no other.
+  end of the log. Evidence is a seal record, of its own segment or of a later one, unhurt or with some flipped bits, or
+  the mark in the unhurt head of a frame. README allows such a message to vanish without a word, and no other.
 """
 
 from __future__ import annotations
@@ -19,13 +19,23 @@ import numpy as np
 import numpy.typing as npt
 
 from stratalog.store.format.frame import Frame
-from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SEALED, SealRecord, SegmentHeader, lane_name
+from stratalog.store.format.layout import (
+    BLOCK_BYTES,
+    DATA_START,
+    SEAL_BYTES,
+    SEALED,
+    SealRecord,
+    SegmentHeader,
+    lane_name,
+)
 from stratalog.store.format.store_files import LaneStart
+from stratalog.store.segment.evidence import is_flipped, trace_of
 from tests.store.helpers import Snapshot, frames_of, put_snapshot
 
 from .stories import EMPTY, PREFIX, SALT, Story
 
-HEADER_BYTES = 96  # of a segment's first block that mean something, and of its second
+SEAL_AT = slice(BLOCK_BYTES, BLOCK_BYTES + SEAL_BYTES)
+HEADER_BYTES = 104  # of a segment's first block that mean something, and of its second
 Place = tuple[int, int]  # (sequence, position) in a lane's log
 Bools = npt.NDArray[np.bool_]
 
@@ -47,6 +57,7 @@ class FilePlaces:
     lane: int
     sequence: int
     record: SealRecord | None
+    records: int = 0  # messages of the store's own
     frames: list[FramePlace] = field(default_factory=list)
     frame_of: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -96,8 +107,10 @@ def _take(
     begins, lengths = frame.starts().tolist(), frame.lengths.tolist()
     for stream, low, begin, length in zip(frame.numbers.tolist(), frame.lows.tolist(), begins, lengths, strict=True):
         if length:
-            number, offset, salt = PREFIX.unpack_from(content, begin)
-            assert salt == SALT and offset & 0xFFFF == low
+            number, offset, salt = PREFIX.unpack_from(content, begin) if length >= PREFIX.size else (0, 0, 0)
+            if salt != SALT or number >= len(left) or offset & 0xFFFF != low:
+                mine.records += 1  # no message of a user's
+                continue
             numbers[mine.lane, stream] = number
         else:
             number, offset = EMPTY, low  # fewer than 65,536 of them
@@ -120,7 +133,13 @@ class Changes:
         changed = np.ones(len(old), np.bool_)
         changed[:common] = old[:common] != new[:common]
         self.is_gone = after is None
+        self._flipped = np.zeros(len(old), np.uint8)
+        self._flipped[:common] = old[:common] ^ new[:common]
         self._sums = np.concatenate([[0], np.cumsum(changed)])
+
+    def few(self, where: slice, bits: int) -> bool:
+        """Are no more bits of these bytes changed? Only of those that are still there."""
+        return int(np.unpackbits(self._flipped[where]).sum()) <= bits
 
     def touches(self, begin: int, end: int) -> bool:
         """Is a byte of the range changed?"""
@@ -166,8 +185,18 @@ class Verdict:
         self.lost_before: Counter[int] = Counter()
         for told in story.queues:
             lane = self.lane[told.number]
-            is_old = f"{lane_name(lane)}/START" in self.hurt_files & damaged.keys()
-            self.lost_before[lane] += int((~told.there[0 if is_old else told.first :]).sum())
+            self.lost_before[lane] += int((~told.there[0 if story.plan.records else told.first :]).sum())
+        for file in places.files:  # a loss counts them as well
+            self.lost_before[file.lane] += file.records
+        for lane in lanes:  # and so it counts those that were in removed segments
+            if f"{lane_name(lane)}/START" in self.hurt_files & damaged.keys():
+                self.lost_before[lane] += self._messages_before(lane, final)
+
+    def _messages_before(self, lane: int, final: Snapshot) -> int:
+        """Messages in the segments that retention removed, the store's own among them."""
+        names = [name for name in final if name.startswith(f"{lane_name(lane)}/") and name.endswith(".seg")]
+        header = SegmentHeader.unpack(final[min(names)][:BLOCK_BYTES]) if names else None
+        return header.messages_before if header is not None else 0
 
     def _tells_no_offsets(self, lane: int, damaged: Snapshot) -> bool:
         folder = f"{lane_name(lane)}/"
@@ -183,7 +212,7 @@ class Verdict:
             for file in files
             if before[file.name] != after.get(file.name)
         }
-        breaks, evidence = _breaks_and_evidence(files, changes)
+        breaks, evidence = _breaks_and_evidence(files, changes, after)
         cut = min((place for place in breaks if place >= evidence), default=(1 << 60, 0))
         for file in files:
             self._judge_file(file, changes.get(file.name), cut)
@@ -213,7 +242,9 @@ class Verdict:
             self.tail[number][offsets[mine]] = tail[mine]
 
 
-def _breaks_and_evidence(files: list[FilePlaces], changes: dict[str, Changes]) -> tuple[list[Place], Place]:
+def _breaks_and_evidence(
+    files: list[FilePlaces], changes: dict[str, Changes], after: Snapshot
+) -> tuple[list[Place], Place]:
     """Where a lane's log is interrupted, and up to where something unhurt says that it was durable."""
     breaks: list[Place] = []
     evidence: Place = (0, 0)
@@ -229,6 +260,10 @@ def _breaks_and_evidence(files: list[FilePlaces], changes: dict[str, Changes]) -
             frames = [frame for frame, is_whole in zip(file.frames, whole, strict=True) if is_whole]
             breaks += [(file.sequence, frame.begin) for frame in file.frames if change.touches(frame.begin, frame.end)]
             has_record = not change.touches(BLOCK_BYTES, DATA_START)
+            if not has_record and file.record is not None and not change.touches(0, BLOCK_BYTES):
+                # Block 0 proves that the segment is in use: a record with some flipped bits still says that it ended.
+                trace = trace_of((after[file.name] or b"")[BLOCK_BYTES:DATA_START])
+                has_record = len(trace) == BLOCK_BYTES and is_flipped(trace, file.sequence) and change.few(SEAL_AT, 6)
         if has_record and file.record is not None:
             evidence = max(evidence, (file.sequence, file.record.data_end))
         evidence = max([evidence, *(frame.mark for frame in frames)])

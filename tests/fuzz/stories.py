@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 
-from stratalog.store import CacheConfig, Message, MessageStore, StoreConfig
+from stratalog.store import CacheConfig, Message, MessageStore, ShardWriter, StoreConfig, commit_shards
 from stratalog.store.log.lane import Lane
+from stratalog.store.shards import lane_attach
 from tests.store.helpers import (
     Queue,
     Snapshot,
@@ -44,6 +46,7 @@ NAMES: tuple[Queue, ...] = (
     ("late", 3), ("late", 4), ("empty", 0), ("rare", 5),
 )  # fmt: skip
 BULK, EMPTY, LATE = 0, 8, (6, 7)
+WITH_DUE, EVENTS = 4, "events"  # a queue whose messages have delivery times, and its topic
 LEFT_OUT, NOTHING = -1, b"no message has these bytes"  # at an offset that a repair left out
 
 
@@ -57,10 +60,14 @@ class Plan(NamedTuple):
     bulk: bool
     marks: bool
     seed: int
+    records: bool = False  # subscriptions, delays, bulk commits and trims: much beside messages is in the log
+    small: bool = False  # a few segments: what a case costs is as many openings as there are checks, of all segments
 
     def __str__(self) -> str:
         words = [f"{self.lanes} lanes", "closed" if self.closed else "killed"]
-        words += [name for name in ("retention", "repaired", "bulk", "marks") if getattr(self, name)]
+        words += [
+            name for name in ("retention", "repaired", "bulk", "marks", "records", "small") if getattr(self, name)
+        ]
         return f"{', '.join(words)}, seed {self.seed}"
 
     def config(self) -> StoreConfig:
@@ -228,6 +235,45 @@ class Maker:
         """Mostly short, some of many blocks."""
         return PREFIX.size + int(2 ** self.chance.uniform(0, 13))
 
+    def beside(self) -> None:
+        """What makes records: acknowledgements, changed delays, a bulk commit, a trim."""
+        chance, store = self.chance, self.store
+        most = 6 if self.plan.small else 20  # each is a frame of its own
+        subscription = store.subscribe(EVENTS, "s")
+        given = subscription.receive(chance.randrange(1, most))
+        for delivery in given[:: chance.choice((1, 2, 3))]:
+            subscription.ack(delivery)
+        subscription.close()
+        delayed = self.queues[WITH_DUE]
+        for offset in range(0, len(delayed.lengths), 5)[-most:]:
+            if chance.random() < 0.5:
+                store.cancel_delayed(*delayed.name, offset)
+            else:
+                store.reschedule_delayed(*delayed.name, offset, FIRST_DUE_MS + 10 * offset)
+        self.commit(as_segments=chance.random() < 0.5)
+        told = self.queues[chance.choice((0, 1, 3))]
+        first, end = store.queue_bounds(*told.name)
+        if end > first:
+            store.trim(*told.name, chance.randrange(first, end))
+
+    def commit(self, *, as_segments: bool) -> None:
+        """A bulk commit of some queues' next messages."""
+        numbers = self.chance.sample((0, 1, 3, 9), 2)
+        streams = [self.queues[number].name for number in numbers]
+        rows: list[tuple[int, bytes]] = []
+        for _ in range(self.chance.randrange(2, 10 if self.plan.small else 40)):
+            at = self.chance.randrange(len(numbers))
+            told, length = self.queues[numbers[at]], self.length()
+            told.lengths.append(length)
+            rows.append((at, payload(told.number, len(told.lengths) - 1, length)))
+        with ShardWriter(self.path) as writer:
+            datas = [data for _, data in rows]
+            writer.append_columns(streams, [at for at, _ in rows], list(map(len, datas)), b"".join(datas))
+            shards = writer.finish()
+        with mock.patch.object(lane_attach, "SMALL_BYTES", -1 if as_segments else lane_attach.SMALL_BYTES):
+            commit_shards(self.path, shards, name=f"commit-{len(self.moments)}", wait_ms=0)
+            self.store.attach_pending()
+
     def bulk(self, messages: int) -> None:
         """Very many short messages of one queue."""
         for _ in range(messages // 1000):
@@ -264,7 +310,11 @@ class Maker:
         """The whole life."""
         plan, chance = self.plan, self.chance
         size = 30 if plan.bulk else chance.randrange(30, 80) * (plan.lanes + 2) // 3
+        if plan.small:
+            size //= 4
         self.some(size, late=False)
+        if plan.records:
+            self.beside()
         self.snap()
         if plan.repaired:
             self.repair()
@@ -275,6 +325,8 @@ class Maker:
         if chance.random() < 0.5:
             self.again()
         self.snap()
+        if plan.records:
+            self.beside()
         self.some(chance.randrange(1, size), late=True)
         if not plan.closed:
             self.snap()
@@ -307,21 +359,27 @@ def _contents(store: MessageStore, queue: Queue, at: int, end: int) -> Iterator[
         at = int(batch.offsets[-1]) + 1
 
 
-def plans(seed: int, count: int) -> list[Plan]:
-    """Different kinds of stores, the common ones more often than those with very many messages."""
+def plans(seed: int, count: int, *, records: bool = False) -> list[Plan]:
+    """Different kinds of stores, the common ones more often than those with very many messages.
+
+    With `records`, two of three have records beside messages, most are small, and one of 24 has very many messages.
+    """
     chance = random.Random(seed)
     made = []
     for index in range(count):
-        bulk = index % 8 == 7
+        bulk = index % (24 if records else 8) == 7
+        small = records and index % 5 != 4 and not bulk
         made.append(
             Plan(
-                lanes=1 if bulk else chance.choice((1, 1, 2, 4)),
+                lanes=1 if bulk else chance.choice((1, 1, 2, 2 if small else 4)),
                 retention=index % 16 == 15 if bulk else chance.random() < 0.3,
                 closed=chance.random() < 0.5,
-                repaired=chance.random() < 0.2,
+                repaired=chance.random() < 0.2 and not small,  # of few frames there are none to harm without names
                 bulk=bulk,
                 marks=chance.random() < 0.5,
                 seed=chance.getrandbits(30),
+                records=records and index % 3 != 0 and not bulk,
+                small=small,
             )
         )
     return made

@@ -16,7 +16,7 @@ from tests.store.helpers import flip_bit, memory_folder
 from .cases import Case, damage
 from .checks import Broken
 from .damage import CUTS_A_REPAIR, Fuzzer, Stock
-from .faults import Fault, draw_faults
+from .faults import Fault, draw_faults, draw_pair
 from .orders import Order
 from .places import HEADER_BYTES, Places, Verdict, locate, zones_of
 from .stories import Maker, Plan
@@ -46,6 +46,29 @@ def test_damage_costs_what_is_damaged_and_a_repair_tells_of_it(folder: Path) -> 
     findings = [fuzzer.run(number).finding for number in range(20)]
     findings += [fuzzer.run(number, cuts=CUTS_A_REPAIR).finding for number in range(4)]
     assert not any(findings), "\n\n".join(str(finding) for finding in findings if finding is not None)
+
+
+def test_two_damages_cost_what_is_damaged_in_stores_with_records(folder: Path) -> None:
+    seed = draw_seed()
+    home = folder / "pairs"
+    home.mkdir()
+    fuzzer = Fuzzer(seed, Stock(seed, 3, home, print, pairs=True), home)
+    findings = [fuzzer.run(number).finding for number in range(8)]
+    assert not any(findings), "\n\n".join(str(finding) for finding in findings if finding is not None)
+
+
+def test_pairs_are_two_damages_and_some_of_them_are_close(closed: Places) -> None:
+    pairs = [draw_pair(closed, [closed], random.Random(seed)) for seed in range(60)]
+    assert all(len(pair) == 2 for pair in pairs)
+    assert sum("(record)" in first.text + second.text for first, second in pairs) > 5
+
+
+def test_unharmed_store_with_records_passes_all_checks(folder: Path) -> None:
+    home = folder / "records"
+    home.mkdir()
+    places = locate(Maker(PLAN._replace(lanes=2, records=True), home).make(), home)
+    assert any(file.records for file in places.files)
+    Case(places, damage(places, []), QUIET._replace(retire=False), folder).run()
 
 
 def test_unharmed_store_passes_all_checks(closed: Places, folder: Path) -> None:

@@ -60,6 +60,53 @@ def test_change_of_a_key_completes_those_whose_condition_holds(purgatory: Purgat
     check_nothing_is_left(purgatory, wheel)
 
 
+def test_one_of_a_group_is_asked_for_all_of_it(purgatory: Purgatory) -> None:
+    group, asked = object(), list[int]()
+
+    class Grouped(Counted):
+        def __init__(self, number: int, group: object) -> None:
+            super().__init__()
+            self.number, self.group = number, group
+
+        def try_complete(self) -> bool:
+            asked.append(self.number)
+            return False
+
+    waiting = [Grouped(at, of) for at, of in enumerate([group, group, group, None, None, object()])]
+    for operation in waiting:
+        purgatory.try_complete_else_watch(operation, ["a"])
+    asked.clear()
+    purgatory.check_and_complete("a")
+    assert asked == [0, 1, 2, 3, 4, 5]
+    asked.clear()
+    purgatory.check_and_complete("a", one_a_group=True)
+    assert asked == [0, 3, 4, 5]
+    waiting[0].force_complete()
+    asked.clear()
+    purgatory.check_and_complete("a", one_a_group=True)
+    assert asked == [1, 3, 4, 5]
+
+
+def test_one_of_a_group_that_raises_answers_for_none(purgatory: Purgatory) -> None:
+    group, asked = object(), list[Counted]()
+
+    class Grouped(Counted):
+        def try_complete(self) -> bool:
+            asked.append(self)
+            if len(asked) == 1:
+                raise RuntimeError("it does not know")
+            return False
+
+    for _ in range(3):
+        operation = Grouped()
+        operation.group = group
+        asked.append(operation)
+        purgatory.try_complete_else_watch(operation, ["a"])
+    asked.clear()
+    purgatory.check_and_complete("a", one_a_group=True)
+    assert len(asked) == 2
+
+
 def test_time_out_completes_and_expires(purgatory: Purgatory, wheel: TimingWheel) -> None:
     operation = Counted(200)
     purgatory.try_complete_else_watch(operation, ["a", "b"])

@@ -10,7 +10,8 @@ import pytest
 
 from stratalog import MessageStore, StoreError
 from stratalog.pipeline.arrow import binary_array, joined, record_batch
-from stratalog.pipeline.schema import ARROW_TYPES, TYPES
+from stratalog.pipeline.schema import ARROW_TYPES, MOST_MS, TYPES
+from stratalog.pipeline.sink_columns import NEEDED, columns_of
 from stratalog.store import Blobs, ScanBatch, StreamTable, plan_scan, read_part
 
 SCHEMA = pa.schema([pa.field(name, ARROW_TYPES[name]) for name in TYPES])
@@ -51,3 +52,19 @@ def test_properties_that_are_no_object_are_an_error_with_the_place() -> None:
         record_batch(batch, SCHEMA, "here")
     without = pa.schema([field for field in SCHEMA if field.name != "properties"])
     assert record_batch(batch, without, "here").num_rows == 2
+
+
+@pytest.mark.parametrize("far", [MOST_MS + 1, 1 << 53, 10**16, 18_446_744_073_709_551, 18_446_746_000_000_000, 1 << 61,
+                                 (1 << 62) - 1])  # fmt: skip
+def test_times_that_rows_have_not_become_the_last_one_that_they_have(far: int) -> None:
+    """In 64 bits of microseconds they would be long ago: a message for never would be delivered at once."""
+    times = np.array([far, 1_700_000_000_123, MOST_MS])
+    batch = ScanBatch(StreamTable.of([("t", 4)]), np.zeros(3, np.uint32), times * 0, times, times * 0, b"", times)
+    rows = record_batch(batch, SCHEMA, "here")
+    expected = [MOST_MS, 1_700_000_000_123, MOST_MS]
+    for name in ("timestamp", "deliver_at"):
+        assert rows.column(name).cast(pa.int64()).to_pylist() == [1_000 * one for one in expected]
+        assert rows.column(name).to_pylist()[0].year == 9999
+    taken = columns_of(pa.RecordBatch.from_pydict({name: rows.column(name) for name in (*NEEDED, "deliver_at")}))
+    assert taken.deliver_at_ms is not None and taken.deliver_at_ms.tolist() == expected
+    assert times[0] == far, "the batch's own column stays"

@@ -69,7 +69,7 @@ def test_what_is_wrong_is_a_sentence_and_an_exit_code(
 def test_without_pyspark_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(session, "find_spec", lambda name: None)
     done = CliRunner().invoke(app, ["spark", "verify", str(tmp_path)])
-    assert done.exit_code == 3 and "pip install 'stratalog[spark]'" in done.stderr
+    assert done.exit_code == 3 and "pip install '.[spark]'" in done.stderr
 
 
 def test_session_of_the_caller_goes_on(spark: SparkSession, tmp_path: Path) -> None:

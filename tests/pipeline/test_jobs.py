@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import inspect
 import json
 import random
 from collections import Counter
@@ -20,7 +21,10 @@ from stratalog.pipeline import BadOption
 from stratalog.pipeline.jobs import export, page_of, profile, verify
 from stratalog.pipeline.jobs.profile_part import SKETCH, classes_of, groups
 from stratalog.pipeline.progress import store_error_in, unwrapped, watched
-from stratalog.store import InvalidMessage, StoreCorrupt
+from stratalog.store import InvalidMessage, StaleReceipt, StoreCorrupt, StoreError
+from stratalog.store import errors as store_errors
+from stratalog.store.errors import REPAIR_ADVICE
+from stratalog.store.format.footer import HEADER_BYTES
 from tests.seeds import draw_seed
 from tests.store.helpers import flip_bit, frames_of, seal_of, segment_path
 
@@ -58,11 +62,12 @@ def test_verify_lists_each_damaged_place(spark: SparkSession, tmp_path: Path) ->
     assert record is not None
     flip_bit(victim, record.footer_position + 200)  # it is made again of the frames, and told all the same
     flip_bit(segment_path(tmp_path / "unreadable", 2), 0)  # nobody knows where the log goes on
+    tables = record.footer_position + HEADER_BYTES + 2 * 8  # after the checksums of two chunks
     found = verify(spark, tmp_path, partition_bytes="50k")
     assert not found.ok
     places = {(row["file"], row["position"]): row["what"] for row in found.damages}
     assert places.keys() == {
-        (str(victim), frame.payload_start), (str(victim), record.footer_position),
+        (str(victim), frame.payload_start), (str(victim), tables),
         (str(segment_path(tmp_path / "unreadable", 2)), 0),
     }  # fmt: skip
     damages = {Path(row["store"]).name: (row["messages"], row["damages"]) for row in found.stores}
@@ -235,8 +240,9 @@ def test_error_of_the_store_is_raised_as_what_it_was(spark: SparkSession, tmp_pa
     make_store(tmp_path, 1, 100)
     frame = next(one for one in frames_of(segment_path(tmp_path, 1)) if one.header.payload_bytes)
     flip_bit(segment_path(tmp_path, 1), frame.payload_start)
-    with pytest.raises(StoreCorrupt, match=r"do not match their checksum in .*seg at byte \d+"), unwrapped():
+    with pytest.raises(StoreCorrupt, match=r"do not match their checksum in .*seg at byte \d+") as raised, unwrapped():
         spark.read.format("stratalog").load(str(tmp_path)).count()
+    assert raised.value.file == str(segment_path(tmp_path, 1)) and raised.value.position > frame.header.position
     with pytest.raises(Exception, match="nonsense"), unwrapped():
         spark.sql("select nonsense")
 
@@ -247,3 +253,28 @@ def test_error_in_a_text_of_spark() -> None:
     assert isinstance(found, InvalidMessage) and str(found) == "it is wrong"
     assert store_error_in("stratalog.somewhere.Surprise: no") is None
     assert store_error_in("java.lang.Error: no") is None
+
+
+@pytest.mark.parametrize("advice", [REPAIR_ADVICE, "Move it, with its shards, to that store."])
+@pytest.mark.parametrize("file", ["/d/lane-00/000000000001.seg", "/a folder in /b at byte 3. x/STORE"])
+def test_damage_in_a_text_of_spark_has_its_place(file: str, advice: str) -> None:
+    told = StoreCorrupt("a byte in a frame is damaged", file, 8192, advice)
+    found = store_error_in(f"Job aborted\nstratalog.store.errors.StoreCorrupt: {told}\n\tat org.apache")
+    assert isinstance(found, StoreCorrupt) and str(found) == str(told)
+    assert (found.what, found.file, found.position) == (told.what, told.file, told.position)
+
+
+KINDS = [
+    one
+    for one in vars(store_errors).values()
+    if inspect.isclass(one) and issubclass(one, StoreError) and one.__name__[0] != "_"
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_error_out_of_a_text_of_spark_lacks_an_attribute(kind: type[StoreError]) -> None:
+    """Where the sentence does not have them, it is an error without any."""
+    found = store_error_in(f"stratalog.store.errors.{kind.__name__}: of another version")
+    assert str(found) == "of another version"
+    for name in ("what", "file", "position", "first", "next_offset", "receipts"):
+        assert hasattr(found, name) is (name == "receipts" and kind is StaleReceipt)

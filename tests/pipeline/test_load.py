@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from stratalog import MessageStore
 from stratalog.pipeline import BadOption
-from stratalog.pipeline.jobs import export, load, reshard
+from stratalog.pipeline.jobs import export, load, profile, reshard
+from stratalog.pipeline.schema import MOST_MS
 from stratalog.pipeline.sink_stores import existing
 from stratalog.store import replace_store
 from tests.seeds import draw_seed
@@ -120,3 +121,20 @@ def test_wrong_arguments_are_errors_that_say_what_is_right(spark: SparkSession, 
         with pytest.raises(BadOption, match=says):
             call()
     assert not (tmp_path / "new").exists()
+
+
+def test_message_for_never_is_not_due_in_a_copy(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path) as store:
+        for at in (1 << 61, (1 << 62) - 1, 10**16, MOST_MS + 1, MOST_MS - 1, 1_900_000_000_123):
+            store.append("t", 0, b"%d" % min(at, MOST_MS), deliver_at_ms=at)
+    for kind in ("parquet", "json", "csv"):
+        export(spark, path, tmp_path / kind, kind)
+        load(spark, tmp_path / kind, tmp_path / f"from-{kind}", kind)
+    reshard(spark, path, tmp_path / "from-reshard")
+    for copy in tmp_path.glob("from-*"):
+        assert [int(row.data) for row in rows_in(copy)] == [row.deliver_at for row in rows_in(copy)]
+        assert len(rows_in(copy)) == 6
+    [topic] = profile(spark, path).topics
+    assert topic.delayed == 6 and topic.mean_delay_ms is not None and topic.mean_delay_ms > 1 << 59
+    assert spark.read.format("stratalog").load(str(path)).where("year(deliver_at) = 9999").count() == 5

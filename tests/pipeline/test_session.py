@@ -95,5 +95,5 @@ def test_shim_drops_the_one_argument_and_keeps_the_others_as_they_are(tmp_path: 
 
 def test_missing_pyspark_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "find_spec", lambda name: None)
-    with pytest.raises(SparkNotFound, match=r"pip install 'stratalog\[spark\]'"):
+    with pytest.raises(SparkNotFound, match=r"pip install '\.\[spark\]'"):
         spark_session()

@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from stratalog.pipeline.errors import BadOption
+from stratalog.pipeline.errors import BadOption, PipelineError
 from stratalog.pipeline.sink import BatchSink, StreamSink, abort_rows, commit_rows, write_rows
 from stratalog.pipeline.sink_columns import columns_of
 from stratalog.pipeline.sink_stores import existing, sink_options, stores_at, stores_in_place_of
@@ -22,6 +23,8 @@ from stratalog.pipeline.stream import stream_options
 from stratalog.store import (
     InvalidMessage,
     MessageStore,
+    ReplayDiffers,
+    ScanPlanner,
     StoreCorrupt,
     StoreError,
     StoreFull,
@@ -34,6 +37,7 @@ from stratalog.store import (
 )
 from tests.faults.mounts import tmpfs
 from tests.seeds import draw_seed
+from tests.store.helpers import flip_bit
 from tests.store.killing import killed_at
 
 
@@ -337,3 +341,98 @@ def test_a_full_disk_is_an_error_and_what_is_there_stays(tmp_path: Path) -> None
         commit_rows([write_rows(iter([batch()]), [path], "y")], [path], "y", None, keep=True, wait_ms=0)
         with MessageStore.open(path) as store:
             assert store.queue_bounds("t", 0) == (0, 2)
+
+
+SCHEMA = StructType(
+    [StructField("topic", StringType()), StructField("queue_id", IntegerType()), StructField("data", BinaryType())]
+)
+
+
+def stream_sink(path: Path, **options: str) -> StreamSink:
+    return StreamSink({"path": str(path), "wait_ms": "0", **options}, SCHEMA, overwrite=False)
+
+
+def committed(sink: StreamSink, number: int, *batches: pa.RecordBatch) -> None:
+    """A micro-batch of one task, as Spark does it."""
+    sink.commit([write_rows(iter(batches), sink._stores, "stream", sink._options.config)], number)
+
+
+def test_rows_of_a_stream_without_a_name_are_an_error_and_not_dropped(tmp_path: Path) -> None:
+    sink = stream_sink(tmp_path / "s")
+    committed(sink, 0)  # no rows: there is nothing to name
+    with pytest.raises(PipelineError, match=r"batch 1 has no name and was not written; .* the option query"):
+        committed(sink, 1, batch())
+
+
+def test_micro_batch_without_rows_leaves_nothing(tmp_path: Path) -> None:
+    made(tmp_path)
+    sink = stream_sink(tmp_path, query="q")
+    with MessageStore.open(tmp_path) as store, ScanPlanner(tmp_path) as planner:
+        committed(sink, 0, batch())
+        store.attach_pending()
+        end = planner.end()
+        for number in (1, 2):
+            committed(sink, number)
+        store.attach_pending()
+        assert planner.end() == end
+        assert [*(tmp_path / "incoming").iterdir()] == [tmp_path / "incoming" / "LOCK"]
+        committed(sink, 3, batch())
+        store.attach_pending()
+        assert store.queue_bounds("t", 0) == (0, 3)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_micro_batch_that_had_rows_or_none_is_refused_if_it_comes_again_otherwise(
+    tmp_path: Path, is_open: bool
+) -> None:
+    made(tmp_path)
+    sink = stream_sink(tmp_path, query="q")
+    with MessageStore.open(tmp_path) if is_open else nullcontext():
+        committed(sink, 0, batch())
+        committed(sink, 1)
+        committed(sink, 2, batch())
+        for number, rows, says in ((0, [], "other rows"), (2, [], "other rows"), (1, [batch()], "behind batch 2")):
+            with pytest.raises(ReplayDiffers, match=says):
+                committed(sink, number, *rows)
+        for number, rows in ((0, [batch()]), (1, []), (2, [batch()])):
+            committed(sink, number, *rows)  # these are replays
+    with MessageStore.open(tmp_path) as store:
+        assert store.queue_bounds("t", 0) == (0, 3)
+
+
+def test_micro_batch_without_rows_is_refused_where_nobody_can_tell_what_it_had(tmp_path: Path) -> None:
+    made(tmp_path)
+    sink = stream_sink(tmp_path, query="q")
+    for number in range(2, 68):
+        committed(sink, number, batch())
+    with pytest.raises(ReplayDiffers, match="behind batch 67"):
+        committed(sink, 2)
+
+
+def test_micro_batch_with_rows_is_noted_in_each_store_of_a_folder(tmp_path: Path) -> None:
+    sink = stream_sink(tmp_path / "s", query="q", shards="3")
+    committed(sink, 0, batch())
+    for queue in range(1, 9):
+        with pytest.raises(ReplayDiffers, match="other rows"):
+            committed(sink, 0, batch(queue_id=pa.array([queue])))
+    assert sum(_rows_in(path) for path in sink._stores) == 1
+
+
+def _rows_in(path: Path) -> int:
+    with MessageStore.open(path, read_only=True) as store:
+        return sum(map(len, store.scan()))
+
+
+def test_write_to_several_stores_that_failed_in_between_adds_the_rest_when_it_comes_again(tmp_path: Path) -> None:
+    stores = stores_at(sink_options({"path": str(tmp_path / "s"), "shards": "2"}))
+    rows = [batch(queue_id=pa.array([queue])) for queue in range(20)]
+    written = write_rows(iter(rows), stores, "load-1")
+    [shard] = written.shards[str(stores[1])]
+    flip_bit(stores[1] / "incoming" / shard.folder / f"{shard.file}.index", 100)
+    with pytest.raises(StoreCorrupt):
+        commit_rows([written], stores, "load-1", None, keep=True, wait_ms=0)
+    first = _rows_in(stores[0])
+    assert first > 0 == _rows_in(stores[1])
+    again = write_rows(iter(rows), stores, "load-1")
+    commit_rows([again], stores, "load-1", None, keep=True, wait_ms=0)
+    assert _rows_in(stores[0]) == first and _rows_in(stores[1]) == 20 - first

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from stratalog import MessageStore
 from stratalog.pipeline import BadOption
+from stratalog.pipeline.sink import StreamSink, write_rows
 from stratalog.pipeline.stream import StoreStreamReader, stream_options
 from stratalog.store import LogOvertaken, ScanPlanner, StoreError, compact_store
 from tests.seeds import draw_seed
@@ -40,6 +41,8 @@ KINDS = [
     ("data", BinaryType()), ("store", StringType()),
 ]  # fmt: skip
 SCHEMA = StructType([StructField(name, kind) for name, kind in KINDS])
+WAIT_S = 60.0  # for Spark on a busy machine
+SINK_SCHEMA = StructType([one for one in SCHEMA if one.name in ("topic", "queue_id", "data")])
 
 
 # -- the reader by itself -----------------------------------------------------------------------------
@@ -429,3 +432,85 @@ def test_query_of_a_compacted_store_fails_and_goes_on_anew_at_its_offsets(tmp_pa
         reader_of(tmp_path, topic="orders", queue_id=0, starting=f'{{"orders": {{"0": {offset}}}}}')
     )
     assert [row.data for row in found] == [b"new"]
+
+
+# -- a stream that reads and writes one store ---------------------------------------------------------
+
+
+def cleaned(source: StoreStreamReader, begin: Any, end: Any, path: Path, batch: int) -> int:
+    """Write what lies between to another topic of the store, as a micro-batch of Spark's does it; how many rows."""
+    sink = StreamSink({"path": str(path), "query": "clean", "wait_ms": "0"}, SINK_SCHEMA, overwrite=False)
+    found = [rows for part in source.partitions(begin, end) for rows in source.read(part)]
+    made = [
+        pa.RecordBatch.from_pydict(
+            {"topic": ["clean"] * len(rows), "queue_id": rows.column("queue_id"), "data": rows.column("data")}
+        )
+        for rows in found
+    ]
+    sink.commit([write_rows(iter(made), sink._stores, "clean", sink._options.config)], batch)
+    return sum(map(len, found))
+
+
+def test_stream_that_writes_the_store_that_it_reads_comes_to_rest(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        reader = reader_of(tmp_path, topic="raw")
+        rows: list[int] = []
+        at = reader.initialOffset()
+        for came in (10, 0, 5, 0, 2_000, 0):
+            store.append_batch([("raw", 0, bytes(100))] * came)
+            for _ in range(4):
+                end = reader.latestOffset(at, ReadAllAvailable())
+                if end == at:
+                    break
+                rows.append(cleaned(reader, at, end, tmp_path, len(rows)))
+                at = end
+                store.attach_pending()
+            else:
+                pytest.fail(f"it does not come to rest: {rows}")
+        assert sum(rows) == 2_015 == store.queue_bounds("clean", 0)[1]
+        assert rows[:2] == [10, 5]
+        reader.stop()
+
+
+def test_acknowledgements_start_no_micro_batch(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        sub = store.subscribe("raw", "s")
+        store.append_batch([("raw", 0, b"x")] * 10)
+        reader = reader_of(tmp_path, max_rows=100)
+        at = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        end = reader.reportLatestOffset()
+        for one in sub.receive(10, wait_ms=1_000):
+            sub.ack(one)
+        assert reader.reportLatestOffset() != end
+        for limit in (ReadAllAvailable(), ReadMaxRows(100)):
+            assert reader.latestOffset(at, limit) == at
+        reader.stop()
+
+
+def test_query_from_one_topic_into_another_of_its_store_comes_to_rest(spark: SparkSession, tmp_path: Path) -> None:
+    path, checkpoint = tmp_path / "store", tmp_path / "checkpoint"
+
+    def batches() -> int:
+        return len([one for one in (checkpoint / "offsets").iterdir() if one.name.isdigit()])
+
+    with MessageStore.open(path) as store:
+        store.append_batch([("raw", 3, b"a"), ("raw", 3, b"b")])
+        rows = streaming(spark, path, topic="raw", columns="queue_id,data").selectExpr("'clean' topic", "*")
+        query = (
+            rows.writeStream.format("stratalog").option("checkpointLocation", str(checkpoint)).start(str(path))
+        )  # fmt: skip
+
+        def rest(count: int) -> None:
+            until(lambda: query.exception() is not None or store.queue_bounds("clean", 3)[1] == count, WAIT_S)
+            assert query.exception() is None
+            until(lambda: query.status["message"] == "Waiting for data to arrive", WAIT_S)
+
+        try:
+            rest(2)
+            assert batches() == 1
+            store.append("raw", 3, b"c")
+            rest(3)
+            assert batches() == 2
+        finally:
+            query.stop()
+        assert store.get_range("clean", 3, 0, 9) == {0: b"a", 1: b"b", 2: b"c"}

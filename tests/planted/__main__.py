@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..checkout import copy_of_the_checkout
 from .bugs import BUGS
-from .plant import NOT_FINISHED, run, try_bug
+from .plant import NOT_FINISHED, Verdict, run, try_bug
 
 CLEAN_WITHIN_S = 600.0
 
@@ -33,7 +33,10 @@ def main() -> int:
                 print(clean.output)
                 return 1
         for name, bug in bugs.items():
-            verdict = try_bug(bug, Path(folder))
+            try:
+                verdict = try_bug(bug, Path(folder))
+            except (LookupError, RuntimeError) as error:  # the others are tried all the same
+                verdict = Verdict(False, 0.0, f"cannot be planted: {error}")
             print(f"{'found' if verdict.found else 'MISSED'} in {verdict.seconds:5.1f} s: {name} ({bug.path}) "
                   f"{verdict.output[-300:].strip()}", flush=True)  # fmt: skip
             if not verdict.found:

@@ -23,10 +23,10 @@ BULK: dict[str, Bug] = {
         "store/shards/writer.py", "        self._behind.reached(self.end)\n", "", (BEHIND,)
     ),
     "bulk: what begins writing is called by a name that the system does not have": Bug(
-        "store/device/write_behind.py", "use_errno=True).sync_file_range", "use_errno=True).sync_file_ranges", (BEHIND,)
+        "store/device/os_file.py", "use_errno=True).sync_file_range", "use_errno=True).sync_file_ranges", (BEHIND,)
     ),
     "bulk: a device that fails while a shard is written is not noticed": Bug(
-        "store/device/write_behind.py", "            if number not in REFUSED:\n", "            if not number:\n",
+        "store/device/os_file.py", "            if number not in REFUSED:\n", "            if not number:\n",
         (BEHIND,),
     ),
     "bulk: a worker of Spark's lets the kernel put off acknowledging its task": Bug(
@@ -45,8 +45,8 @@ BULK: dict[str, Bug] = {
         "store/shards/lane_build.py", "        self._disk.force_folder(folder)\n", "", CRASHES,
     ),
     "bulk: the manifest goes before its shards are in the log": Bug(
-        "store/shards/attacher.py", "        waiting = frozenset(",
-        "        self._disk.remove(incoming_of(self._folder) / one.name)\n        waiting = frozenset(", CRASHES,
+        "store/shards/attacher.py", "        parts: list[Part] = []\n",
+        "        parts: list[Part] = []\n        self._disk.remove(incoming_of(self._folder) / one.name)\n", CRASHES,
     ),
     "bulk: a manifest is attached before its name is durable": Bug(
         "store/shards/attacher.py", "                self._disk.force_folder(incoming_of(self._folder))\n",
@@ -55,8 +55,8 @@ BULK: dict[str, Bug] = {
     ),
     "bulk: a commit that is gone on with after a crash begins anew": Bug(
         "store/shards/lane_attach.py",
-        "            todo = shards if begun is None else shards[len(shards) - self._remaining(begun) :]\n",
-        "            todo = shards\n", (f"{ATTACHING}::test_a_commit_that_was_cut_between_two_shards_is_finished",),
+        "        todo = shards if begun is None else shards[len(shards) - self._remaining(begun) :]\n",
+        "        todo = shards\n", (f"{ATTACHING}::test_a_commit_that_was_cut_between_two_shards_is_finished",),
     ),
     "bulk: a small commit that is gone on with after a crash begins anew": Bug(
         "store/shards/lane_attach.py",

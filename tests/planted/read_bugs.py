@@ -14,7 +14,7 @@ READING: dict[str, Bug] = {
         ("tests/store/test_leased.py::test_pages_that_are_not_in_memory_are_not_touched",),
     ),
     "reading: nobody looks whether somebody waits for the lease": Bug(
-        "store/device/leased.py", "F_GETLEASE) == fcntl.F_RDLCK", "F_GETLEASE) >= 0",
+        "store/device/lease.py", "F_GETLEASE) == fcntl.F_RDLCK", "F_GETLEASE) >= 0",
         ("tests/store/test_leased.py::test_file_is_cut_only_when_nothing_is_copied_any_more",),
     ),
     "reading: a forked child shares its parent's lease": Bug(
@@ -116,8 +116,8 @@ READING: dict[str, Bug] = {
     "ring: what is behind the end is given another place before it counts as lost": Bug(
         "store/device/ring.py",
         "        self.low = max(self.low, at)  # what is left of the lap before has no place by the new shape\n"
-        "        self.shape = at, size\n",
-        "        self.shape = at, size\n        self.low = max(self.low, at)\n",
+        "        self.shape = at, size, self._map\n",
+        "        self.shape = at, size, self._map\n        self.low = max(self.low, at)\n",
         ("tests/store/test_ring.py::test_what_growth_drops_counts_as_overtaken_before_it_has_another_place",),
     ),
     "ring: it grows beyond the pages that were provided": Bug(

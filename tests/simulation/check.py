@@ -134,9 +134,9 @@ class Checker:
             raise BrokenPromise(f"a recovered store cannot be read: {error}") from error
         return bounds
 
-    def compare_message(self, queue: Queue, offset: int, data: bytes | memoryview) -> None:
+    def compare_message(self, queue: Queue, offset: int, data: bytes | memoryview, *, repaired: bool = False) -> None:
         """Has the queue this message at this offset?"""
-        rows = self.ledger.rows.get(queue, [])
+        rows = self.ledger.sent(queue) if repaired else self.ledger.rows.get(queue, [])
         if offset >= len(rows):
             raise BrokenPromise(f"{queue} has a message at offset {offset} that nobody sent")
         if rows[offset] != data:

@@ -42,7 +42,8 @@ from ..clocks import WallClock
 from .interrupts import Interrupter
 
 SMALL_RING = 512 << 10
-TASKS = ("sealer.seal_full", "removal.retire", "removal.clear_away", "_keep_ahead")  # of `Upkeep`
+TASKS = ("sealer.seal_full", "removal.retire", "removal.clear_away", "_keep_ahead", "_give_way")  # of `Upkeep`
+CLOCKED = ("device.leased", "segment.segment", "segment.windows", "read.lane_places")
 
 
 class _Inline:
@@ -121,14 +122,29 @@ def _pack_once(topics: Iterable[str]) -> bytes:
     return _packed(tuple(topics))
 
 
+class Ticks:
+    """The clock of readers, by which leases and pages are looked at again: it goes on a little with each look at it."""
+
+    now = 0.0
+
+    @classmethod
+    def monotonic(cls) -> float:
+        """In seconds."""
+        cls.now += 0.01
+        return cls.now
+
+
 @contextmanager
 def apart() -> Iterator[None]:
     """What is opened inside does not count among the open segments outside, of which the oldest are let go."""
-    outside, opened.OPENED = opened.OPENED, deque()
+    outside, opened.OPENED, now = opened.OPENED, deque(), Ticks.now
     try:
         yield
     finally:
-        opened.OPENED = outside
+        opened.OPENED, Ticks.now = outside, now
+
+
+SMALL_FOOTERS = {"FEW_STREAMS": 0, "SMALL_SHARE": 0.5, "GROUP_SEGMENTS": 3}  # also of lanes of a few streams
 
 
 @contextmanager
@@ -140,10 +156,14 @@ def deterministic() -> Iterator[None]:
         stack.enter_context(mock.patch("stratalog.store.segment.scanner.ThreadPoolExecutor", _Inline))
         stack.enter_context(mock.patch("stratalog.store.device.background.Background.start", lambda thread: None))
         stack.enter_context(mock.patch("stratalog.store.segment.sealing._pause", lambda: None))
+        for name, value in SMALL_FOOTERS.items():
+            stack.enter_context(mock.patch(f"stratalog.store.segment.sealing.{name}", value))
         stack.enter_context(mock.patch("stratalog.store.live.page.boot_id", Machine.boot_id))
         stack.enter_context(mock.patch("stratalog.store.live.publisher.boot_id", Machine.boot_id))
         stack.enter_context(mock.patch("stratalog.store.api.store.enter_folder", _enter))
         stack.enter_context(mock.patch("stratalog.store.api.running.FolderLock", _DiskLock))
+        for module in CLOCKED:
+            stack.enter_context(mock.patch(f"stratalog.store.{module}.monotonic", Ticks.monotonic))
         yield
 
 
@@ -325,6 +345,28 @@ def _tried(task: Callable[[], None]) -> bool:
     return False
 
 
+def give_way(store: MessageStore) -> None:
+    """What the background does again and again: nobody waits for long who wants to write to a sealed segment."""
+    store._upkeep._give_way()
+
+
+@contextmanager
+def stored_footers(store: MessageStore) -> Iterator[None]:
+    """Nothing of a footer is held: each look reads what it wants, as with footers that are too large for the memory."""
+    store._lanes[0].held.footers.limit_bytes = 0
+    with mock.patch("stratalog.store.format.footer.HELD_PART", 1 << 40):
+        yield
+
+
+def sealed_paths(store: MessageStore) -> list[tuple[int, Path, int]]:
+    """The lane, file and footer's position of each sealed segment that readers see."""
+    return [
+        (lane.index, sealed.segment.path, sealed.record.footer_position)
+        for lane in store._lanes
+        for sealed in lane.view.sealed
+    ]
+
+
 def close_store(store: MessageStore, drain: Callable[[], None]) -> None:
     """Close in order; `drain` does what the flushers would do until they end."""
     with ExitStack() as stack:
@@ -349,9 +391,11 @@ def newest_segments(store: MessageStore) -> list[int]:
     return found
 
 
-def sealed_count(store: MessageStore, lane: int) -> int:
-    """How many sealed segments the readers of a lane see."""
-    return len(store._lanes[lane].view.sealed)
+def removable_count(store: MessageStore, lane: int) -> int:
+    """How many sealed segments of a lane may go: not the newest, and none from that of the newest full footer on."""
+    sealed = store._lanes[lane].view.sealed
+    full = max((index for index, one in enumerate(sealed) if one.record.full), default=0)
+    return min(full, max(0, len(sealed) - 1))
 
 
 def bounds_held(store: MessageStore) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from stratalog.store import StoreError
 from stratalog.store.format.layout import RETIRED_PREFIX
-from stratalog.store.testing import MANNERS, Fault, Kind, Manner, Operation, SimulatedDisk
+from stratalog.store.testing import MANNERS, BusError, Fault, Kind, Manner, Operation, SimulatedDisk
 
 from .check import BrokenPromise
 from .damage import harm
@@ -18,6 +18,7 @@ from .engine import Machine, abandon, bounds_of, deterministic, open_store
 from .following import check_reader_of_remains
 from .ledger import Bounds
 from .repairs import RepairTrial
+from .served import ServedTrial
 from .shape import Shape, draw_settings, draw_shape
 from .world import World
 
@@ -39,7 +40,8 @@ class Effort:
         opened: ... that are opened by other settings, all of the store, and lose their power then;
         repairs: ... that are damaged and repaired as well;
         crashes: the share of a repair's operations before which it is crashed;
-        readers: the share of states that are looked at by a reader without a writer.
+        readers: the share of states that are looked at by a reader without a writer;
+        served: ... that are opened and read while files are cut and blocks go bad.
     """
 
     moments: float = 1.0
@@ -51,6 +53,7 @@ class Effort:
     repairs: float = 0.012
     crashes: float = 0.1
     readers: float = 0.05
+    served: float = 0.01
 
 
 @dataclass
@@ -131,7 +134,7 @@ class Explorer:
         self._count(world, manner, operation, level, power_cut=power_cut)
         try:
             self._try(world, left, level, power_cut=power_cut)
-        except (BrokenPromise, StoreError) as error:
+        except (BrokenPromise, BusError, StoreError) as error:
             how = manner if power_cut else "kill"
             where = f"seed {world.seed}, operation {world.disk.operations} ({operation.kind}), {how}, level {level}"
             raise BrokenPromise(f"{where}: {error}") from error
@@ -159,6 +162,7 @@ class Explorer:
             check_reader_of_remains(left, world.checker, chance)
             Machine.starts -= power_cut
         opened = left.copy() if chance.random() < effort.opened and world.may("settings") else None
+        served = left.copy() if chance.random() < effort.served and world.may("reads") else None
         harmed = left.copy() if chance.random() < effort.repairs and world.may("repair") else None
         if level < effort.depth and chance.random() < effort.nested:
 
@@ -178,6 +182,8 @@ class Explorer:
             self._open(world, opened, bounds, power_cut=power_cut)
         if harmed is not None:
             self._repair(world, harmed, bounds)
+        if served is not None:
+            ServedTrial(world, served, chance).run(self.tally.parts)
 
     def _open(self, world: World, disk: SimulatedDisk, bounds: Bounds, *, power_cut: bool) -> None:
         """Open all of the store by other settings; a power cut right after it takes nothing."""
@@ -235,7 +241,7 @@ def explore(
     try:
         with deterministic():
             world.run()
-    except BrokenPromise as error:
+    except (BrokenPromise, BusError) as error:
         said = str(error)
         raise BrokenPromise(said if said.startswith("seed ") else f"seed {seed}: {said}") from error
     tally.messages = sum(len(rows) for rows in world.ledger.rows.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -62,6 +62,8 @@ class Ledger:
     Attributes:
         rows: each queue's messages from offset 0 on, as they were built; what is behind `promised` may vanish.
         placed: for each message of `rows`, where it was built.
+        cut: each queue's messages behind those of `rows`, which the last crash took. Until an opening is through, they
+            may lie on the disk behind a gap, and nothing tells a repair that the gap is older than the damage.
         answered: how many of them were acknowledged, or read by a consumer.
         forced: how many of them were promised to survive a power cut.
         lazy: the answers of this life do not wait for forces.
@@ -72,6 +74,7 @@ class Ledger:
         self.lanes = [LaneLedger() for _ in range(lanes)]
         self.rows: defaultdict[Queue, list[bytes]] = defaultdict(list)
         self.placed: defaultdict[Queue, list[Placed]] = defaultdict(list)
+        self.cut: defaultdict[Queue, list[bytes]] = defaultdict(list)
         self.answered: defaultdict[Queue, int] = defaultdict(int)
         self.forced: defaultdict[Queue, int] = defaultdict(int)
         self.lane_of: dict[Queue, int] = {}
@@ -88,6 +91,10 @@ class Ledger:
     def queues_of(self, lane: int) -> list[Queue]:
         """The queues of a lane that have messages."""
         return [queue for queue in self.rows if self.lane_of[queue] == lane]
+
+    def sent(self, queue: Queue) -> list[bytes]:
+        """A queue's messages that a repair may find: all that were built and that no opening has left out."""
+        return self.rows.get(queue, []) + self.cut.get(queue, [])
 
     def first_in(self, queue: Queue, sequence: int) -> int:
         """The first offset of a queue in the segment with this number or a later one."""
@@ -121,8 +128,15 @@ class Ledger:
 
     def trimmed(self, lane: int, records: int) -> dict[Queue, Low]:
         """What the first so many records of a lane say."""
+        return self._trimmed_by(lane, self.rows.get(records_of(lane), [])[:records])
+
+    def trimmed_by_sent(self, lane: int) -> dict[Queue, Low]:
+        """What the records say that a repair may find."""
+        return self._trimmed_by(lane, self.sent(records_of(lane)))
+
+    def _trimmed_by(self, lane: int, records: Iterable[bytes]) -> dict[Queue, Low]:
         found: dict[int, Low] = {}
-        for data in self.rows.get(records_of(lane), [])[:records]:
+        for data in records:
             record = Record.unpack(data)
             assert record is not None
             add_low(found, record.number, record.effect)
@@ -209,6 +223,7 @@ class Ledger:
 
     def opened(self) -> None:
         """The store was opened with all that was recovered: none of it may vanish any more."""
+        self.cut.clear()
         for queue, rows in self.rows.items():
             self.answered[queue] = self.forced[queue] = len(rows)
 
@@ -225,6 +240,7 @@ class Ledger:
             lane.built.clear()
         for queue, rows in self.rows.items():
             _, end = bounds.get(queue, (0, 0))
+            self.cut[queue][:0] = rows[end:]
             del rows[end:]
             del self.placed[queue][end:]
             self.answered[queue] = min(self.answered[queue], end)

@@ -12,9 +12,9 @@ from unittest import mock
 import numpy as np
 
 from stratalog.store import MessageStore
-from stratalog.store.device.disk import Disk, LogFile
+from stratalog.store.device.disk import Disk
 from stratalog.store.device.folder import FolderLock
-from stratalog.store.device.os_file import Buffer
+from stratalog.store.device.log_file import Buffer, LogFile
 from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
@@ -24,7 +24,7 @@ from stratalog.store.log.removal import Removal
 from stratalog.store.log.request import Request
 from stratalog.store.log.spares import Spares
 from stratalog.store.log.trims import TrimmedSegments, TrimRequest, Trims
-from stratalog.store.log.write import View, Write
+from stratalog.store.log.write import Write
 from stratalog.store.recovery.lane_streams import LaneStreams
 from stratalog.store.recovery.repair import Repair as RepairNotes
 from stratalog.store.segment.scanner import FrameScanner, Scanned
@@ -123,7 +123,13 @@ def forget_to_force_the_folder() -> Iterator[None]:
 @contextmanager
 def retry_after_a_failed_force() -> Iterator[None]:
     """A force that failed is tried once more, and its success is believed."""
-    real = Write.perform
+    with _once_more("perform"), _once_more("settle"):
+        yield
+
+
+@contextmanager
+def _once_more(step: str) -> Iterator[None]:
+    real = getattr(Write, step)
 
     def perform(write: Write) -> None:
         try:
@@ -131,7 +137,7 @@ def retry_after_a_failed_force() -> Iterator[None]:
         except OSError:
             write.segment.log.force()
 
-    with mock.patch.object(Write, "perform", perform):
+    with mock.patch.object(Write, step, perform):
         yield
 
 
@@ -153,9 +159,10 @@ def remove_the_wrong_end() -> Iterator[None]:
 def _removing(order: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Iterator[None]:
     real = Removal._remove_oldest
 
-    def remove(removal: Removal, lane: Lane) -> None:
-        lane.view = View(order(lane.view.sealed), lane.view.open)
-        real(removal, lane)
+    def remove(removal: Removal, lane: Lane, wanted: Callable[[Any, int], bool]) -> bool:
+        if len(lane.view.sealed) > 1 and wanted(lane.view.sealed, 0):
+            lane.view = lane.view._replace(sealed=order(lane.view.sealed))
+        return real(removal, lane, wanted)
 
     with mock.patch.object(Removal, "_remove_oldest", remove):
         yield
@@ -286,8 +293,8 @@ def scan_what_is_trimmed() -> Iterator[None]:
 def remove_what_is_trimmed_in_part() -> Iterator[None]:
     """A segment goes as soon as something is trimmed."""
 
-    def can_go(found: TrimmedSegments, lane: Lane) -> bool:
-        return lane.trims.shown > 0 and len(lane.view.sealed) > 1
+    def can_go(found: TrimmedSegments, lane: Lane, sealed: object, at: int) -> bool:
+        return lane.trims.shown > 0
 
     with mock.patch.object(TrimmedSegments, "can_go", can_go):
         yield

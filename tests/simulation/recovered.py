@@ -97,7 +97,7 @@ def record_of(disk: SimulatedDisk, path: Path) -> SealRecord | None:
 def batches_of(found: Found, segment: Any) -> Iterator[MessageBatch]:
     """The messages of one recovered segment: of a sealed one, or of the one that is gone on with."""
     opened = found.resumable[0] if found.resumable is not None else None
-    view = View((), (opened,)) if opened is not None and segment is opened else View((segment,), ())
+    view = View(open=(opened,)) if opened is not None and segment is opened else View().sealing([segment], ())
     streams = [SimpleNamespace(topic=topic, queue_id=queue_id) for topic, queue_id in found.streams]
     nothing_trimmed = SimpleNamespace(column=lambda streams: None)  # all that lies in the log, records as well
     lane: Any = SimpleNamespace(view=view, streams=streams, hidden=[], trims=nothing_trimmed)

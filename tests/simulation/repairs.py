@@ -25,7 +25,8 @@ class RepairTrial:
     """One damaged disk. `bounds` are those of the same crash without the damage.
 
     Invariants of a repair that are checked:
-        * a message that is there has its own offset and its own bytes;
+        * a message that is there has its own offset and its own bytes, and lies in its queue's lane;
+        * a stream without its name is one queue of its lane, whose bytes say which;
         * a message that is not there, though something left on the disk says that it was durable, is told as lost:
           the losses of its lane count them all, or one of them counts None; they count no message that is there;
         * no message is trimmed that no record trimmed;
@@ -41,6 +42,7 @@ class RepairTrial:
         self._bounds = bounds
         self._lanes = lanes  # that have damage
         self._durable = [durable_up_to(disk, lane) for lane in range(len(self._ledger.lanes))]
+        self._owners: dict[Queue, Queue] = {}  # of the streams whose names the last repair or opening did not know
         self.cuts: list[SimulatedDisk] = []  # what crashes of the repair left
 
     def run(self, chance: random.Random, crashes: float) -> None:
@@ -69,14 +71,16 @@ class RepairTrial:
     def present(self, found: list[Found]) -> Present:
         """The offsets of all messages that are there, each compared."""
         present: defaultdict[Queue, list[int]] = defaultdict(list)
-        for lane in found:
+        self._owners.clear()
+        for index, lane in enumerate(found):
             segments: list[Any] = [*lane.sealed, *([lane.resumable[0]] if lane.resumable is not None else [])]
             for segment in segments:
-                for queue, offset in self._messages(lane, segment):
+                for queue, offset in self._messages(index, lane, segment):
                     if present[queue] and offset <= present[queue][-1]:
                         raise BrokenPromise(f"{queue} has offset {offset} behind {present[queue][-1]}")
                     present[queue].append(offset)
-            for queue, next_offset in zip(lane.streams, lane.next_offsets, strict=True):
+            for name, next_offset in zip(lane.streams, lane.next_offsets, strict=True):
+                queue = self._owners.get(name, name)
                 if present.get(queue) and next_offset <= present[queue][-1]:
                     raise BrokenPromise(f"{queue} goes on at {next_offset} and has offset {present[queue][-1]}")
         return dict(present)
@@ -84,32 +88,40 @@ class RepairTrial:
     def check_trimmed(self, found: list[Found]) -> None:
         """Nothing is out of sight but what a record trimmed."""
         for index, lane in enumerate(found):
-            built = self._ledger.trimmed(index, 1 << 60)
+            built = self._ledger.trimmed_by_sent(index)
             for number, low in lane.trimmed.items():
-                queue = lane.streams[number]
+                queue = self._owners.get(lane.streams[number], lane.streams[number])
                 if not queue[0].startswith(LOST_NAME) and built.get(queue, NOT_TRIMMED).joined(low) != built.get(queue):
                     raise BrokenPromise(f"{queue} is trimmed to {low} by a repair, and the records say {built}")
 
-    def _messages(self, lane: Found, segment: Any) -> list[tuple[Queue, int]]:
+    def _messages(self, index: int, lane: Found, segment: Any) -> list[tuple[Queue, int]]:
         seen = []
         try:
             for batch in batches_of(lane, segment):
                 names = batch.stream_names
                 rows = zip(batch.stream_index.tolist(), batch.offsets.tolist(), batch.payloads(), strict=True)
                 for stream, offset, data in rows:
-                    queue = self._renamed(names[stream], offset, data)
-                    self._checker.compare_message(queue, offset, data)
+                    queue = self._owner(index, names[stream], offset, data)
+                    self._checker.compare_message(queue, offset, data, repaired=True)
+                    if self._ledger.lane_of[queue] != index:
+                        raise BrokenPromise(f"lane {index} has a message of {queue}")
                     seen.append((queue, offset))
         except StoreError as error:
             raise BrokenPromise(f"a repaired store cannot be read: {error}") from error
         return seen
 
-    def _renamed(self, queue: Queue, offset: int, data: memoryview) -> Queue:
-        """The queue that a repair has given another name, since nothing tells its own any more."""
-        if not queue[0].startswith(LOST_NAME) or queue in self._ledger.rows:
-            return queue
-        rows = self._ledger.rows
-        return next((known for known in rows if rows[known][offset : offset + 1] == [data]), queue)
+    def _owner(self, index: int, name: Queue, offset: int, data: memoryview) -> Queue:
+        """The queue of a stream in this lane. Where a repair has given it another name, its first message tells, once.
+
+        No stream leaves its lane: the records of another lane may have the same bytes at the same offset.
+        """
+        if name[0] != f"{LOST_NAME}{index}":
+            return name
+        if name not in self._owners:
+            ledger = self._ledger
+            queues = ledger.queues_of(index)
+            self._owners[name] = next((it for it in queues if ledger.sent(it)[offset : offset + 1] == [data]), name)
+        return self._owners[name]
 
     # -- losses ---------------------------------------------------------------------------------------
 
@@ -135,7 +147,7 @@ class RepairTrial:
             first, end = self._bounds.get(queue, (0, 0))
             there, placed = set(present.get(queue, ())), self._ledger.placed[queue]
             gone = [offset for offset in range(first, len(placed)) if offset not in there]
-            absent += len(gone)
+            absent += len(gone) + sum(len(placed) + at not in there for at in range(len(self._ledger.cut[queue])))
             for offset in gone:
                 missing += offset < end and (placed[offset].sequence, placed[offset].end) <= self._durable[lane]
         return missing, absent

@@ -13,7 +13,9 @@ from stratalog.store.config import Alignment, Durability
 KIB = 1 << 10
 SMALL_CACHE = CacheConfig(heap_bytes=32 * KIB, off_heap_bytes=64 * KIB, block_bytes=4 * KIB, edge_bytes=16 * KIB)
 
-Part = Literal["retention", "repair", "lanes", "settings", "relative", "interrupts", "kills", "trims", "readers"]
+Part = Literal[
+    "retention", "repair", "lanes", "settings", "relative", "interrupts", "kills", "trims", "readers", "reads"
+]
 PARTS: frozenset[Part] = frozenset(get_args(Part))
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from contextlib import suppress
+from unittest import mock
 
 import pytest
 
+from stratalog.store.log.flusher import Flusher
+from stratalog.store.log.write import Write
 from stratalog.store.testing import Operation
 from tests.store.helpers import ROOT
 
 from ..seeds import draw_seed
+from .check import BrokenPromise
 from .damage import HARMS
-from .engine import deterministic
+from .engine import deterministic, write_step
 from .explore import Effort, Explorer, Tally, draw_fault, explore
 from .interrupts import PLACES
 from .shape import KIB, Settings, Shape, draw_shape
@@ -78,6 +83,21 @@ def test_exploring_does_not_change_the_run() -> None:
     explored = run(1, shape, Explorer(1, Effort(subsets=1), Tally()))
     assert plain.operations == explored.operations
     assert image(plain) == image(explored)
+
+
+def test_a_look_that_finds_something_ends_the_run_though_the_code_around_it_goes_on() -> None:
+    def look(_world: World, operation: Operation) -> None:
+        if operation.kind == "write" and operation.path.suffix == ".seg":
+            raise BrokenPromise("found")
+
+    def deaf(flusher: Flusher, write: Write) -> None:
+        with suppress(AssertionError):
+            write_step(flusher, write)
+
+    world = World(1, Shape(steps=60), look)
+    ended = pytest.raises(BrokenPromise, match="found")
+    with deterministic(), mock.patch("tests.simulation.flusher.write_step", deaf), ended:
+        world.run()
 
 
 def test_other_seeds_give_other_runs() -> None:

@@ -111,6 +111,9 @@ class World:
                 self._live(last=life == len(self.shape.lives) - 1)
             self.disk.inject()
             self._begin()
+        except Exception:
+            if self._broken is None:
+                raise
         finally:
             self._end(abandon)
             os.chdir(began_in)
@@ -302,9 +305,8 @@ class World:
             self.reached["segments removed"] += removed
         if self._following is not None:
             self._following.may_look(self.disk, 0.05)
-        if self._on_moment is not None:
-            with apart():
-                self._on_moment(self, operation)
+        if self._on_moment is not None and self._broken is None:
+            self._look_beside(self._on_moment, operation)
         if self._dies_at and self.disk.operations >= self._dies_at:
             self._left = self.disk.copy()
             raise LifeEnds
@@ -312,6 +314,15 @@ class World:
             self._interrupter.step("operation")
         if operation.kind == "force":
             self._beside()
+
+    def _look_beside(self, on_moment: OnMoment, operation: Operation) -> None:
+        """Have the run looked at. What is found ends the run, also if the store's code handles it as an error."""
+        try:
+            with apart():
+                on_moment(self, operation)
+        except BrokenPromise as broken:
+            self._broken = self._broken or broken
+            raise
 
     def _beside(self) -> None:
         """Let other threads take some steps, while one is with the device or just back from it."""

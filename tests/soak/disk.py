@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.os_file import Buffer, OsFile
+from stratalog.store.device.log_file import Buffer
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.testing import Fault, Kind
 
 

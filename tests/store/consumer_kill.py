@@ -15,9 +15,7 @@ import argparse
 import os
 import random
 import shutil
-import signal
 import struct
-import subprocess
 import sys
 import tempfile
 import threading
@@ -32,8 +30,8 @@ from stratalog.store.subscriptions import journal
 
 from ..clocks import WallClock
 from ..seeds import draw_seed
-from .helpers import ROOT
 from .kill import SEGMENT_BYTES, payload
+from .killing import PIPE, told_until_killed
 
 RECORD = struct.Struct("<BBIQQI")  # what, subscription, queue, offset, a time or a seed, a length
 OPENED, SENT, IS_DELAYED, CAME, ACKING, ACKED, CHANGING, CHANGED, NOT_CHANGED = range(9)
@@ -277,20 +275,8 @@ class Loop:
 
     def live_and_die(self) -> list[tuple[int, int, int, int, int, int]]:
         """Start the child, let it live a random while, kill it; what it told until then."""
-        reading, writing = os.pipe()
-        arguments = ["--child", str(self.path), str(self.chance.getrandbits(31)), str(writing)]
-        command = [sys.executable, "-m", "tests.store.consumer_kill", *arguments]
-        child = subprocess.Popen(command, cwd=ROOT, pass_fds=[writing])
-        os.close(writing)
-        with os.fdopen(reading, "rb") as pipe:
-            started = pipe.read(RECORD.size)
-            killer = threading.Timer(self.chance.uniform(0.05, 1.0), child.send_signal, [signal.SIGKILL])
-            killer.start()
-            content = pipe.read()
-            killer.join()
-        assert child.wait() == -signal.SIGKILL, "the child ended by itself"
-        assert len(started) == RECORD.size
-        return list(RECORD.iter_unpack(content[: len(content) // RECORD.size * RECORD.size]))
+        given = (self.path, self.chance.getrandbits(31), PIPE)
+        return told_until_killed("tests.store.consumer_kill", given, RECORD, self.chance.uniform(0.05, 1.0))[1:]
 
 
 def run(folder: Path, kills: int, seed: int, say: Callable[[str], None] = lambda text: None) -> Ledger:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.os_file import Buffer, OsFile
+from stratalog.store.device.log_file import Buffer
+from stratalog.store.device.os_file import OsFile
 
 
 class GatedDisk(OsDisk):

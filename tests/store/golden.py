@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from stratalog.store.format.applied import NO_BATCH, Applied, AppliedRecord, AppliedShard, pack_applied
+from stratalog.store.format.dues import DueRange
 from stratalog.store.format.extras import Extras
 from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import Definition, encode_columns
@@ -22,7 +23,6 @@ from stratalog.store.format.layout import (
     HAS_KEYS,
     HAS_PAYLOAD_CHECKSUM,
     SEALED,
-    DueRange,
     FrameHeader,
     SealRecord,
     SegmentHeader,
@@ -106,7 +106,7 @@ def footer_data() -> FooterData:
 def applied_footer() -> FooterData:
     """The same of a lane that has commits."""
     data = footer_data()
-    data.applied = pack_applied({one.key: one for one in (BATCH, TRANSACTION)})
+    data.applied = pack_applied({one.key: one for one in (TRANSACTION, BATCH)})
     return data
 
 

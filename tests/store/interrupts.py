@@ -11,6 +11,7 @@ import dis
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
@@ -40,29 +41,49 @@ def _sleeps(code: CodeType) -> set[int]:
     return found
 
 
-def interrupt_at(place: int, files: tuple[str, ...], work: Callable[[], object]) -> tuple[bool, object]:
-    """Run `work` and raise `Interrupted` at its `place`th place, counted from 0: (did it come that far, its result).
+@cache
+def _leaves(code: CodeType) -> set[int]:
+    """Where a step has left a `with` or `try` that the call before it is in: the interpreter raises at the call."""
+    table = [(entry.start, entry.end, entry.target) for entry in dis._parse_exception_table(code)]  # type: ignore[attr-defined]  # private: nothing public has it
 
-    The result is what it returned, or the exception that it raised.
+    def handlers(offset: int) -> set[int]:
+        return {target for start, end, target in table if start <= offset < end}
+
+    return {
+        step.offset
+        for call, step in pairwise(dis.get_instructions(code))
+        if handlers(call.offset) != handlers(step.offset)
+    }
+
+
+def interrupt_at(
+    place: int, files: tuple[str, ...], work: Callable[[], object], kind: type[BaseException] = Interrupted,
+    is_paused: Callable[[], bool] = bool,
+) -> tuple[bool, object]:  # fmt: skip
+    """Run `work` and raise `kind` at its `place`th place, counted from 0: (did it come that far, its result).
+
+    The result is what it returned, or the exception that it raised. What runs while `is_paused` says so is the work of
+    other threads, which no signal reaches.
     """
     left, before = place, dict[int, str]()
 
     def opcode(frame: FrameType, event: str, _given: Any) -> Any:
         nonlocal left
-        if event != "opcode":
+        if event != "opcode" or is_paused():
             return opcode
         step = _steps(frame.f_code).get(frame.f_lasti)
         if step is None:
             return opcode
         last, before[id(frame)] = before.get(id(frame), ""), step.opname
-        if (last in BEHIND and step.opname != HANDLER) or frame.f_lasti in _sleeps(frame.f_code):
+        is_behind = last in BEHIND and step.opname != HANDLER and frame.f_lasti not in _leaves(frame.f_code)
+        if is_behind or frame.f_lasti in _sleeps(frame.f_code):
             left -= 1
             if left == -1:
-                raise Interrupted
+                raise kind
         return opcode
 
     def call(frame: FrameType, _event: str, _given: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(files):
+        if not frame.f_code.co_filename.endswith(files) or is_paused():
             return None
         before[id(frame)] = "RESUME"
         frame.f_trace_opcodes = True

@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
 import struct
-import subprocess
 import sys
 import tempfile
 import threading
@@ -29,12 +27,12 @@ from stratalog.store.format.layout import checksum64, lane_name
 from stratalog.store.log.streams import lane_of
 
 from ..seeds import draw_seed
+from .killing import PIPE, told_until_killed
 
 RECORD = struct.Struct("<IQQI")  # queue, offset, seed of the payload, its length
 QUEUE_COUNT = 16
 SEGMENT_BYTES = 256 << 10
 TOPIC = "kill"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Settings(NamedTuple):
@@ -174,22 +172,10 @@ class Loop:
 
     def live_and_die(self, number: int) -> list[tuple[int, int, int, int]]:
         """Start the child, let it live a random while, kill it; what it told until then."""
-        reading, writing = os.pipe()
-        child_seed = self.chance.getrandbits(31)
-        arguments = ["--child", str(self.path), str(child_seed), str(writing), *map(str, self.settings)]
-        child = subprocess.Popen([sys.executable, "-m", "tests.store.kill", *arguments], cwd=ROOT, pass_fds=[writing])
-        os.close(writing)
-        with os.fdopen(reading, "rb") as pipe:
-            started = pipe.read(RECORD.size)
-            first = pipe.read(RECORD.size) if number % 2 else b""  # of every other life something is acknowledged
-            killer = threading.Timer(self.chance.uniform(0.0, 0.5), child.send_signal, [signal.SIGKILL])
-            killer.start()
-            content = first + pipe.read()
-            killer.join()
-        assert child.wait() == -signal.SIGKILL, f"the child ended by itself in cycle {number}"
-        assert len(started) == RECORD.size
-        whole = len(content) // RECORD.size * RECORD.size
-        return list(RECORD.iter_unpack(content[:whole]))
+        child_seed, alive_s = self.chance.getrandbits(31), self.chance.uniform(0.0, 0.5)
+        given = (self.path, child_seed, PIPE, *self.settings)
+        awaited = 1 + number % 2  # that it is open; of every other life something is acknowledged
+        return told_until_killed("tests.store.kill", given, RECORD, alive_s, awaited)[1:]
 
     def check(self, number: int) -> None:
         """Reopen: every acknowledged message is there, in order and unharmed; now and then from the first on."""

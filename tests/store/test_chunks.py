@@ -11,6 +11,7 @@ import pytest
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.plans import chunks as chunks_module
 from stratalog.store.plans.chunks import FrameChunks
+from stratalog.store.segment import scanner
 from stratalog.store.segment.scanner import ChunkBuffers
 from tests.seeds import draw_seed
 
@@ -46,6 +47,7 @@ def content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """A file `f` of 50,000 bytes, and chunks of 1,000."""
     monkeypatch.setattr(chunks_module, "CHUNK_BYTES", 1_000)
     monkeypatch.setattr(chunks_module, "WINDOW_BYTES", 4_000)
+    monkeypatch.setattr(scanner, "SMALL_BYTES", 0)
     monkeypatch.setattr(chunks_module, "WINDOWS_AHEAD", 3)
     data = random.Random(draw_seed()).randbytes(50_000)
     (tmp_path / "f").write_bytes(data)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreClosed, StoreConfig, verify_folder
+from stratalog.store import CacheConfig, MessageStore, StoreClosed, StoreConfig, verify_folder
+from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.lane import Lane
+from stratalog.store.log.listeners import Listeners
+from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import answer_all
 from stratalog.store.log.sealer import Sealer
 from stratalog.store.log.write import FullSegment
@@ -68,6 +72,46 @@ def test_close_that_was_interrupted_early_is_finished_by_the_next(
     assert seal_of(segment_path(tmp_path, 1)) is not None  # the note of where its log ends
     with MessageStore.open(tmp_path) as again:
         assert again.queue_bounds("t", 0) == (0, 1)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_close_ends_where_memory_ends_while_a_queue_is_closed(
+    tmp_path: Path, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads of a queue that is not closed do not end, and whoever waits for them waits for ever."""
+    store = MessageStore.open(tmp_path, tiny(lanes=lanes))
+    store.append("t", 0, b"x")
+    real, failed = RequestQueue._dissolve_line, list[RequestQueue]()
+    real_join, waited_for = Flusher.join, list[bool]()
+
+    def dissolve(queue: RequestQueue, *given: Any) -> None:
+        if queue not in failed:
+            failed.append(queue)
+            raise MemoryError("once a queue")
+        real(queue, *given)
+
+    def join(flusher: Flusher) -> None:
+        waited_for.append(flusher.queue._closing)
+        if not flusher.queue._closing:  # else the test would wait as well
+            flusher.queue.close(StoreClosed("by the test"))
+        real_join(flusher)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RequestQueue, "_dissolve_line", dissolve)
+        patched.setattr(Flusher, "join", join)
+        with pytest.raises(MemoryError):
+            store.close()
+    assert len(failed) == lanes
+    assert waited_for == [True] * lanes
+    store.close()
+    with MessageStore.open(tmp_path) as again:
+        assert again.queue_bounds("t", 0) == (0, 1)
+
+
+def test_callbacks_are_waited_for_where_memory_has_ended_before_they_were_closed() -> None:
+    listeners = Listeners()
+    listeners.call(lambda: None)
+    start(listeners.join).join()
 
 
 @pytest.fixture
@@ -271,3 +315,87 @@ def test_close_goes_on_behind_an_interrupt_that_came_just_behind_a_seal(
     with MessageStore.open(tmp_path, tiny()) as store:
         assert [message.data for message in store.read("t", 0, 0, 64)] == messages
     assert verify_folder(tmp_path).damages == []
+
+
+class Broken(Exception):
+    """Nobody expects it."""
+
+
+def _parts(store: MessageStore) -> dict[str, tuple[object, str]]:
+    """Each part that `close` ends: an object and its method."""
+    running = store._running
+    assert running.attacher is not None and running.delays is not None and running.upkeep is not None
+    assert running.live is not None and running.caches is not None and running.feeder is not None
+    return {
+        "subscriptions": (store._subscriptions(), "closing"), "attacher": (running.attacher, "stop"),
+        "queue": (running.queues[0], "close"), "flusher": (running.flushers[0], "join"),
+        "delays": (running.delays, "stop"), "delayed topic": (running.delays.topics["later"], "close"),
+        "tracker": (running.delays.topics["later"].tracker, "checkpoint"), "listeners": (running.listeners, "close"),
+        "waiting": (running.waiting, "close"), "async reads": (running.async_reads, "close"),
+        "upkeep": (running.upkeep, "close"), "live": (running.live, "close"), "feeder": (running.feeder, "close"),
+        "lane": (running.lanes[0], "close"), "caches": (running.caches, "close"), "notes": (running, "_finish_lane"),
+    }  # fmt: skip
+
+
+PARTS = [
+    "subscriptions", "attacher", "queue", "flusher", "delays", "delayed topic", "tracker", "listeners", "waiting",
+    "async reads", "upkeep", "live", "feeder", "lane", "caches", "notes",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_raises_at_the_end_hinders_no_other_and_leaves_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    store = MessageStore.open(tmp_path, tiny(lanes=2, cache=CacheConfig(heap_bytes=1 << 20)))
+    threads = threading.active_count()
+    with store.subscribe("later", "s") as sub:
+        store.append("later", 0, b"x", deliver_at_ms=1 << 60)
+        sub.receive()
+    assert store.append_batch([("t", queue, b"x") for queue in range(9)] * 20).tolist()
+    parts = _parts(store)
+    assert list(parts) == PARTS
+    whole, name = parts[part]
+    end, raised = getattr(whole, name), []
+
+    def raises(*given: Any, **how: Any) -> None:
+        end(*given, **how)
+        raised.append(True)
+        raise Broken(part)
+
+    monkeypatch.setattr(whole, name, raises)
+    # Of a tracker that was not saved the next opening reads more of the log.
+    with pytest.raises(Broken) if part != "tracker" else nullcontext():
+        store.close()
+    assert raised and store.closed
+    store.close()
+    with MessageStore.open(tmp_path) as again:
+        assert [again.queue_bounds("t", queue) for queue in range(9)] == [(0, 20)] * 9
+        assert again.cancel_delayed("later", 0, 0)
+    assert verify_folder(tmp_path).damages == []
+    assert threading.active_count() <= threads
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("nobody expects it")])
+def test_ending_appends_and_closing_save_a_delayed_index_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """As a compaction does it. An index that could not be saved is as good as closed: the log has all of it."""
+    store = MessageStore.open(tmp_path)
+    with store.subscribe("later", "s") as sub:
+        store.append("later", 0, b"x", deliver_at_ms=1 << 60)
+        sub.receive()
+    assert store._running.delays is not None
+    tried: list[bytes] = []
+
+    def refuse(mark: bytes) -> None:
+        tried.append(mark)
+        raise error
+
+    monkeypatch.setattr(store._running.delays.topics["later"].tracker, "checkpoint", refuse)
+    for _ in range(2):
+        store._running.end_appends()
+    store.close()
+    assert len(tried) == 1
+    with MessageStore.open(tmp_path) as again:
+        assert again.cancel_delayed("later", 0, 0)

@@ -356,7 +356,7 @@ def test_gap_between_spares_is_no_damage_and_one_before_them_is(folder: Path) ->
 
 
 def test_segment_is_never_sealed_before_an_older_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sealer, "seal_full", lambda sealer: None)
+    monkeypatch.setattr(Sealer, "seal_full", lambda sealer, rest_s=0: None)
     with MessageStore.open(folder / "s", TINY) as store:
         fill(store, 0, 60)
         sealer = store._upkeep.sealer

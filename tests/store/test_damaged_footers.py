@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.format.footer import HEADER_BYTES
+from stratalog.store.read import finder
 from stratalog.store.segment.sealed import SealedSegment
 from tests.clocks import WallClock
 from tests.seeds import draw_seed
@@ -106,7 +108,7 @@ def test_messages_of_segments_with_damaged_footers_are_read_by_their_frames(
         assert contents(store, list(expected)) == expected
         assert scanned(store) == expected
         held = store.stats()["cache"]["held"]
-        assert held["remade_footers"] == held["footers"] == len(sequences)
+        assert held["remade_footers"] == len(sequences) <= held["footers"]
         # What comes afterwards has nothing to do with it.
         assert store.append("t", 0, b"new") == len(expected["t", 0])
         assert store.append("new", 0, b"first") == 0
@@ -240,6 +242,38 @@ def test_a_read_that_comes_to_a_segment_that_nothing_tells_of_ends_before_it(
             with pytest.raises(StoreCorrupt):
                 store.get_range(*queue, behind - 1, 10)
             assert store.get_range(*queue, behind, 10_000) == {at - behind: rows[at] for at in range(behind, end)}
+
+
+def test_a_read_around_a_lost_footer_asks_few_segments(
+    filled: tuple[Path, dict[Queue, dict[int, bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged footer that cannot be made again must not have each read ask every segment."""
+    path, expected = filled
+    for sequence in (4, 5):
+        damage_footer(path, sequence)
+        damage_head(path, sequence, 1)
+    asked: list[int] = []
+    real = SealedSegment.first_offset
+
+    def first_offset(segment: SealedSegment, number: int) -> int:
+        asked.append(segment.segment.sequence)
+        return real(segment, number)
+
+    monkeypatch.setattr(SealedSegment, "first_offset", first_offset)
+    with MessageStore.open(path, tiny()) as store:
+        sealed = len(segments(store))
+        for queue, rows in expected.items():
+            number, lane = segments_number(store, queue), store._lanes[0]
+            firsts = {}
+            for at, segment in enumerate(lane.view.sealed):
+                with suppress(StoreCorrupt):
+                    firsts[at] = real(segment, number)
+            for offset in range(0, len(rows), 7):
+                asked.clear()
+                found = finder._where(lane, lane.view, number, offset)
+                assert len(asked) <= 2 * (sealed.bit_length() + 3)
+                before = max((at for at, first in firsts.items() if first <= offset), default=0)
+                assert found in (before, before + 1)
 
 
 def segments_number(store: MessageStore, queue: Queue) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -200,9 +201,12 @@ def direct(store: MessageStore) -> DirectReads:
     straight = store._fetcher.reader._straight
     assert straight is not None
     segment = store._lanes[0].view.sealed[0].segment
-    if segment.past_cache() is None or straight._direct.is_refused:
+    reads = straight._direct or segment.range_reads()
+    assert isinstance(reads, DirectReads)
+    if segment.past_cache() is None or reads.is_refused:
         pytest.skip("no reads past the page cache here")
-    return straight._direct
+    straight._direct = reads
+    return reads
 
 
 def test_messages_far_apart_are_read_by_themselves(tmp_path: Path) -> None:
@@ -392,3 +396,34 @@ def test_the_memory_is_given_back_with_the_store(tmp_path: Path) -> None:
         assert store.get_range("t", 3, 0, 2) == dict(enumerate(rows[3]))
         assert reads._spare
     assert not reads._spare
+
+
+def test_pages_that_are_forgotten_at_any_line_of_a_reader_harm_no_read(tmp_path: Path) -> None:
+    """Another thread forgets the windows before each line of `prepare` in turn: also behind a check."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(6 * WINDOW_BYTES))
+    data = OsFile(path, create=False, direct=False)
+    starts = [number * WINDOW_BYTES + 10 for number in range(5)]
+    line = 0
+    while True:
+        line += 1
+        windows, seen = Windows(), 0
+        windows.prepare(data, starts[:1], [10], written=True)  # some are asked for already
+        windows.prepare(data, starts[:1], [10], written=True)
+
+        def at_line(frame: Any, event: str, _: Any, windows: Windows = windows, line: int = line) -> Any:
+            nonlocal seen
+            seen += event == "line"
+            if event == "line" and seen == line:
+                sys.settrace(None)
+                windows.forget()
+            return at_line
+
+        sys.settrace(lambda frame, event, _: at_line if frame.f_code is Windows.prepare.__code__ else None)
+        try:
+            windows.prepare(data, starts, [10] * 5, written=True)
+        finally:
+            sys.settrace(None)
+        if seen < line:
+            break
+    assert line > 10

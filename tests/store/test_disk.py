@@ -13,7 +13,8 @@ import pytest
 
 from stratalog.store import MessageStore, StoreUnusable
 from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.os_file import Buffer, OsFile
+from stratalog.store.device.log_file import Buffer
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.segment.segment import prewrite
 
 from .helpers import SHM, memory_folder, run_child, start, tiny, until

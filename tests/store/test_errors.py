@@ -74,6 +74,19 @@ def test_attributes_are_among_what_a_copy_has() -> None:
     corrupt, outside = (pickle.loads(pickle.dumps(kind(*parts))) for kind, parts in PARTS.items())
     assert (corrupt.what, corrupt.file, corrupt.position) == ("a frame is damaged", "/data/lane-00/1.seg", 4096)
     assert (outside.first, outside.next_offset) == (5, 9)
+    assert (outside.topic, outside.queue_id, outside.offset) == ("orders", 3, 17)
+
+
+@pytest.mark.parametrize("way", ["read", "read_batch", "get_range", "trim"])
+def test_offset_out_of_range_says_what_was_asked_for(tmp_path: Path, way: str) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("orders", 3, b"x")
+        given = () if way in ("trim", "read", "read_batch") else (1,)
+        with pytest.raises(OffsetOutOfRange) as caught:
+            getattr(store, way)("orders", 3, 17, *given)
+    error = caught.value
+    assert (error.topic, error.queue_id, error.offset) == ("orders", 3, 17)
+    assert (error.first, error.next_offset) == (0, 1)
 
 
 def test_error_that_is_raised_again_keeps_its_cause() -> None:

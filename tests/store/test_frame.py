@@ -19,7 +19,7 @@ from stratalog.store.format.frame import (
     column_bytes_bound,
     decode_at,
     encode_columns,
-    optional_at,
+    optional_of,
 )
 from stratalog.store.format.layout import (
     FRAME_HEADER_BYTES,
@@ -31,6 +31,7 @@ from stratalog.store.format.layout import (
     WIDE_LENGTHS,
     WIDE_NUMBERS,
     FrameHeader,
+    check_frame_head,
     checksum64,
 )
 from stratalog.store.segment.scanner import good_messages, whole_messages
@@ -60,14 +61,16 @@ def test_optional_columns_of_one_message_are_those_that_were_given(count: int) -
         columns.flags, 0, FRAME_HEADER_BYTES + len(columns.packed), count, sum(sizes), 0, 1, 8192, 0, 0, 0, 0, 0
     )
     head, _ = header.seal(columns.packed)
-    found, frame = optional_at(bytes(head)), decode_at(bytes(head), 0)
-    assert found is not None
+    checked, frame = check_frame_head(header, bytes(head)), decode_at(bytes(head), 0)
+    assert checked is not None
     assert frame is not None
+    found = optional_of(checked)
+    assert found is not None
     assert [found.row(at) for at in range(count)] == frame.extras() == rows
     for at in range(FRAME_HEADER_BYTES, len(head), 97):
         damaged = bytearray(head)
         damaged[at] ^= 4
-        assert optional_at(bytes(damaged)) is None
+        assert check_frame_head(header, bytes(damaged)) is None
 
 
 def test_every_optional_column_comes_back() -> None:

@@ -135,3 +135,12 @@ def test_large_batches_are_cut_to_frames(tmp_path: Path) -> None:
             store._shared.hidden.append(stream, [b"x"])
         with pytest.raises(StoreClosed):
             store._shared.hidden.find_or_make(NAMES[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [("", ()), ("k" * (MAX_KIND_BYTES + 1), ()), ("ü", ()), ("k", ("a", "b", "c")), ("k", ("a\x01b",)), ("\x01", ())],
+)
+def test_what_could_not_be_taken_apart_again_is_no_hidden_topic(kind: str, names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="hidden topic"):
+        hidden_topic(kind, *names)

@@ -415,8 +415,10 @@ def test_the_tables_of_all_lanes_have_one_part_of_the_memory(
             store.append("t", queue, b"x")
         for queue in 2 * list(range(512)):
             assert store.get_range("t", queue, 0, 1) == {0: b"x"}
-        limit = store._lanes[0].held.frames.limit_bytes
-        assert {*asked} == {limit // PART // lanes}
+        held = store._lanes[0].held
+        least, most = (limit // PART // lanes for limit in (held.frames.limit_bytes, held.limit_bytes))
+    assert asked
+    assert least <= min(asked) <= max(asked) <= most  # footers take a part of the memory
 
 
 def test_a_read_that_has_its_answer_does_not_fail_for_a_table_that_has_no_room(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, StoreClosed, StoreCorrupt
+from stratalog.store.device import lease as lease_module
 from stratalog.store.device import leased as leased_module
 from stratalog.store.device.disk import OsDisk, ReadingDisk
 from stratalog.store.device.leased import WINDOW_BYTES, LeasedMap
@@ -121,7 +122,7 @@ def test_files_without_a_lease_of_ours_are_not_mapped(path: Path, monkeypatch: p
         LeasedMap(OsDisk().open_to_read(path))
     impatient = path.with_name("impatient")
     impatient.write_text("1\n")
-    monkeypatch.setattr(leased_module, "PATIENCE", impatient)
+    monkeypatch.setattr(lease_module, "PATIENCE", impatient)
     with pytest.raises(OSError, match="long enough"):
         LeasedMap(OsDisk().open_to_read(path))
 
@@ -129,9 +130,11 @@ def test_files_without_a_lease_of_ours_are_not_mapped(path: Path, monkeypatch: p
 def test_file_is_cut_only_when_nothing_is_copied_any_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mapped = LeasedMap(OsDisk().open_to_read(path))
     monkeypatch.setattr(mapped, "_look_at", float("inf"))  # nobody looks by himself
+    lease = mapped._lease
+    assert isinstance(lease, lease_module.OsLease)
     cutter = threading.Thread(target=os.truncate, args=(path, 0), daemon=True)
     cutter.start()
-    until(lambda: lease_of(mapped._file) == fcntl.F_UNLCK)  # the kernel holds the cutter up
+    until(lambda: lease_of(lease._owner) == fcntl.F_UNLCK)  # the kernel holds the cutter up
     assert cutter.is_alive()
     assert copy(mapped) == dict(enumerate(contents()))  # not looked at yet: the kernel waits
     assert mapped.is_wanted()
@@ -267,7 +270,7 @@ def test_forked_child_holds_no_lease_of_its_parent(tmp_path: Path) -> None:
             links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
             os._exit(links.count(str(segment.path)))
         assert os.waitpid(child, 0)[1] == 0
-        assert not segment.is_wanted()
+        assert segment.leased is not None and not segment.leased.is_wanted()
         assert len(store.get_range("t", 0, 0, 100)) == 100
 
 

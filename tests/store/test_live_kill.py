@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ..seeds import draw_seed
-from .kill import Settings
+from .helpers import memory_folder
 from .live_kill import run
 
 
 @pytest.mark.parametrize("retention_bytes", [0, 1 << 20], ids=["kept", "retention"])
-def test_readers_live_through_kills_of_the_writer(tmp_path: Path, retention_bytes: int) -> None:
-    settings = Settings(3, 2, "adaptive", "force", 0, retention_bytes)
-    assert run(tmp_path / "store", settings, 5, draw_seed()) > 0
+def test_readers_live_through_writers_with_other_settings(retention_bytes: int) -> None:
+    with memory_folder() as folder:
+        assert run(folder / "store", 2, 4, 4000, 0.7, draw_seed(), retention_bytes=retention_bytes) > 0

@@ -370,3 +370,17 @@ def test_folder_on_a_full_disk_can_be_opened_and_a_failed_open_leaves_no_lock(
             MessageStore.open(tmp_path)
     assert len(os.listdir("/proc/self/fd")) <= descriptors
     MessageStore.open(tmp_path).close()
+
+
+def test_lock_that_the_system_does_not_take_back_ends_with_its_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MessageStore.open(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", refuse)
+        store.close()
+    MessageStore.open(tmp_path).close()

@@ -76,7 +76,7 @@ def test_footer_of_an_earlier_life_of_the_file_is_not_believed(tmp_path: Path) -
             store.append(*queue, b"%04d" % number * 5000)
         store.append(*queue, b"%04d" % 2 * 5000)
         until(lambda: has_settled(store))
-        store._upkeep.sealer.seal_full = lambda: None  # type: ignore[method-assign]
+        store._upkeep.sealer.seal_full = lambda rest_s=0: None  # type: ignore[method-assign]
         for number in range(3, 7):
             store.append(*queue, b"%04d" % number * 5000)
         expected, bounds = contents(store, [queue]), store.queue_bounds(*queue)

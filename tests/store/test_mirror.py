@@ -193,7 +193,7 @@ def test_mirror_of_another_writer_is_not_asked_for_what_this_one_wrote(folder: P
         ring, lane = ring_of(both.reader), mirror_of(both.store).lanes[0]
         words: Any = lane._words
         low, end = words[LOW], words[END]
-        assert ring.low == ring._origin + low
+        assert ring.low == ring._mirror[1] + low
         monkeypatch.setattr(lane, "bring_up", lambda forced: None)  # as after its writer's death
         both.append(10)
         assert words[END] == end
@@ -204,13 +204,13 @@ def test_mirror_of_another_writer_is_not_asked_for_what_this_one_wrote(folder: P
 def test_next_writer_has_a_mirror_of_its_own(folder: Path) -> None:
     with pair(folder) as both:
         first, held = both.count, ring_of(both.reader)
-        before = held._origin
+        before = held._mirror[1]
         both.store.close()
         assert held.low >= NOWHERE
         both.check()
         both.store = MessageStore.open(folder, small())
         until(both.is_mirrored)
-        assert held._origin > before
+        assert held._mirror[1] > before
         device = both.from_device()
         both.append(100)
         both.check(both.count - 100)
@@ -284,7 +284,7 @@ def test_another_user_reads_the_files(tmp_path: Path) -> None:
 
 
 def test_header_is_read_back_and_garbage_is_none() -> None:
-    header = MirrorHeader(bytes(range(16)), 3, 1 << 20)
+    header = MirrorHeader(bytes(range(16)), 3, 1 << 20, 77, 5)
     assert MirrorHeader.unpack(header.pack()) == header
     assert MirrorHeader.unpack(bytes(BLOCK_BYTES)) is None
     assert MirrorHeader.unpack(header.pack()[:-1] + b"\0") is None

@@ -19,7 +19,8 @@ from stratalog.store import MessageStore, StoreFull, StoreUnusable, verify_folde
 from stratalog.store.device.background import Background, Bell
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.folder import FolderLock
-from stratalog.store.device.os_file import Buffer, OsFile
+from stratalog.store.device.log_file import Buffer
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.device.ring import Ring
 from stratalog.store.format.layout import RETIRED_PREFIX
 from stratalog.store.testing import SimulatedDisk

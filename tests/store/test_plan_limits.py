@@ -12,7 +12,7 @@ import pytest
 from stratalog.store import InvalidMessage, LogPosition, MessageStore, ScanFilter, ScanLimit, ScanPlanner
 from tests.seeds import draw_seed
 
-from .helpers import tiny
+from .helpers import has_settled, tiny, until
 from .test_plans import Name, Row, drawn_filter, fill, meets, read_all, scanned_rows
 
 
@@ -98,3 +98,62 @@ def test_limit_of_nothing_is_refused(tmp_path: Path, wrong: Any) -> None:
     MessageStore.open(tmp_path / "store").close()
     with ScanPlanner(tmp_path / "store") as planner, pytest.raises(InvalidMessage, match="limit"):
         planner.limited(ScanFilter(), planner.begin(), None, wrong)
+
+
+@pytest.mark.parametrize("limit", [ScanLimit(), ScanLimit(50)])
+def test_a_read_rests_until_something_wanted_comes(tmp_path: Path, limit: ScanLimit) -> None:
+    wanted = ScanFilter(("orders",), start_offset=2)
+    with MessageStore.open(tmp_path, tiny(lanes=2)) as store, ScanPlanner(tmp_path) as planner:
+        sub = store.subscribe("other", "s")
+        store.append_batch([("orders", queue, b"x") for queue in range(8)] * 3)
+        at = planner.limited(wanted, planner.begin(), None, limit).ends
+        assert read_all(planner.plan(wanted, start=planner.begin(), end=at))
+        store.append_batch([("other", queue, b"x") for queue in range(8)])
+        for one in sub.receive(100, wait_ms=1_000):
+            sub.ack(one)
+        store.append("orders", 20, b"below the start")
+        assert planner.end() != at
+        assert planner.limited(wanted, at, None, limit).ends == at
+        store.append("orders", 0, b"new")
+        ended = planner.limited(wanted, at, None, limit).ends
+        assert [*read_all(planner.plan(wanted, start=at, end=ended))] == [("orders", 0, 3)]
+        assert planner.limited(wanted, ended, None, limit).ends == ended
+
+
+def test_a_read_that_only_waits_moves_on_with_the_segments(tmp_path: Path) -> None:
+    """So retention does not overtake it."""
+    wanted = ScanFilter(("orders",))
+    with MessageStore.open(tmp_path, tiny(retention_bytes=300_000)) as store, ScanPlanner(tmp_path) as planner:
+        at, moves, segments = planner.end(), 0, set()
+        for _ in range(60):
+            store.append("other", 0, bytes(20_000))
+            until(lambda: has_settled(store))
+            before, at = at, planner.limited(wanted, at, None, ScanLimit()).ends
+            moves += at != before
+            segments.add(planner.end()[0].segment)
+        assert store.queue_bounds("other", 0)[0] > 10, "retention was to remove some"
+        assert 5 < moves <= len(segments)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_read_rests_exactly_where_nothing_wanted_came_in_its_segment(tmp_path: Path, lanes: int) -> None:
+    chance = random.Random(draw_seed())
+    with MessageStore.open(tmp_path / "s", tiny(lanes=lanes)) as store, ScanPlanner(tmp_path / "s") as planner:
+        starts = []
+        for _ in range(15):
+            fill(store, chance, chance.choice([1, 20, 150]))
+            starts.append(planner.end())
+        store.trim("orders", 0, store.queue_bounds("orders", 0)[1] // 2)
+        times = [row.time_ms for row in scanned_rows(store).values()]
+    for is_open in (True, False):
+        with (
+            MessageStore.open(tmp_path / "s", tiny(lanes=lanes), read_only=not is_open),
+            ScanPlanner(tmp_path / "s") as planner,
+        ):
+            ends = planner.end()
+            for start in starts:
+                wanted = drawn_filter(chance, times)
+                for lane, end in ends.items():
+                    came = read_all(planner.plan(wanted, start={**ends, lane: start[lane]}))
+                    rested = planner.limited(wanted, {lane: start[lane]}, None, ScanLimit()).ends[lane]
+                    assert (rested == start[lane]) is (start[lane].segment == end.segment and not came)

@@ -95,7 +95,8 @@ def test_no_frame_of_a_sealed_segment_is_read(tmp_path: Path) -> None:
             store.append_batch([("t", 0, bytes(1_000))])
     plan, disk = plan_scan(tmp_path), ReadDisk()
     assert len(places_of(plan, disk=disk)) == 200
-    assert sum(disk.bytes.values()) < 10_000 * len(segment_paths(tmp_path))
+    *sealed, _, _ = segment_paths(tmp_path)  # one that grows is read as it is, and the next may be there
+    assert all(0 < disk.bytes[file.name] < 10_000 for file in sealed)
 
 
 def test_damaged_frame_is_told_to_those_who_want_to_hear_of_it(tmp_path: Path) -> None:

@@ -391,6 +391,25 @@ def test_messages_that_a_repair_gave_up_are_left_out(tmp_path: Path) -> None:
     assert read_all(plan_scan(tmp_path, ScanFilter(queue_ids=(1,)))) == {n: r for n, r in kept.items() if n[1] == 1}
 
 
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("given_up", [(0, 1), (0, 7), (3, 6), (9, 10)])
+def test_parts_that_were_planned_before_a_repair_give_what_it_has_left(
+    tmp_path: Path, given_up: tuple[int, int], payload: bool
+) -> None:
+    """A repair gives frames other numbers."""
+    damaged_store(tmp_path)
+    plan = plan_scan(tmp_path, part_bytes=4_096)
+    assert len(plan.parts) > 20
+    for frame in full_frames(segment_path(tmp_path, 1))[slice(*given_up)]:
+        flip_bit(segment_path(tmp_path, 1), frame.header.position + 20)
+    with MessageStore.open(tmp_path, tiny(), repair=True) as store:
+        assert store.losses
+        kept = scanned_rows(store)
+    found = read_all(plan, payload=payload, optional=payload, lengths=payload)
+    assert found.keys() == kept.keys()
+    assert not payload or found == kept
+
+
 # -- retention ----------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt
 from stratalog.store.device.buffers import POOLED_BYTES
 from stratalog.store.device.os_file import OsFile
-from stratalog.store.device.prefault import populate
 from stratalog.store.format.layout import checksum64
 from stratalog.store.read import reader as reader_module
 from stratalog.store.read.finder import RUN_MESSAGES
@@ -78,8 +77,8 @@ def test_message_that_is_overtaken_while_it_is_read_comes_from_the_file(
 def test_damage_in_the_ring_is_never_returned(store: MessageStore) -> None:
     fill(store, 20, 300)
     ring = lane_of(store).ring
-    at = ring.recent.find(b"1/7-", 0)
-    ring.recent[at + 10 : at + 11] = b"!"
+    at = ring._map.find(b"1/7-", 0)
+    ring._map[at + 10 : at + 11] = b"!"
     assert len(store.get_range("t", 0, 0, 100)) == 20
     for read in (store.get_range, store.read_batch, store.read):
         assert len(read("t", 1, 0, 100)) == 7
@@ -187,6 +186,9 @@ class Watched:
     def is_cached(self, position: int) -> bool:
         self.calls.append(("look", position))
         return self.cached
+
+    def populate(self, position: int, size: int) -> bool:
+        return False
 
     def size(self) -> int:
         return int(self.file.size())
@@ -312,16 +314,9 @@ def test_populate_reads_a_range_or_says_that_it_did_not(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(3 << 20))
     file = OsFile(path, create=False, direct=False)
-    assert populate(file, 0, 8 << 20)
-    assert not populate(file, 3 << 20, 4096)
+    assert file.populate(0, 8 << 20)
+    assert not file.populate(3 << 20, 4096)
     file.close()
-
-    class Memory:
-        def size(self) -> int:
-            return 1 << 20
-
-    unmapped: Any = Memory()
-    assert not populate(unmapped, 0, 4096)
 
 
 def test_range_may_end_with_the_first_message_of_the_open_segment(tmp_path: Path) -> None:

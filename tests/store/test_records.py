@@ -111,8 +111,8 @@ def test_column_leaves_out_records_as_soon_as_there_is_one() -> None:
     assert column.tolist() == [0, 7, (1 << 63) - 1]
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(1 << 20, [4096, 4096, 1808]), (200, [10] * 1000), (1, [1] * 10_000)])
-def test_records_are_cut_to_frames(limit: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize(("limit", "sizes"), [(1 << 20, [*[1638] * 6, 172]), (200, [10] * 1000), (1, [1] * 10_000)])
+def test_records_are_cut_to_parts_of_the_reserve_and_to_frames(limit: int, sizes: list[int]) -> None:
     trims = Trims(stream(0))
     changes = [(stream(number), Low(1, 0)) for number in range(10_000)]
     requests = trim_requests(trims, changes, limit)

@@ -14,7 +14,8 @@ import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, StoreError, verify_folder
 from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.os_file import Buffer, OsFile
+from stratalog.store.device.log_file import Buffer
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.footer import HEADER_BYTES
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START

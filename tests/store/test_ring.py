@@ -153,3 +153,9 @@ def test_parts_of_another_size_than_was_said_are_refused(position: int, said: in
     ring.reserve(position + 4096)
     with pytest.raises(RuntimeError, match=f"a frame of {said} bytes was given 200"):
         ring.fill(position, [bytes(150), bytes(50)], said)
+
+
+@pytest.mark.parametrize(("low", "high"), [(100, 99), (0, SIZE + 1)])
+def test_a_range_that_a_ring_cannot_have_is_refused(low: int, high: int) -> None:
+    with pytest.raises(RuntimeError, match=f"asked for {low} to {high}"):
+        Ring(SIZE).parts(low, high)

@@ -80,7 +80,7 @@ def test_an_interrupt_in_the_middle_loses_nothing_and_doubles_nothing(
         return 50
 
     with monkeypatch.context() as patch:
-        patch.setattr(Rows, "_first_of", first_of)
+        patch.setattr(Rows, "first_of", first_of)
         held = dict(rows.by_number)
         try:
             rows.index(len(numbers), Column(numbers))

@@ -26,7 +26,8 @@ def open_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A store with four open segments: nothing is sealed."""
     with MessageStore.open(tmp_path, tiny()) as store:
         without_marks(store)  # a durable one would show all before it
-        monkeypatch.setattr(store._upkeep.sealer, "seal_full", lambda: None)
+        monkeypatch.setattr(store._upkeep.sealer, "seal_full", lambda rest_s=0: None)
+        monkeypatch.setattr(store._upkeep.sealer, "make_way", lambda lane: None)
         for at in range(200):
             store.append("t", at % 2, b"%d" % at * 200)
         assert len(store._lanes[0].view.open) >= 4

@@ -16,7 +16,14 @@ from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.layout import DATA_START, FRAME_MAGIC
 from stratalog.store.segment import scanner as scanner_module
-from stratalog.store.segment.scanner import ChunkBuffers, ChunkReader, FrameScanner, find_magic, open_sequential
+from stratalog.store.segment.scanner import (
+    CHUNK_BYTES,
+    ChunkBuffers,
+    ChunkReader,
+    FrameScanner,
+    find_magic,
+    open_sequential,
+)
 
 from . import golden
 
@@ -143,15 +150,15 @@ def test_memory_is_not_used_again_while_anything_made_of_its_views_is_kept(
     """However an interpreter counts references."""
     monkeypatch.setattr(sys, "getrefcount", lambda thing: 1)
     buffers = ChunkBuffers()
-    kept = made(buffers.take()[:1000].toreadonly(), *(["B"] if made is memoryview.cast else []))
+    kept = made(buffers.take(CHUNK_BYTES)[:1000].toreadonly(), *(["B"] if made is memoryview.cast else []))
     before = bytes(kept)
     for _ in range(3):
-        buffers.take()[:1000] = b"x" * 1000
+        buffers.take(CHUNK_BYTES)[:1000] = b"x" * 1000
     assert bytes(kept) == before
     assert len(buffers._buffers) == 2
     del kept
     for _ in range(3):
-        buffers.take()[:1000] = b"x" * 1000
+        buffers.take(CHUNK_BYTES)[:1000] = b"x" * 1000
     assert len(buffers._buffers) == 2
 
 

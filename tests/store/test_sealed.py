@@ -20,10 +20,11 @@ from stratalog.store import MessageStore, StoreCorrupt, StoreError
 from stratalog.store.device import open_files as opened
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.device.ring import Ring
+from stratalog.store.format import footer as footer_module
 from stratalog.store.format.footer import Footer, FooterData
 from stratalog.store.format.frame import Frame, OptionalColumns, _Optional
 from stratalog.store.format.layout import BLOCK_BYTES, LOST_ENTRY
-from stratalog.store.segment import sealed as sealed_module
+from stratalog.store.format.stored_column import StoredColumn
 from stratalog.store.segment.held import Held, HeldMemory, Item
 from stratalog.store.segment.index import Index
 from stratalog.store.segment.sealed import LONG_RUN, SealedSegment
@@ -66,9 +67,7 @@ def segments_of(store: MessageStore) -> tuple[SealedSegment, ...]:
 
 def held_by(store: MessageStore) -> Counter[int]:
     """Who holds descriptors for readers, by identity."""
-    segments = segments_of(store)
-    files = [id(sealed.segment) for sealed in segments if sealed.segment._data is not None]
-    return Counter(files + [id(sealed) for sealed in segments if sealed._index is not None])
+    return Counter(id(sealed.segment) for sealed in segments_of(store) if sealed.segment._data is not None)
 
 
 def entries() -> Counter[int]:
@@ -102,23 +101,26 @@ def test_what_is_opened_again_after_it_was_let_go_is_counted_again(store: Messag
         first.segment.read(0, 1)  # as by a run that was found before: without its footer
         assert entries()[id(first.segment)] == 1
         for sealed in others:
-            assert len(sealed.footer.first) == 1
+            sealed.segment.read(0, 1)
         assert first.segment._data is None
 
 
-def test_a_footer_that_is_let_go_while_it_is_mapped_is_not_kept_uncounted(
+def test_footers_are_held_within_the_memory_for_segments_and_else_read_where_they_are_wanted(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sealed = segments_of(store)[0]
-
-    def slow(*given: Any) -> Any:
-        footer = Footer(*given)
-        sealed.let_go()  # by another thread, for an entry of before
-        return footer
-
-    monkeypatch.setattr(sealed_module, "Footer", slow)
-    store.get_range("t", 0, 0, 1)
-    assert held_by(store) <= entries()
+    monkeypatch.setattr(footer_module, "HELD_PART", 1 << 40)  # the entries stay in the file
+    held = store._lanes[0].held
+    for room in (16 << 20, 430):
+        for sealed in segments_of(store):
+            sealed.let_go()
+        held.footers.limit_bytes = room
+        for offset in range(0, FRAMES * FRAME, 61):
+            assert store.get_range("t", 0, offset, 3) == {at: data_of(offset + at) for at in range(3)}
+            assert held.footers.used_bytes <= room or len(held.footers.items) == 1
+        in_file = [isinstance(sealed.index.first, StoredColumn) for sealed in segments_of(store)]
+        assert any(in_file) == (room == 430)
+        assert all(isinstance(sealed.index.entries, StoredColumn) for sealed in segments_of(store))
+        assert scanned(store)["t", 0] == {at: data_of(at) for at in range(FRAMES * FRAME)}
 
 
 # -- heads --------------------------------------------------------------------------------------------
@@ -200,16 +202,17 @@ def test_heads_of_all_segments_together_stay_within_the_budget(store: MessageSto
     figures = store.stats()["cache"]["held"]
     assert figures["frames"] > len(segments_of(store))
     assert figures["evicted_frames"] == 0
-    assert 0 < figures["used_bytes"] == sum(item.size_bytes for item in held.frames.items)
+    assert 0 < held.frames.used_bytes == sum(item.size_bytes for item in held.frames.items)
+    assert figures["used_bytes"] == held.frames.used_bytes + held.footers.used_bytes
     held.drop_places(0)  # a table of all places, which is larger than what follows allows
-    limit = store.stats()["cache"]["held"]["used_bytes"] // 5
+    limit = held.frames.used_bytes // 5
     held.frames.limit(limit)
     for offset in range(0, FRAMES * FRAME, 7):
         assert store.get_range("t", 0, offset, 1) == {0: data_of(offset)}
-        assert store.stats()["cache"]["held"]["used_bytes"] <= limit
+        assert held.frames.used_bytes <= limit
     figures = store.stats()["cache"]["held"]
     assert figures["evicted_frames"] > 0
-    assert figures["used_bytes"] == sum(item.size_bytes for item in held.frames.items) > limit // 2
+    assert held.frames.used_bytes == sum(item.size_bytes for item in held.frames.items) > limit // 2
 
 
 def test_memory_of_a_cold_pass_by_queue_is_what_the_figures_say(tmp_path: Path) -> None:

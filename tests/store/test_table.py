@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import tracemalloc
 from array import array
 from itertools import accumulate
 
 import numpy as np
 import pytest
 
-from stratalog.store.segment.open_table import OpenTable, entry_rows
+from stratalog.store.format.layout import WIDE_NUMBERS
+from stratalog.store.segment.open_table import OpenTable, entry_columns, entry_rows
 
 HUGE_PAGE_BYTES = 2 << 20
 
@@ -113,3 +115,21 @@ def resident_bytes(array: np.ndarray) -> int:
     found = (ctypes.c_ubyte * count)()
     assert ctypes.CDLL(None).mincore(ctypes.c_void_p(begin), ctypes.c_size_t(count * mmap.PAGESIZE), found) == 0
     return mmap.PAGESIZE * sum(byte & 1 for byte in found)
+
+
+def test_a_table_says_what_the_rows_of_many_streams_cost() -> None:
+    """The objects of a row are most of it where a stream has a message or two in the segment."""
+    count = 20_000
+    table = OpenTable()
+    numbers = np.arange(count, dtype=np.uint32)
+    table.add_frame(
+        8192, 5, WIDE_NUMBERS, numbers.tobytes(), entry_columns(np.arange(count), np.arange(count), numbers)
+    )
+    table.visible = count
+    before = table.nbytes()
+    tracemalloc.start()
+    table.row(5)
+    grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 200 * count < grown < 260 * count
+    assert 0.9 * grown < table.nbytes() - before < 1.2 * grown

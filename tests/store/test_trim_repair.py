@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from os import truncate
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,34 @@ def test_records_lost_before_a_whole_footer_cost_nothing(tmp_path: Path) -> None
     assert trimmed(tmp_path) == known
     assert trimmed(tmp_path, repair=True) == known
     assert verify_folder(tmp_path).damages == []
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_record_of_a_queue_of_which_nothing_else_is_left_is_of_that_queue_alone(tmp_path: Path, delete: bool) -> None:
+    """Its number stays taken: it is not given to a new queue, whose messages the record would then remove."""
+    path, copy = tmp_path / "store", tmp_path / "copy"
+    with MessageStore.open(path, tiny()) as store:
+        store.append("kept", 0, LARGE)
+        store.append("trimmed", 0, LARGE)
+        store.trim("trimmed", 0, 1)
+        store.append_batch([("lost", 0, LARGE)] * 3)
+        store.append_batch([("kept", 0, LARGE)] * 20)  # into the next segment
+        until(lambda: has_settled(store))
+        (store.delete_topic if delete else partial(store.trim, queue_id=0, before_offset=3))("lost")
+        store.append("kept", 0, LARGE)
+        crash_copy(path, copy)
+    first = segment_paths(copy)[0]
+    named = next(frame for frame in frames_of(first) if any(one.topic == "lost" for one in frame.definitions()))
+    truncate(first, named.header.position)  # the footer goes as well
+    with MessageStore.open(copy, tiny(), repair=True) as store:
+        store.append_batch([("new", 0, b"x")] * 9)
+    assert verify_folder(copy).damages == []
+    for file in sealed_paths(copy):
+        damage_footer(file)  # so that the records are read once more
+    with MessageStore.open(copy, tiny(), repair=True) as store:
+        assert len(store.read("new", 0, 0, 99)) == 9
+        assert store.queue_bounds("new", 0)[0] == 0
+    assert verify_folder(copy).damages == []
 
 
 def test_record_that_is_lost_behind_the_newest_footer_trims_nothing_any_more(tmp_path: Path) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreFull
+from stratalog.store import MessageStore, StoreConfig, StoreFull, commit_shards
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.segment.sealing import seal
 from stratalog.store.segment.segment import Segment
 
 from .helpers import has_settled, small, tiny, until
+from .shards.helpers import rows_of, staged
 
 MIB = 1 << 20
 
@@ -110,3 +112,42 @@ def test_pages_of_a_lane_are_dropped_from_the_page_cache_once_they_are_forced(
         assert store.stats()["last_background_error"] is None
     assert dropped[0][0] == 0
     assert all(size > 0 for _, size in dropped)
+
+
+def test_neither_commits_nor_spares_wait_for_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may take long: a spare as long as its blocks, a commit as long as its rows."""
+    going_on, patience_s = threading.Event(), 20.0
+    with MessageStore.open(tmp_path, tiny(lanes=2)) as store:
+        store.append_batch(rows_of("old", 20))  # each lane has a segment
+        attacher, upkeep = store._running.attacher, store._upkeep
+        assert attacher is not None
+        spares, attach = upkeep.spares_of(0), attacher.attach_pending
+        making, attaching = threading.Event(), threading.Event()
+
+        def keeps_ahead() -> None:
+            with spares.making:
+                making.set()
+                going_on.wait(patience_s)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(upkeep, "_keep_ahead", keeps_ahead)
+            upkeep.look()
+            assert making.wait(patience_s)
+            assert commit_shards(tmp_path, staged(tmp_path, rows_of("x", 5)), name="a", wait_ms=10_000).is_attached
+            going_on.set()
+        going_on.clear()
+
+        def attaches() -> int:
+            attaching.set()
+            going_on.wait(patience_s)
+            return attach()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(attacher, "attach_pending", attaches)
+            commit_shards(tmp_path, staged(tmp_path, rows_of("y", 5)), name="b", wait_ms=0)
+            assert attaching.wait(patience_s)
+            kept = threading.Event()
+            patched.setattr(upkeep, "_keep_ahead", kept.set)
+            upkeep.look()
+            assert kept.wait(2.0)
+            going_on.set()

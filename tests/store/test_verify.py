@@ -15,13 +15,13 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, StoreUnusable, verify_folder
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.lane_start import write_start
+from stratalog.store.format.dues import DueRange
 from stratalog.store.format.footer import HEADER_BYTES, Footer, FooterData
 from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import (
     BLOCK_BYTES,
     DATA_START,
     FRAME_MAGIC,
-    DueRange,
     FrameHeader,
     SealRecord,
     SegmentHeader,

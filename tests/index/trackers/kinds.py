@@ -98,6 +98,6 @@ def reopened(tracker: Tracker, has_crash: bool) -> Tracker:
     files = tracker._files
     assert isinstance(files, SimulatedFiles)
     tracker.checkpoint()
-    bits = tracker._bits
+    bits, limit_bytes = tracker._bits, tracker._memory_limit_bytes
     tracker.close()
-    return on_disk(precision_bits=bits, files=files.crashed(1) if has_crash else files)
+    return on_disk(precision_bits=bits, memory_limit_bytes=limit_bytes, files=files.crashed(1) if has_crash else files)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.index import BadEntry, BucketTracker
+from stratalog.index import BadEntry, BucketTracker, TrackerDamaged
 from stratalog.index.trackers import shelf, time_buckets
+from stratalog.index.trackers.format import Left
 from stratalog.index.trackers.places import Rows
 from stratalog.index.trackers.sealed_bucket import SealedBucket
 from tests.seeds import draw_seed
@@ -77,18 +78,23 @@ def test_buckets_stay_few_and_nothing_is_lost(most_buckets: int) -> None:
 
 def test_merge_that_misses_rows_keeps_its_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     """A merge skipped a segment, and then deleted the sources."""
-    tracker = filled(SimulatedFiles(0), 12, 700, seal_entries=700, most_buckets=20)
+    files = SimulatedFiles(0)
+    tracker = filled(files, 12, 700, seal_entries=700, most_buckets=20)
+    tracker.checkpoint()
     whole = SealedBucket.kept_rows
 
-    def without_a_part(bucket: SealedBucket, part_rows: int) -> Iterator[Rows]:
-        yield from list(whole(bucket, 100))[1:]
+    def without_a_part(bucket: SealedBucket, left: Left, part_rows: int) -> Iterator[Rows]:
+        yield from list(whole(bucket, left, 100))[1:]
 
     tracker._shelf.most_buckets = 2
     monkeypatch.setattr(SealedBucket, "kept_rows", without_a_part)
     with pytest.raises(Exception, match="missing"):
         tracker.upkeep(1 << 30)
     monkeypatch.undo()
-    assert len(set(taken(tracker, END_MS))) == 8_400
+    with pytest.raises(TrackerDamaged, match="missing"):
+        tracker.cancel(0, 0)
+    tracker.close()
+    assert len(set(taken(on_disk(files=files), END_MS))) == 8_400
 
 
 def test_merge_goes_on_a_part_with_each_sealing() -> None:
@@ -110,18 +116,21 @@ def test_entries_that_leave_during_a_merge_stay_away_and_those_that_move_come_on
     monkeypatch.setattr(shelf, "MERGED_ROWS", 300)
     files = SimulatedFiles(0)
     tracker = filled(files, 6, 700, seal_entries=700, most_buckets=20)
-    tracker._shelf.most_buckets = 1
+    tracker._shelf.most_buckets = 4  # with 1, the merge would be made at once
     assert tracker.upkeep(200)
     gone = taken(tracker, 1_000)
     assert tracker.upkeep(200)
+    assert tracker.stats()["is_merging"]
     assert tracker.cancel(0, 3) == ((0, 3) not in gone)
     assert tracker.add_message(0, 3, 20_000)
     tracker.checkpoint()
     while tracker.upkeep(200):
         pass
     for one in (tracker, on_disk(files=files.crashed(draw_seed()))):
-        assert one.number_of_delayed_messages == 4_200 - len(gone) + ((0, 3) in gone)
-        assert taken(one, 20_000)[-1] == (0, 3)
+        count = one.number_of_delayed_messages
+        assert count == 4_200 - len(gone) + ((0, 3) in gone)
+        rest = taken(one, 20_000)
+        assert (rest[-1], len(rest), len(set(rest))) == ((0, 3), count, count)
 
 
 def test_only_the_next_segment_of_a_bucket_is_read() -> None:

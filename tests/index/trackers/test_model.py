@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.index import Tracker
+from stratalog.index import BucketTracker, Tracker
 
-from .kinds import KINDS, Model, check, reopened, taken
+from .kinds import KINDS, Make, Model, check, on_disk, reopened, taken
+
+LIMIT_BYTES = 200_000
 
 POSITION = st.tuples(st.integers(0, 3), st.integers(0, 40) | st.integers(65_500, 65_600))
 DELAY = st.integers(-20, 100) | st.integers(0, 5_000)
@@ -25,6 +28,8 @@ STEP = st.one_of(
     st.tuples(st.just("tick"), st.sampled_from([1, 2, 100, 1_100])),
     st.tuples(st.just("clear"), st.just(None)),
     st.tuples(st.just("reopen"), st.booleans()),
+    st.tuples(st.just("shrink"), st.none()),
+    st.tuples(st.just("merge"), st.integers(1, 3_000)),
 )  # fmt: skip
 
 
@@ -61,14 +66,27 @@ def step(tracker: Tracker, model: Model, now_ms: int, name: str, value: Any) -> 
     elif name == "clear":
         tracker.clear()
         model.pending.clear()
+    keep_up(tracker, name, value)
     return now_ms
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def keep_up(tracker: Tracker, name: str, rows: int) -> None:
+    """What changes nothing that can be asked."""
+    if isinstance(tracker, BucketTracker):
+        if name == "shrink":
+            tracker.shrink()
+        elif name == "merge":
+            tracker.upkeep(rows)
+
+
+MAKES: dict[str, Make] = {**KINDS, "at a limit of memory": partial(on_disk, memory_limit_bytes=LIMIT_BYTES)}
+
+
+@pytest.mark.parametrize("kind", MAKES)
 @settings(max_examples=120)
 @given(bits=st.sampled_from([0, 0, 3, 10]), steps=st.lists(STEP, max_size=40))
 def test_any_sequence_of_calls_does_what_a_sorted_list_does(kind: str, bits: int, steps: list[tuple[str, Any]]) -> None:
-    tracker, model, now_ms = KINDS[kind](precision_bits=bits), Model(bits), 1_000
+    tracker, model, now_ms = MAKES[kind](precision_bits=bits), Model(bits), 1_000
     for name, value in steps:
         if name == "reopen":
             tracker = reopened(tracker, value)

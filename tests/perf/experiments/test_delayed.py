@@ -25,7 +25,7 @@ def test_delayed_has_a_row_a_load_the_model_and_the_tracker_on_disk(tmp_path: Pa
     disk = figures["disk"]
     assert disk["entries"] == 120_000
     assert disk["after_added_again"] == disk["not_sealed"] < 120_000
-    assert 0 < disk["disk_bytes_per_entry"] < 12
+    assert 0 < disk["disk_bytes_per_entry"] < 20  # each entry is there by its time and by its place
 
 
 @pytest.mark.parametrize(

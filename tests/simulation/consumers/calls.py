@@ -9,13 +9,13 @@ from stratalog.store import DeliveryBatch, Subscription
 from ..check import BrokenPromise
 from ..engine import TASKS, upkeep_step
 from .check import check_given, check_missing, dead_letters
-from .inline import catch_up, checkpoint, compact_changes, drop_copies, is_behind, work
+from .inline import checkpoint, compact_changes, drop_copies, force, is_behind, is_held_up, work
 from .ledger import Kind, Place
 from .moving import Moving
 from .shape import TOPIC
 
 BACKGROUND: Final = frozenset(
-    {"work", "checkpoint", "compact_changes", "drop_copies", "compact_cursors", "upkeep"}
+    {"work", "checkpoint", "compact_changes", "drop_copies", "compact_cursors", "upkeep", "force_one"}
 )  # the store's own threads do these, and note an error of any kind
 END_MS: Final = 100_000  # longer than any time-out and delay of a run
 
@@ -122,6 +122,10 @@ class Callers(Moving):
         """Those that nobody wants."""
         drop_copies(self.store)
 
+    def force_one(self) -> None:
+        """One lane's log, as the background does with "os", one lane after the other."""
+        force(self.store, self._chance.randrange(self._shape.lanes))
+
     def upkeep(self) -> None:
         """Sealing, retention, recycling, marks."""
         for task in range(len(TASKS)):
@@ -138,19 +142,25 @@ class Callers(Moving):
                 self._subscribe(name)
         self._clock.go(END_MS)
         self._clock.now_ms = max(self._clock.now_ms, self._ledger.highest_ms + END_MS)
-        for name, subscription in self._subscriptions.items():
-            kind, came = self._ledger.kinds[name], set[Place]()
-            while True:
-                self._clock.go(kind.precision_ms)  # else it is not its turn to take what is due
+        taking = [(self._ledger.kinds[name], objects[0]) for name, objects in self._subscriptions.items()]
+        for _, subscription in taking:
+            self._raises_kept(subscription)  # the fault of that is over
+        came = {kind.name: set[Place]() for kind, _ in taking}
+        most_ms = max([kind.precision_ms for kind, _ in taking], default=0)
+        while True:  # by turns: what one has not taken yet may hold up the others
+            self._clock.go(most_ms)  # else it is not its turn to take what is due
+            found = 0
+            for kind, subscription in taking:
                 batch = subscription.receive_batch(visibility_timeout_ms=END_MS * END_MS)
-                if not len(batch) and not is_behind(self.store):
-                    break
-                catch_up(self.store)
-                came |= self._drained(kind, subscription, batch)
-            if kind.dead_letters is not None:
-                came |= self._ledger.places_of(dead_letters(self.store))
-            check_missing(self._ledger, kind, came, self._firsts(), self._clock.now_ms)
-        self._reached["drained"] += len(self._subscriptions)
+                came[kind.name] |= self._drained(kind, subscription, batch)
+                found += len(batch)
+            if not found and not is_behind(self.store) and not is_held_up(self.store):
+                break
+            work(self.store)
+        for kind, _ in taking:
+            there = self._ledger.places_of(dead_letters(self.store)) if kind.dead_letters is not None else set[Place]()
+            check_missing(self._ledger, kind, came[kind.name] | there, self._firsts(), self._clock.now_ms)
+        self._reached["drained"] += len(taking)
 
     def _drained(self, kind: Kind, subscription: Subscription, batch: DeliveryBatch) -> set[Place]:
         """What came. It is acknowledged where the next ones wait for that."""

@@ -9,8 +9,8 @@ from stratalog.store import MessageStore, StoreError, Subscription
 from stratalog.store.testing import SimulatedDisk
 
 from ..check import BrokenPromise
-from .inline import RunClock, catch_up, end, is_behind, open_on
-from .ledger import Kind, Ledger, Place
+from .inline import RunClock, end, is_behind, is_held_up, is_paused, open_on, work
+from .ledger import Kind, Ledger, Place, Sent
 from .shape import DEAD, TOPIC, Shape
 
 END_MS = 1 << 42
@@ -29,6 +29,7 @@ class Look:
         self._disk = disk
         self._chance = chance
         self._config = shape.config()
+        self._is_lossy = shape.is_lossy
         self.clock = RunClock(now_ms)
         self._came: dict[str, set[Place]] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -42,6 +43,8 @@ class Look:
         except StoreError as error:
             raise BrokenPromise(f"the store does not open: {error}") from error
         try:
+            if self._is_lossy:
+                self._begin_anew(store)
             self._subscribe(store)
             if self._chance.random() < DRAINED_NOW:
                 self._take_all(store)
@@ -76,22 +79,42 @@ class Look:
                 self._came[name] = set()
         self._firsts = {queue_id: store.queue_bounds(TOPIC, queue_id)[0] for queue_id in store.queues(TOPIC)}
 
+    def _begin_anew(self, store: MessageStore) -> None:
+        """Of what was there nothing is certain: whatever is left, new messages come."""
+        self._disk.on_operation = None
+        self._ledger = ledger = self._ledger.after_loss()
+        ends = {queue_id: store.queue_bounds(TOPIC, queue_id)[1] for queue_id in store.queues(TOPIC)}
+        ledger.crashed(ends, {info.name: info.settings for info in store.subscriptions(TOPIC)})
+        for queue_id in range(3):
+            for number in range(self._chance.randrange(4)):
+                place = queue_id, ends.get(queue_id, 0) + number
+                sent = Sent(b"new %d" % number, "a", ())
+                with ledger.handing_over({place: sent}):
+                    assert store.append(TOPIC, queue_id, sent.data, properties={"tag": "a"}) == place[1]
+                ledger.stored(place)
+
     def _take_some(self) -> None:
         """What one call of each subscription gives."""
         for name, subscription in self._subscriptions.items():
             self._take(self._ledger.kinds[name], subscription)
 
     def _take_all(self, store: MessageStore) -> None:
-        """All that there is at this time of day; what is in order has to be acknowledged for the next ones to come."""
-        for name, subscription in self._subscriptions.items():
-            kind = self._ledger.kinds[name]
-            while True:
-                self.clock.now_ms += self._ledger.precision_ms(kind.name)  # else it is not its turn to take what is due
-                while self._take(kind, subscription):
-                    pass
+        """All that there is at this time of day; what is in order has to be acknowledged for the next ones to come.
+
+        By turns: what one has not taken yet may hold up the others, and an index at its limit of memory.
+        """
+        taking = [(self._ledger.kinds[name], one) for name, one in self._subscriptions.items()]
+        most_ms = max([self._ledger.precision_ms(kind.name) for kind, _ in taking], default=0)
+        while True:
+            self.clock.now_ms += most_ms  # else it is not its turn to take what is due
+            came = [self._take(*one) for one in taking]
+            if not any(came) and not is_held_up(store):
+                if is_paused(store):
+                    return  # what its index has no room for comes once something of the index is due
                 if not is_behind(store):
                     break
-                catch_up(store)
+            work(store)
+        for kind, _ in taking:
             self._check_missing(kind)
 
     def _take(self, kind: Kind, subscription: Subscription) -> bool:
@@ -131,10 +154,11 @@ class Look:
 def check_missing(ledger: Ledger, kind: Kind, came: set[Place], firsts: Mapping[int, int], now_ms: int) -> None:
     """Raise BrokenPromise if a subscription lacks what must have come by now. `firsts`: where each queue begins."""
     missing = []
+    due_ms = now_ms - ledger.precision_ms(kind.name)  # what has its time behind that may come later
     for place in ledger.subscriptions[kind.name].open - came:
         sent = ledger.sent[place]
         is_there = sent.outlives or place[1] >= firsts.get(place[0], 0)
-        if is_there and not sent.may_be_over and ledger.is_due(sent, now_ms) and kind.takes(sent):
+        if is_there and not sent.may_be_over and ledger.is_due(sent, due_ms) and kind.takes(sent):
             missing.append((place, sent.times))
     if missing:
         raise BrokenPromise(f"{kind.name} never gets {sorted(missing)[:SHOWN]} by {now_ms}")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stratalog.store import Delivery, MessageStore, PublishBufferFull, StaleReceipt, StoreFull, Subscription
+from stratalog.store import Delivery, MessageStore, PublishBufferFull, StaleReceipt, StoreError, StoreFull, Subscription
 
 from ..check import BrokenPromise
 from .check import check_given, dead_letters
-from .inline import cut_snapshots
+from .inline import cut_snapshots, kept_error
 from .ledger import Kind, Place
 from .producing import Producing
 from .shape import TOPIC
 
+MOST_OBJECTS = 3
 SHORT_MS = 60  # a visibility time-out that passes in a run
 
 
@@ -23,6 +24,7 @@ class Held:
 
     delivery: Delivery
     until_ms: int
+    by: Subscription
 
 
 class Consuming(Producing):
@@ -31,7 +33,8 @@ class Consuming(Producing):
     def begin(self, store: MessageStore) -> None:
         """A life begins: nobody has anything."""
         self.store = store
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, list[Subscription]] = {}
+        self._stalled: set[str] = set()
         self._held: dict[str, dict[Place, Held]] = {}
         self._later: dict[str, dict[Place, int]] = {}  # given back: when they may come again
 
@@ -54,15 +57,31 @@ class Consuming(Producing):
         with self._ledger.making(kind.name, offsets, self._firsts()):
             found = self.store.subscribe(TOPIC, kind.name, start=start, **kind.settings)  # type: ignore[arg-type]  # one of the literals
         cut_snapshots(found)
-        self._subscriptions[kind.name] = found
+        self._subscriptions[kind.name] = [found]
         self._held[kind.name], self._later[kind.name] = {}, {}
 
     def _one(self) -> tuple[Kind, Subscription]:
-        """An open subscription."""
+        """An open subscription, of which somebody takes."""
         if not self._subscriptions:
             self.subscribe()
-        name = self._chance.choice(sorted(self._subscriptions))
-        return self._ledger.kinds[name], self._subscriptions[name]
+        among = self._subscriptions.keys() - self._stalled or self._subscriptions.keys()
+        name = self._chance.choice(sorted(among))
+        return self._ledger.kinds[name], self._chance.choice(self._subscriptions[name])
+
+    def come(self) -> None:
+        """One more consumer of an open subscription."""
+        if self._subscriptions:
+            name = self._chance.choice(sorted(self._subscriptions))
+            if len(self._subscriptions[name]) < MOST_OBJECTS:
+                fixed = self._ledger.kinds[name].fixed
+                self._subscriptions[name].append(self.store.subscribe(TOPIC, name, **fixed))
+                self._reached["several consumers"] += 1
+
+    def stall(self) -> None:
+        """Nobody takes anything of a subscription any more, as long as others are there: it stays open."""
+        if len(self._subscriptions) > 1:
+            self._stalled.add(self._chance.choice(sorted(self._subscriptions)))
+            self._reached["stalled"] += 1
 
     def receive(self) -> None:
         """Take some messages."""
@@ -70,6 +89,8 @@ class Consuming(Producing):
         kind, subscription = self._one()
         wait_ms = chance.choice((SHORT_MS, 30_000, 30_000))
         now_ms, most = clock.passed_ms, chance.randrange(1, 12)
+        if self._raises_kept(subscription):
+            return
         if chance.random() < 0.5:
             given = subscription.receive(most, 0, wait_ms)
         else:
@@ -84,12 +105,31 @@ class Consuming(Producing):
                 raise BrokenPromise(f"{kind.name} gets {place}, which another consumer has")
             if later.pop(place, 0) > now_ms:
                 raise BrokenPromise(f"{kind.name} gets {place}, which was given back to come later")
-            held[place] = Held(delivery, now_ms + wait_ms)
+            held[place] = Held(delivery, now_ms + wait_ms, subscription)
             self._reached["given out"] += 1
             self._reached["given out again"] += delivery.attempt > 1
             self._reached["given out late"] += bool(self._ledger.sent[place].times)
         if kind.dead_letters is not None:
             self._note_dead_letters(kind)
+
+    def kept(self) -> dict[str, StoreError]:
+        """The errors that the next receives raise, whatever the disk does then."""
+        found = {name: kept_error(objects[0]) for name, objects in self._subscriptions.items()}
+        return {name: error for name, error in found.items() if error is not None}
+
+    def _raises_kept(self, subscription: Subscription) -> bool:
+        """Have it raise the error that an earlier receive has kept; False if there is none."""
+        kept = kept_error(subscription)
+        if kept is None:
+            return False
+        try:
+            subscription.receive(1)
+        except StoreError as error:
+            if str(error) != str(kept):
+                raise
+            self._reached["raised what was kept"] += 1
+            return True
+        raise BrokenPromise(f"receive does not raise what was kept: {kept}")
 
     def _note_dead_letters(self, kind: Kind) -> None:
         """What is there was acknowledged when `receive` returned."""

@@ -14,6 +14,7 @@ from stratalog.store.testing import KINDS, MANNERS, Fault, Manner, Operation, Si
 from ..check import BrokenPromise
 from .check import Look
 from .inline import inline
+from .limits import drawn_limits
 from .shape import Shape, draw_shape
 from .world import World
 
@@ -123,10 +124,11 @@ def explore(
     tally = tally if tally is not None else Tally()
     tally.seeds += 1
     explorer = Explorer(seed, effort or Effort(), tally)
-    with inline() as driver:
+    with inline(seed) as driver:
         world = World(seed, shape or draw_shape(random.Random(f"shape {seed}")), driver, explorer.on_moment, faults)
         try:
-            world.run()
+            with drawn_limits(seed):
+                world.run()
         except BrokenPromise as error:
             said = str(error)
             raise BrokenPromise(said if said.startswith("seed ") else f"seed {seed}: {said}") from error

@@ -8,7 +8,7 @@ in this file, and in `..engine`.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 from weakref import WeakKeyDictionary
@@ -41,6 +41,19 @@ LIMITS: dict[str, object] = {  # what a run of some hundred messages would not r
     "stratalog.store.delayed.walk.STEP_MESSAGES": 7,
     "stratalog.store.format.delays.MOST_ROWS": 3,
 }
+DRAWN_LIMITS: dict[str, tuple[object, ...]] = {  # by the run's seed; the first is the store's own
+    "stratalog.store.subscriptions.ready.FEW_QUEUES": (64, 1),
+    "stratalog.store.delayed.topic.DUE_ROWS": (1 << 20, 3, 9),
+    "stratalog.store.delayed.memory.MEASURED_ROWS": (1 << 12, 1, 5),
+    "stratalog.store.delayed.pointer.STALE_S": (10.0, 0.05),
+    "stratalog.store.delayed.delays.MEMORY_LIMIT_BYTES": (256 << 20, 256 << 20, 2_000, 20_000),
+    "stratalog.store.delayed.delays.STEPS": (4, 1),
+    "stratalog.store.delayed.pointer.TAKEN_ROWS": (1 << 16, 2),
+    "stratalog.index.trackers.tracker.PORTION_ROWS": (1 << 17, 3),
+    "stratalog.index.trackers.time_buckets.INBOX_ROWS": (4096, 4),
+    "stratalog.index.trackers.time_buckets.FEW_ROWS": (1024, 3),
+    "stratalog.index.trackers.due.LEAST_PULLED": (1024, 2),
+}
 STATE_BYTES = 120  # of a part of a cursor's snapshot
 
 
@@ -70,6 +83,8 @@ class Inline:
 
     def __init__(self) -> None:
         self.lags = False
+        self._beside: tuple[Sequence[RequestQueue], Callable[[], None]] | None = None
+        self.is_driving = False  # what runs is the work of a flusher's thread
         self._flushers: WeakKeyDictionary[RequestQueue, Flusher] = WeakKeyDictionary()
 
     @contextmanager
@@ -80,6 +95,15 @@ class Inline:
             yield
         finally:
             self.lags = False
+
+    @contextmanager
+    def beside(self, store: MessageStore, call: Callable[[], None]) -> Iterator[None]:
+        """After each group of records that is handed over to a store inside, somebody else makes a call."""
+        self._beside = store._queues, call
+        try:
+            yield
+        finally:
+            self._beside = None
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -93,6 +117,11 @@ class Inline:
             found = put(queue, request, wait=wait)
             if not (self.lags and isinstance(request, SubmitRequest)):
                 self.drive(self._flushers[queue])
+            beside = self._beside
+            if beside is not None and queue in beside[0]:  # another store may be opened meanwhile, of a crash
+                self._beside = None
+                beside[1]()
+                self._beside = beside
             return found
 
         def join(flusher: Flusher) -> None:
@@ -109,12 +138,15 @@ class Inline:
     def drive(self, flusher: Flusher) -> None:
         """Build and write all that is there. A write that fails poisons the lane, as in its thread."""
         queue, lane = flusher.queue, flusher.lane
+        was_driving, self.is_driving = self.is_driving, True
         try:
             while not flusher.ended and (is_ready(queue) or lane.tail > lane.issued):
                 for write in build_step(flusher, came=is_ready(queue))[0]:
                     write_step(flusher, write)
         except (OSError, StoreError) as error:
             fail_step(flusher, error)
+        finally:
+            self.is_driving = was_driving
 
     def drive_all(self, store: MessageStore) -> None:
         """The same of all lanes."""
@@ -131,14 +163,15 @@ def _small_tracker(files: DiskFiles) -> BucketTracker:
 
 
 @contextmanager
-def inline() -> Iterator[Inline]:
-    """Stores that are opened inside have no threads, and small limits."""
-    driver = Inline()
+def inline(seed: int = 0) -> Iterator[Inline]:
+    """Stores that are opened inside have no threads, and small limits; the seed draws some of them."""
+    driver, chance = Inline(), random.Random(f"limits {seed}")
+    drawn = {name: chance.choice(values) for name, values in DRAWN_LIMITS.items()}
     with ExitStack() as stack:
         stack.enter_context(deterministic())
         stack.enter_context(driver.installed())
         stack.enter_context(mock.patch("stratalog.store.delayed.opening._tracker", _small_tracker))
-        for name, value in LIMITS.items():
+        for name, value in (LIMITS | drawn).items():
             stack.enter_context(mock.patch(name, value))
         yield driver
 
@@ -156,14 +189,26 @@ def end(store: MessageStore) -> None:
 
 
 def cut_snapshots(subscription: Subscription) -> None:
-    """Have the snapshots of a cursor come in several records."""
-    subscription._state.limit_bytes = STATE_BYTES
+    """Have the snapshots of a cursor come in several records, each handed over alone."""
+    subscription._state.limit_bytes = subscription._state.parts.hidden._limit_bytes = STATE_BYTES
+
+
+def kept_error(subscription: Subscription) -> StoreError | None:
+    """What an earlier receive met beside what it gave out: the next one raises it, and takes nothing."""
+    return subscription._dispatcher._failed
 
 
 def compact_cursor(subscription: Subscription) -> None:
     """Write a snapshot of a cursor now."""
     with subscription._state.changing:
         subscription._state.compact()
+
+
+def force(store: MessageStore, lane: int) -> None:
+    """Force what a lane has written."""
+    segment = store._lanes[lane].segment
+    if segment is not None:
+        segment.log.force()
 
 
 def is_poisoned(store: MessageStore) -> bool:
@@ -187,10 +232,14 @@ def is_behind(store: MessageStore) -> bool:
     return any(topic.is_behind for topic in delays_of(store).topics.values())
 
 
-def catch_up(store: MessageStore) -> None:
-    """Work until no index is behind."""
-    while is_behind(store):
-        work(store)
+def is_held_up(store: MessageStore) -> bool:
+    """Does nothing more become due in a topic until some subscription has taken what is?"""
+    return any(topic.is_held_up for topic in delays_of(store).topics.values())
+
+
+def is_paused(store: MessageStore) -> bool:
+    """Is an index behind, and takes no more, as it is at its limit of memory?"""
+    return any(topic.is_behind and topic.should_pause_all_deliveries for topic in delays_of(store).topics.values())
 
 
 def checkpoint(store: MessageStore) -> None:

@@ -307,6 +307,21 @@ class Ledger:
         self.subscriptions[name] = Known(exists=False)
         self.version += 1
 
+    def after_loss(self) -> Ledger:
+        """What is certain after a power cut that took of each lane what was not forced: nothing. A copy."""
+        left = Ledger(self.kinds.values())
+        left.sent = {place: replace(sent, may_be_over=True) for place, sent in self.sent.items()}
+        left.highest_ms, left.version = self.highest_ms, self.version
+        left.subscriptions = {name: Known(exists=None) for name in self.subscriptions}
+        return left
+
+    def lose(self) -> None:
+        """Such a power cut: only what comes from now on is certain."""
+        left = self.after_loss()
+        self.sent, self.subscriptions, self.over = left.sent, left.subscriptions, set()
+        self._awaited.clear()
+        self.version += 1
+
     # -- lives ----------------------------------------------------------------------------------------
 
     def crashed(self, next_offsets: Mapping[int, int], subscriptions: Mapping[str, Any]) -> None:

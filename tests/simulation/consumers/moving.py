@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from .consuming import Consuming
@@ -51,11 +52,19 @@ class Moving(Consuming):
         self._reached["settings changed"] += 1
 
     def close_one(self) -> None:
-        """A consumer goes."""
-        if self._subscriptions:
-            name = self._chance.choice(sorted(self._subscriptions))
-            del self._held[name], self._later[name]
-            self._subscriptions.pop(name).close()
+        """A consumer goes: what it has comes again at once. With the last one, all does."""
+        if not self._subscriptions:
+            return
+        name = self._chance.choice(sorted(self._subscriptions))
+        objects = self._subscriptions[name]
+        gone = objects.pop(self._chance.randrange(len(objects)))
+        if not objects:
+            del self._held[name], self._later[name], self._subscriptions[name]
+        else:
+            for held in self._held[name].values():
+                held.until_ms = 0 if held.by is gone else held.until_ms
+            self._reached["one of several went"] += 1
+        gone.close()
 
     def delete(self) -> None:
         """Remove a subscription, whoever uses it."""
@@ -67,9 +76,17 @@ class Moving(Consuming):
             self.store.delete_subscription(TOPIC, name)
 
     def compact_cursors(self) -> None:
-        """Write snapshots."""
-        for subscription in self._subscriptions.values():
-            compact_cursor(subscription)
+        """Write snapshots, while other consumers acknowledge, or nobody does."""
+        acks = self._chance.random() < 0.5
+        for objects in self._subscriptions.values():
+            with self._driver.beside(self.store, self._ack_one) if acks else nullcontext():
+                compact_cursor(objects[0])
+
+    def _ack_one(self) -> None:
+        name, subscription, places = self._some_held()
+        for place in places[:1]:
+            self._ack(name, [place], lambda one: subscription.ack(one[0]))
+            self._reached["acknowledged beside a snapshot"] += 1
 
     def trim(self) -> None:
         """Remove messages, delayed or not."""
@@ -79,5 +96,5 @@ class Moving(Consuming):
             first, end = self.store.queue_bounds(TOPIC, queue_id)
             low = self._chance.randint(first, min(end, first + 8))
             gone = [place for place in self._ledger.sent if place[0] == queue_id and place[1] < low]
-            with self._ledger.ending(gone if low > first else []):
+            with self._ledger.ending(gone):  # also what lives on as copies before the first offset
                 self.store.trim(TOPIC, queue_id, low)

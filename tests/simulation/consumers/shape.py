@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from stratalog.store import StoreConfig
 
@@ -25,8 +25,10 @@ CALLS: Final[dict[str, int]] = {  # how often, against each other
     "append": 8, "append_some": 3, "submit": 2, "receive": 10, "ack": 6, "ack_some": 5, "submit_acks": 2, "nack": 4,
     "extend": 3, "change": 2, "set_clock": 2, "seek": 1, "skip_all": 1, "compact_cursors": 2, "subscribe": 4,
     "close_one": 1, "delete": 1, "trim": 1, "cancel": 4, "move": 4, "pass_time": 5, "work": 4, "checkpoint": 2,
-    "compact_changes": 1, "drop_copies": 1, "fill": 3, "upkeep": 6, "flush": 1, "reopen": 1,
+    "compact_changes": 1, "drop_copies": 1, "fill": 3, "upkeep": 6, "flush": 1, "reopen": 1, "come": 2, "stall": 1,
+    "force_one": 4,
 }  # fmt: skip
+NOT_LOSSY: Final = frozenset({"change", "move"})  # a power cut may take them back, and the ledger does not know to what
 OF_DELAYS: Final = frozenset({"cancel", "move", "work", "checkpoint", "compact_changes", "drop_copies"})
 
 
@@ -36,6 +38,8 @@ class Shape:
 
     Attributes:
         delayed: the share of messages that are delayed; with 0 no call is about delays.
+        durability: with "os" a power cut takes of each lane what was not forced: only what comes later is certain then.
+        trims: how often trims are made.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -45,25 +49,39 @@ class Shape:
     large_bytes: int = 1000
     delayed: float = 0.5
     retention_ms: int | None = 400
+    durability: Literal["force", "os"] = "force"
+    frame_kib: int = 4
+    trims: int = 1
     steps: int = 60
     lives: int = 2
+
+    @property
+    def is_lossy(self) -> bool:
+        """May a power cut take what was acknowledged?"""
+        return self.durability == "os"
 
     def config(self) -> StoreConfig:
         """For the store."""
         return StoreConfig(
-            lanes=self.lanes, segment_bytes=64 * KIB, max_message_bytes=4 * KIB, max_frame_bytes=4 * KIB,
-            recent_bytes=0, retention_ms=self.retention_ms, memory_limit_bytes=0,
+            lanes=self.lanes, segment_bytes=64 * KIB, max_message_bytes=4 * KIB,
+            max_frame_bytes=self.frame_kib * KIB, recent_bytes=0, retention_ms=self.retention_ms, memory_limit_bytes=0,
+            durability=self.durability,
         )  # fmt: skip
 
     def weights(self) -> dict[str, int]:
         """How often each call is made."""
-        return {call: count for call, count in CALLS.items() if self.delayed or call not in OF_DELAYS}
+        unwanted = (OF_DELAYS if not self.delayed else set()) | (NOT_LOSSY if self.is_lossy else {"force_one"})
+        return {call: count for call, count in CALLS.items() if call not in unwanted} | {"trim": self.trims}
 
 
 def draw_shape(chance: random.Random) -> Shape:
     """A shape for a seed."""
+    is_lossy = chance.random() < 0.15
     return Shape(
-        lanes=chance.choice((1, 1, 2)),
+        lanes=chance.choice((2, 3)) if is_lossy else chance.choice((1, 1, 2)),
+        durability="os" if is_lossy else "force",
+        frame_kib=chance.choice((4, 4, 16)),
+        trims=chance.choice((1, 1, 5)),
         queues=chance.choice((1, 2, 3)),
         kinds=tuple(chance.sample(KINDS, chance.choice((1, 1, 2, 2, 3)))),
         large_bytes=chance.choice((20, 1000, 3500)),

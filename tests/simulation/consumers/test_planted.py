@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
@@ -11,8 +11,9 @@ import pytest
 
 from stratalog.store.delayed import opening
 from stratalog.store.delayed.keeping import Keeping
+from stratalog.store.format.cursors import STATE, Record
 from stratalog.store.log.streams import Stream
-from stratalog.store.subscriptions.cursor import Cursor, Int64s
+from stratalog.store.subscriptions.cursor import Cursor, StateParts
 from stratalog.store.subscriptions.journal import Journal
 from tests.seeds import draw_seed
 
@@ -24,6 +25,17 @@ MOST_RUNS = 30
 AGING = Shape(kinds=KINDS[:1], large_bytes=3500, delayed=0.6, retention_ms=200, steps=120)
 PLAIN = Shape(kinds=KINDS[:1], large_bytes=20, delayed=0.0, retention_ms=None, steps=80)
 DELAYED = Shape(kinds=KINDS[:1], large_bytes=20, delayed=0.9, retention_ms=None, steps=120)
+LOSSY = Shape(
+    lanes=3,
+    queues=3,
+    durability="os",
+    kinds=KINDS[:1],
+    large_bytes=20,
+    delayed=0.0,
+    retention_ms=None,
+    steps=80,
+    lives=3,
+)
 Planting = Callable[[], AbstractContextManager[Any]]
 
 
@@ -52,20 +64,35 @@ def _snapshots_come_too_late() -> AbstractContextManager[Any]:
 
 
 def _snapshots_forget_marks() -> AbstractContextManager[Any]:
-    whole = Cursor.snapshot
+    whole = Cursor.records
 
-    def snapshot(cursor: Cursor, limit_bytes: int, but_for: Iterable[tuple[int, Int64s]] = ()) -> list[bytes]:
+    def records(cursor: Cursor, limit_bytes: int) -> list[bytes]:
         queues = {queue_id: acked for queue_id, acked in cursor.queues.items() if queue_id}
         with mock.patch.object(cursor, "queues", queues):
-            return whole(cursor, limit_bytes, [part for part in but_for if part[0]])
+            return whole(cursor, limit_bytes)
 
-    return mock.patch.object(Cursor, "snapshot", snapshot)
+    return mock.patch.object(Cursor, "records", records)
+
+
+def _parts_are_together() -> AbstractContextManager[Any]:
+    take = Cursor._take
+
+    def together(cursor: Cursor, record: Record) -> None:
+        if record.kind != STATE:
+            cursor._parts = StateParts()
+        take(cursor, record)
+
+    return mock.patch.object(Cursor, "_take", together)
 
 
 PLANTED: dict[str, tuple[Shape, Planting]] = {
     "acknowledgements are not written": (PLAIN, _acks_are_not_written),
     "records go before the snapshot is durable": (PLAIN, _snapshots_come_too_late),
     "a snapshot forgets a queue": (PLAIN, _snapshots_forget_marks),
+    "an acknowledgement between the parts of a snapshot ends it": (PLAIN, _parts_are_together),
+    "acknowledgements of lost messages count": (
+        LOSSY, lambda: mock.patch.object(Cursor, "cut", lambda *given: False),
+    ),
     "retention takes what is pending": (AGING, lambda: mock.patch.object(Keeping, "_copy", lambda *given: None)),
     "changes behind the mark are not repeated": (
         DELAYED, lambda: mock.patch.object(opening, "_repeat", lambda *given: None),

@@ -23,7 +23,7 @@ BUSY = Shape(kinds=KINDS[:2], delayed=0.6, steps=120, lives=2)
 
 
 def operations(seed: int, shape: Shape, explorer: Explorer | None = None) -> list[Operation]:
-    with inline() as driver:
+    with inline(seed) as driver:
         world = World(seed, shape, driver, None if explorer is None else explorer.on_moment)
         world.run()
     return world.operations

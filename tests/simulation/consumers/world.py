@@ -95,8 +95,10 @@ class World:
             self._call(self.doing)
 
     def _call(self, name: str) -> None:
-        """Make a call. It may raise where it meets a fault, and where one has poisoned the store."""
-        struck, poisoned = self.disk.faults_struck, self.ledger.is_poisoned
+        """Make a call. It may raise where it meets a fault, and where one has poisoned the store; and so may it keep
+        an error for the next receive, which raises it without one.
+        """
+        struck, poisoned, kept = self.disk.faults_struck, self.ledger.is_poisoned, self._callers.kept()
         try:
             self._callers.call(name)
         except (StoreError, OSError) as error:
@@ -107,6 +109,10 @@ class World:
             if self.disk.faults_struck == struck and not poisoned:
                 raise BrokenPromise(f"{name} raises {type(error).__name__} without a fault: {error}") from error
             self.reached[f"raised {type(error).__name__}"] += 1
+        if self.disk.faults_struck == struck and not poisoned:
+            for of, found in self._callers.kept().items():
+                if found is not kept.get(of):
+                    raise BrokenPromise(f"{name} keeps {type(found).__name__} without a fault: {found}") from found
         self._note_poison()
 
     def _note_poison(self) -> None:
@@ -169,11 +175,17 @@ class World:
     def _cut_power(self) -> None:
         self._end()
         self.disk = (self._left or self.disk).crash(self._chance)
+        if self.shape.is_lossy:
+            self.ledger.lose()
+            self.reached["power cuts that may lose"] += 1
 
     def _leave_disk(self) -> None:
         """The next process finds what this one has written, or what a power cut leaves of it; the fault is over."""
         self.disk.on_operation = None
-        self.disk = self.disk.kill() if self._chance.random() < 0.5 else self.disk.crash(self._chance)
+        is_killed = self._chance.random() < 0.5
+        self.disk = self.disk.kill() if is_killed else self.disk.crash(self._chance)
+        if self.shape.is_lossy and not is_killed:
+            self.ledger.lose()
 
     def _drain(self) -> None:
         """The fault is over; behind a failed write the store is opened anew. Then all comes that has to."""

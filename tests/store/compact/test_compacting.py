@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,8 @@ from stratalog.store import (
 )
 from stratalog.store.api import compacting as compacting_module
 from stratalog.store.api import rebuilding
+from stratalog.store.compact import plan as plan_module
+from stratalog.store.format.footer import Footer
 from stratalog.store.format.layout import BLOCK_BYTES
 from stratalog.store.format.store_files import COMPACTED_FILE, LaneStart
 from stratalog.store.log.quiet import quiet
@@ -44,6 +47,7 @@ from ..helpers import (
     has_settled,
     log_snapshot,
     overwrite,
+    run_child,
     seal_of,
     segment_paths,
     tiny,
@@ -481,7 +485,7 @@ def test_a_full_disk_is_an_error_and_nothing_has_changed(path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(ShardFile, "add", full)
-    with pytest.raises(StoreFull, match="free some space"):
+    with pytest.raises(StoreFull, match="Free some space"):
         compact_store(path)
     assert lanes(path) == before and not (path / "compact").exists()
 
@@ -518,3 +522,41 @@ def test_a_kill_at_any_step_leaves_each_lane_as_it_was_or_compacted(path: Path, 
         compact_store(copy, segment_bytes=64 * KIB)
         assert state_of(copy) == before
         assert not (copy / "compact").exists() and verify_folder(copy).damages == []
+
+
+FEW_DESCRIPTORS = """
+import resource, sys
+from stratalog.store import MessageStore, StoreConfig, compact_store
+config = StoreConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
+with MessageStore.open(sys.argv[1], config) as store:
+    for index in range(220):
+        store.append("t", 0, bytes(40_000))
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+done = compact_store(sys.argv[1])
+print(done.segments_before > 200, done.segments, done.removed)
+"""
+
+
+def test_a_store_of_more_segments_than_descriptors_is_compacted(tmp_path: Path) -> None:
+    done = run_child(FEW_DESCRIPTORS, str(tmp_path))
+    assert done.stdout.split() == ["True", "2", "0"], done.stderr
+    with MessageStore.open(tmp_path) as store:
+        assert store.queue_bounds("t", 0) == (0, 220)
+
+
+def test_one_footer_is_mapped_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for _ in range(40):
+            store.append("t", 0, bytes(40_000))
+    footers: list[weakref.ref[Footer]] = []
+    alive: list[int] = []
+    lost = plan_module._check_lost
+
+    def counted(folder: Path, footer: Footer, firsts: Any) -> None:
+        footers.append(weakref.ref(footer))
+        alive.append(sum(one() is not None for one in footers))
+        lost(folder, footer, firsts)
+
+    monkeypatch.setattr(plan_module, "_check_lost", counted)
+    compact_store(tmp_path)
+    assert len(alive) >= 39 and max(alive) <= 2

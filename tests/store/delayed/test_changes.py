@@ -328,6 +328,29 @@ def test_whole_without_its_last_part_says_nothing() -> None:
     assert (len(reader.state.cancelled), reader.state.moved) == (count, {})
 
 
+def test_changes_between_the_parts_of_a_whole_are_newer_than_it() -> None:
+    count = 2 * MOST_ROWS + 1
+    parts = whole(np.zeros(count, np.int64), np.arange(100, 100 + count), np.full(count, CANCELLED))
+    move = Changes(CHANGES, 0, column(0, 0), column(100, 7), column(50, 60)).pack()
+    for at in range(1, len(parts)):
+        reader = ChangesReader()
+        for data in (*parts[:at], move, *parts[at:]):
+            reader.add(data)
+        assert (len(reader.state.cancelled), reader.state.moved) == (count - 1, {100: 50, 7: 60})
+
+
+def test_a_whole_after_one_whose_writer_died_takes_the_place_of_all() -> None:
+    count = 2 * MOST_ROWS + 1
+    unfinished = whole(np.zeros(count, np.int64), np.arange(100, 100 + count), np.full(count, CANCELLED))
+    for written in (1, 2):
+        reader = ChangesReader()
+        for data in unfinished[:written]:
+            reader.add(data)
+        for data in whole(np.zeros(count, np.int64), np.arange(9000, 9000 + count), np.full(count, 50)):
+            reader.add(data)
+        assert (len(reader.state.cancelled), len(reader.state.moved)) == (0, count)
+
+
 def test_the_newest_change_of_a_message_holds() -> None:
     state = ChangedDelays()
     for time_ms in (5, CANCELLED, 9):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore
+from stratalog.store.delayed import pointer as pointer_module
 from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.figures import figures_of
 from tests.clocks import SteppedClock
@@ -107,7 +108,7 @@ def test_pointer_that_takes_nothing_holds_others_up_for_a_while_only(
         hand.now_ms += 100
         assert len(quick.poll()) == 20
         assert quick.poll() == [], "there is no room for more"
-        clock.now += topic_module.STALE_S
+        clock.now += pointer_module.STALE_S
         assert len(quick.poll()) + len(quick.poll()) + len(quick.poll()) == 30
         assert slow.poll() == [Got(0, offset) for offset in range(50)], "it reads the queue again"
         assert slow.missed == 1
@@ -187,7 +188,7 @@ def test_store_without_subscriptions_has_no_thread_and_no_files(tmp_path: Path, 
     with hand.open(tmp_path / "s") as store:
         store.append("t", 0, b"x", deliver_at_ms=START_MS + 1)
         assert store._running.delays is not None
-        assert (store._running.delays.topics, store._running.delays._thread) == ({}, None)
+        assert (store._running.delays.topics, store._running.delays._threads) == ({}, [])
         assert store.stats()["delayed"] == {}
     assert not (tmp_path / "s" / "delayed").exists()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stratalog.index.trackers.time_buckets import WAITING_BYTES
 from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.delayed import delays as delays_module
 from stratalog.store.delayed import walk as walk_module
@@ -18,6 +19,7 @@ from stratalog.store.delayed.walk import Walk
 
 from ..helpers import crash_copy, tiny, until
 from .consumer import START_MS, Consumer, Got, Hand, topic_of
+from .test_promises import quiet
 
 COUNT = 300
 
@@ -179,31 +181,56 @@ def test_a_cancelled_message_stays_cancelled_while_the_index_is_behind(
         assert Got(0, 50) not in consumer.got
 
 
-def test_index_at_its_limit_of_memory_takes_no_more_and_loses_nothing(
+def test_index_at_its_limit_of_memory_goes_on_from_disk_and_loses_nothing(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 20_000)
-    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
+    monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 200_000)
+    monkeypatch.setattr("stratalog.index.trackers.pages.KEPT_PAGES", 1)
+    monkeypatch.setattr("stratalog.index.trackers.pages.PAGE_ROWS", 256)
+    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
-        consumer = Consumer(store)
-        count = 3_000
-        for number in range(0, count, 10):
-            times = START_MS + 1 + number + np.arange(10)
-            store.append_columns(
-                [("t", 0)], np.zeros(10, np.int64), np.ones(10, np.int64), bytes(10), deliver_at_ms=times
-            )
+        consumer, count, many = Consumer(store), 60_000, np.ones(1_000, np.int64)
+        for number in range(0, count, 1_000):
+            times = START_MS + 1 + number + np.arange(1_000)
+            store.append_columns([("t", 0)], many * 0, many, bytes(1_000), deliver_at_ms=times)
             assert consumer.poll() == []
-        topic = topic_of(store)
-        assert topic.is_behind
-        assert topic.should_pause_all_deliveries
-        assert figures_of(topic)["paused"]
-        assert figures_of(topic)["memory_bytes"] < 40_000
+        figures = figures_of(topic_of(store))
+        assert (figures["pending"], figures["memory_limit_bytes"], figures["paused"]) == (count, 200_000, False)
+        assert figures["memory_bytes"] < 200_000 + 16 * WAITING_BYTES  # of what was added since the last look
+        assert figures["buckets"] > 0
         while len(consumer.got) < count:
-            hand.now_ms += 10
+            hand.now_ms += 1_000
             consumer.poll()
-            delays_of(store).work()
-            assert all(START_MS + 1 + got.offset <= hand.now_ms for got in consumer.got[-100:])
-        assert sorted(consumer.got) == [Got(0, offset) for offset in range(count)]
+            assert [got.offset for got in consumer.got] == list(range(hand.now_ms - START_MS))
+
+
+def test_index_that_paused_at_its_limit_goes_on_once_most_of_what_it_has_was_taken(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What finds entries on disk is too much where each has a segment of its own. Some of all are due in years."""
+    limit_bytes, count, part, apart_ms, years_ms = 300_000, 12_000, 200, 300_000, 1 << 40
+    monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", limit_bytes)
+    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 16)
+    with hand.open(tmp_path / "s") as store:
+        consumer, delays, ones = Consumer(store), quiet(store), np.ones(part, np.int64)
+        for number in range(0, count, part):
+            times = START_MS + apart_ms * (1 + number + np.arange(part))
+            times[0] += years_ms
+            store.append_columns([("t", 0)], ones * 0, ones, bytes(part), deliver_at_ms=times)
+            assert consumer.poll() == []
+        figures = figures_of(topic_of(store))
+        assert (figures["paused"], figures["is_behind"]) == (True, True)
+        assert figures["memory_bytes"] < limit_bytes + (16 + part) * WAITING_BYTES
+        store.append("t", 0, b"late", deliver_at_ms=START_MS + 1)
+        assert consumer.poll() == []
+        for _ in range(200):
+            hand.now_ms = min(hand.now_ms + 100 * apart_ms, START_MS + count * apart_ms)
+            consumer.poll()
+            delays.checkpoint(topic_of(store))
+            delays.work()
+        assert sorted(got.offset for got in consumer.got) == [n for n in range(count + 1) if n == count or n % part]
+        figures = figures_of(topic_of(store))
+        assert (figures["pending"], figures["paused"], figures["is_behind"]) == (count // part, False, False)
 
 
 def test_walk_gives_each_delayed_message_once_sealed_or_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +239,7 @@ def test_walk_gives_each_delayed_message_once_sealed_or_open(tmp_path: Path, mon
         walk, found = Walk(store._lanes[0]), list[tuple[int, int]]()
 
         def go_on() -> None:
-            while (rows := walk.step(-1)) is not None:
+            for rows in walk.parts(-1):
                 found.extend(zip(rows.numbers.tolist(), rows.offsets.tolist(), strict=True))
             assert walk.is_at_end()
 
@@ -226,9 +253,9 @@ def test_walk_gives_each_delayed_message_once_sealed_or_open(tmp_path: Path, mon
         numbers = {stream.queue_id: stream.number for stream in store._lanes[0].streams if stream.topic == "t"}
         assert found == [(numbers[n % 3], 2 * (n // 3)) for n in range(COUNT)]
         again = Walk(store._lanes[0])
-        assert sum(len(rows.numbers) for rows in iter(lambda: again.step(-1), None)) == COUNT
+        assert sum(len(rows.numbers) for rows in again.parts(-1)) == COUNT
         again = Walk(store._lanes[0])
-        late = sum(len(rows.numbers) for rows in iter(lambda: again.step(COUNT - 20), None))
+        late = sum(len(rows.numbers) for rows in again.parts(COUNT - 20))
         assert 20 <= late < COUNT, "segments in which all is over are passed"
 
 

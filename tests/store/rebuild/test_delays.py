@@ -62,15 +62,15 @@ def deliveries(store: MessageStore, hand: Hand) -> list[list[Got]]:
 
 def rows_of_an_opening(path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """How many rows an opening adds to the index from the log, and how many are pending then."""
-    rows, step = [0], Walk.step
+    rows, look = [0], Walk.look
 
     def counted(walk: Walk, due_after_ms: int) -> Any:
-        found = step(walk, due_after_ms)
-        rows[0] += 0 if found is None else len(found.numbers)
+        found = look(walk, due_after_ms)
+        rows[0] += 0 if found is None else len(found.rows.numbers)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(Walk, "step", counted)
+        patch.setattr(Walk, "look", counted)
         with hand.open(path) as store:
             until(lambda: not topic_of(store).is_behind)
             assert topic_of(store).last_rebuild is None

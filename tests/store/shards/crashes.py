@@ -6,6 +6,8 @@ these is opened, sometimes cut once more while that goes on, and then looked at:
 
 * all that was acknowledged is there: appended messages, and the commit if it had returned;
 * of the commit, all rows are there or none, in their order, once;
+* readers in other processes see all of it or none: one that looks at steps of the round, and one that comes to what a
+  kill has left, before anybody opens that for writing;
 * the same commit once more, by new shards, makes it exactly once.
 
 Of a round, commits go into frames or become segments; of an opening behind a cut, either.
@@ -28,6 +30,7 @@ from .helpers import Queues, Row, attaching, content, queues_of, rows_of, staged
 CUTS_AGAIN = 0.1
 CUTS_BEHIND_A_KILL = 0.6
 CHOOSES_AGAIN = 0.1
+READERS_LOOK = 0.15
 COMMITS_BESIDE_A_WRITER = 0.7  # an opening in place of three, and openings are what a state costs
 
 
@@ -61,7 +64,7 @@ class Round:
         self.only_segments = only_segments
         self.folder = folder
         self.share = share
-        self.lanes = self.chance.choice((1, 1, 3))
+        self.lanes = self.chance.choice((1, 3, 3))
         count = self.chance.choice((40, 200) if only_segments else (0, 1, 40, 200))
         self.rows = rows_of("new", count, queues=self.chance.choice((1, 4)))
         self.tasks = self.chance.choice((1, 2, 3))
@@ -83,7 +86,10 @@ class Round:
             if self.told.before:
                 store.append_batch(self.told.before)
             if live:
-                with self._cutting(self.disk):
+                with (
+                    MessageStore.open(self.folder, read_only=True, disk=self.disk) as reader,
+                    self._cutting(self.disk, reader),
+                ):
                     self._commit()
                     store.attach_pending()
                     self._append(store)
@@ -108,10 +114,12 @@ class Round:
             self.told.acknowledged += 1
 
     @contextmanager
-    def _cutting(self, disk: SimulatedDisk) -> Iterator[None]:
-        """Inside, operations of the disk leave others."""
+    def _cutting(self, disk: SimulatedDisk, reader: MessageStore | None = None) -> Iterator[None]:
+        """Inside, operations of the disk leave others, and the reader looks at some of them."""
 
         def cut(operation: object) -> None:
+            if reader is not None and self.chance.random() < READERS_LOOK:
+                self._check_seen(reader)
             if self.chance.random() < self.share:
                 killed = self.chance.random() < 0.25
                 left = disk.kill() if killed else disk.crash(self.chance)
@@ -156,10 +164,20 @@ class Round:
         state.disk.on_operation = cut
         MessageStore.open(self.folder, tiny(), disk=state.disk).close()
         state.disk.on_operation = None
-        return replace(state, disk=again[0] if again else state.disk, step=f"{state.step}, then {at}")
+        return replace(state, disk=again[0] if again else state.disk, step=f"{state.step}, then {at}", killed=False)
+
+    def _check_seen(self, reader: MessageStore) -> None:
+        """A reader in another process has all of the commit or none, and what was appended after it only with it."""
+        found = content(reader)
+        after = self.told.after[: self._after_in(found)]
+        with_it = queues_of(self.told.before, self.rows, after)
+        assert found in (with_it, queues_of(self.told.before)), "a reader sees a part of the commit"
 
     def _check(self, state: State) -> None:
         told, disk = self.told, state.disk
+        if state.killed:
+            with MessageStore.open(self.folder, read_only=True, disk=disk) as reader:
+                self._check_seen(reader)
         by_writer = self.chance.random() < COMMITS_BESIDE_A_WRITER
         with MessageStore.open(self.folder, tiny(), disk=disk) as store:
             found = content(store)

@@ -27,7 +27,7 @@ from stratalog.store import (
     verify_folder,
 )
 from stratalog.store.testing import SimulatedDisk
-from stratalog.store.testing.disk import Operation
+from stratalog.store.testing.faults import Operation
 
 from ..helpers import crash_copy, small, tiny, until
 from .helpers import Row, append, content, held, left_in, queues_of, rows_of, scanned, staged

@@ -11,6 +11,7 @@ import pytest
 from stratalog.store.format import applied
 from stratalog.store.format.applied import (
     HISTORY,
+    IN_PART,
     NO_BATCH,
     Applied,
     AppliedRecord,
@@ -23,7 +24,7 @@ from stratalog.store.format.applied import (
 )
 from stratalog.store.format.layout import SUM, checksum64
 from stratalog.store.format.records import Record
-from stratalog.store.format.shard import Manifest, ShardIndex
+from stratalog.store.format.shard import Before, Manifest, ShardIndex
 
 from ...seeds import draw_seed
 from .. import golden
@@ -43,7 +44,7 @@ def test_a_record_that_is_cut_is_none(size: int) -> None:
 
 def test_a_footers_commits_are_read_back_and_a_flipped_bit_is_found() -> None:
     section = golden.applied_footer().applied
-    assert golden.fixture("footer-applied").endswith(section.ljust((len(section) + 7) & -8, b"\0"))
+    assert section.ljust((len(section) + 7) & -8, b"\0") in golden.fixture("footer-applied")
     assert set(unpack_applied(section).values()) == {golden.BATCH, golden.TRANSACTION}
     for bit in range(8 * len(section)):
         damaged = bytearray(section)
@@ -134,3 +135,19 @@ def test_an_index_is_read_back() -> None:
     assert (found.head_bytes.tolist(), found.sums.tolist()) == ([100, 200], [1 << 63, 7])
     assert ShardIndex.unpack(golden.fixture("shard-index")[:-1], "index") is None
     assert ShardIndex.unpack(b"", "index") is None
+
+
+def test_lanes_that_remember_other_rows_of_a_batch_have_it_in_part() -> None:
+    """As a repair leaves it that has given up what one of them should have."""
+    whole, part = Applied("q", 5, 77, 1, 1), Applied("q", 5, IN_PART, 0, 0, in_frames=True)
+    tables = [{whole.key: whole}, {part.key: part}, {}]
+    assert batches_in(tables, "q", 5) == batches_in(tables[::-1], "q", 5) == {5: IN_PART}
+    later = Applied("q", 6, 78, 1, 1).behind(part)
+    assert batches_in([*tables, {later.key: later}], "q", 7) == {5: IN_PART, 6: 78}
+
+
+def test_a_manifest_names_the_one_before_it() -> None:
+    before = Before("000000000001-00000000.manifest", "q", 3, 12)
+    manifest = Manifest(bytes(16), "r", NO_BATCH, True, (), before)
+    assert Manifest.unpack(manifest.pack()) == manifest
+    assert b"before" not in manifest._replace(before=None).pack()

@@ -10,9 +10,9 @@ import pytest
 from stratalog.store import MessageStore, ReplayDiffers, StoreConfig, StoreCorrupt, StoreFull, commit_shards
 from stratalog.store.api import commits
 from stratalog.store.format.applied import Applied, AppliedRecord, pack_applied, unpack_applied
-from stratalog.store.shards import lane_attach
+from stratalog.store.shards import parts
 from stratalog.store.testing import SimulatedDisk
-from stratalog.store.testing.disk import Operation
+from stratalog.store.testing.faults import Operation
 from tests.seeds import draw_seed
 
 from ..helpers import flip_bit, segment_paths, tiny
@@ -203,4 +203,4 @@ def test_an_entry_in_frames_is_read_back_and_one_with_shards_is_refused() -> Non
 
 def test_the_record_with_the_longest_history_has_room() -> None:
     entry = Applied("n" * 255, 1 << 61, 1, 1, 0, True, tuple((at, at) for at in range(64)), True)
-    assert len(AppliedRecord(entry, ()).pack()) + 500 < lane_attach.RECORD_BYTES
+    assert len(AppliedRecord(entry, ()).pack()) + 500 < parts.RECORD_BYTES

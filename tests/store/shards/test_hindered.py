@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.store import Commit, MessageStore, commit_shards
 from stratalog.store.testing import SimulatedDisk
-from stratalog.store.testing.disk import Operation
+from stratalog.store.testing.faults import Operation
 
 from ..helpers import tiny
 from .helpers import content, queues_of, rows_of, staged

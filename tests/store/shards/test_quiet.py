@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore
+from stratalog.store import MessageStore, StoreFull
 from stratalog.store.log import quiet as quiet_module
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.quiet import quiet
+from stratalog.store.log.sealer import Sealer
 from stratalog.store.segment.sealed import SealedSegment
 
 from ..helpers import tiny
@@ -50,3 +52,33 @@ def test_retention_that_appends_does_not_hold_up_what_stops_appends(
             assert not store._lanes[0].view.open
         assert appended.wait(60)
         assert store.queue_bounds("copies", 0) == (0, 1)
+
+
+def test_a_lane_whose_sealing_fails_stands_still_once_and_not_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large commit that waits tries it twice a second: each time appends would wait, and go on in another segment."""
+    monkeypatch.setattr(quiet_module, "PATIENCE_S", 0.05)
+    seal_now = Sealer.seal_now
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "no footer")
+
+    with MessageStore.open(tmp_path, tiny()) as store:
+        upkeep, [flusher], [lane] = store._upkeep, store._running.flushers, store._lanes
+        store.append("t", 0, b"first")
+        monkeypatch.setattr(Sealer, "seal_now", fails)
+        with pytest.raises(StoreFull, match="no footer"), quiet(flusher, upkeep.sealer):
+            raise AssertionError("it is not sealed")
+        store.append("t", 0, b"second")
+        segment = lane.segment
+        for _ in range(3):
+            with pytest.raises(StoreFull, match="no footer"), quiet(flusher, upkeep.sealer):
+                raise AssertionError("it is not sealed")
+            store.append("t", 0, b"more")
+        assert lane.segment is segment
+        monkeypatch.setattr(Sealer, "seal_now", seal_now)
+        upkeep.sealer._pressed_s.clear()
+        with quiet(flusher, upkeep.sealer):
+            assert not lane.view.open
+        assert store.append("t", 0, b"last") == 5

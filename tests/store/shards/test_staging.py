@@ -20,7 +20,7 @@ from stratalog.store import (
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.shards.committing import committing
 from stratalog.store.testing import SimulatedDisk
-from stratalog.store.testing.disk import Operation
+from stratalog.store.testing.faults import Operation
 
 from ..helpers import tiny
 from .helpers import content, queues_of, rows_of, staged

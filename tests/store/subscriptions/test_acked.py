@@ -111,10 +111,9 @@ def test_a_state_counts_only_when_all_its_records_are_there() -> None:
         cursor.read(memoryview(data))
     records = pack_state(1, State(Settings().pack(), marks), 64)
     assert len(records) > 3
-    for data in records[:-1]:
+    for data in [*records[:-1], *records[1:]]:  # the process has died, and the first record is lost by damage
         cursor.read(memoryview(data))
-    cursor.read(memoryview(pack_one(1, 3, 0, 0)))  # the process has died, and the next one acknowledges
-    cursor.read(memoryview(records[-1]))
+    cursor.read(memoryview(pack_one(1, 3, 0, 0)))
     assert {queue: acked.mark for queue, acked in cursor.queues.items()} == {3: 1}
     for data in records:
         cursor.read(memoryview(data))
@@ -142,5 +141,5 @@ def test_a_million_holes_take_less_than_ten_bytes_each() -> None:
     cursor = Cursor()
     cursor.begin(1, Settings())
     cursor.queues[0] = acked
-    size = sum(map(len, cursor.snapshot(1 << 19)))
+    size = sum(map(len, cursor.frozen().records(1 << 19)))
     assert size < 10 * len(acked.above)

@@ -85,9 +85,9 @@ def test_a_loop_waits_for_no_thread_that_has_just_begun_to_receive(store: Messag
     sub = store.subscribe(TOPIC, "a")
     sub.receive(1)
     free, sub._dispatcher.receiving = sub._dispatcher.receiving, LateLock()  # type: ignore[assignment]
-    assert sub._dispatcher.take_at_hand(1, 1000) is None
+    assert sub._dispatcher.take_at_hand(1, 1000, 0, sub._settings) is None
     sub._dispatcher.receiving.release()
-    assert sub._dispatcher.take_at_hand(1, 1000) is not None
+    assert sub._dispatcher.take_at_hand(1, 1000, 0, sub._settings) is not None
     sub._dispatcher.receiving = free
 
 
@@ -96,7 +96,7 @@ def test_an_interrupt_of_a_loop_that_receives_lets_others_receive(store: Message
     sub = store.subscribe(TOPIC, "a")
     sub.receive(1)
     for place in places():
-        take = partial(sub._dispatcher.take_at_hand, 1, 1000)
+        take = partial(sub._dispatcher.take_at_hand, 1, 1000, 0, sub._settings)
         came, result = interrupt_at(place, ("dispatcher.py",), take)
         assert isinstance(result, Interrupted) is came
         assert not sub._dispatcher.receiving.locked()

@@ -175,6 +175,9 @@ class _Model:
     def now_ms(self) -> int:
         return self.subs["a"]._state.now_ms()
 
+    def until_ms(self, after_ms: int) -> int:
+        return self.subs["a"]._state.deadline_ms(after_ms)
+
     def expected(self, name: str) -> tuple[int, int, int]:
         now_ms, held = self.now_ms(), self.held[name]
         out = sum(until_ms > now_ms and not back for _, until_ms, back in held.values())
@@ -204,7 +207,7 @@ class _Model:
         for delivery, place in zip(got, places(got), strict=True):
             assert place in self.left[name]
             assert self.due_ms[place] <= self.clock.wall
-            self.held[name][place] = delivery, self.now_ms() + visible_ms, False
+            self.held[name][place] = delivery, self.until_ms(visible_ms), False
 
     def out(self, name: str) -> tuple[Place, Delivery] | None:
         out = [(place, delivery) for place, (delivery, _, back) in self.held[name].items() if not back]
@@ -220,7 +223,7 @@ class _Model:
         if (one := self.out(name)) is not None:
             delay_ms = self.chance.choice([0, 40])
             self.subs[name].nack(one[1], delay_ms)
-            self.held[name][one[0]] = one[1], self.now_ms() + delay_ms, True
+            self.held[name][one[0]] = one[1], self.until_ms(delay_ms) if delay_ms else self.now_ms(), True
 
     def change(self, _name: str) -> None:
         pending = sorted(place for place, due_ms in self.due_ms.items() if due_ms > self.clock.wall)

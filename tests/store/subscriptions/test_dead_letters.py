@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stratalog.store import Delivery, MessageStore, MessageTooLarge, StaleReceipt, StoreFull, Subscription
+from stratalog.store import (
+    Delivery,
+    InvalidMessage,
+    MessageStore,
+    MessageTooLarge,
+    StaleReceipt,
+    StoreFull,
+    Subscription,
+)
 from stratalog.store.subscriptions import dead_letters
+from stratalog.store.subscriptions.chains import DeadLetterChains
 
 from ...clocks import SteppedClock
-from ..helpers import tiny, without_marks
+from ..helpers import PATIENCE_S, tiny, without_marks
 from .helpers import TOPIC, fill, places
 
 DEAD = "orders/dead"
@@ -84,6 +94,16 @@ def test_a_dead_letter_that_cannot_be_stored_is_tried_again(store: MessageStore,
     assert [one.data for one in store.read(DEAD, 0, 0)] == [b"0/0", b"0/1"]
 
 
+def test_a_call_goes_on_after_dead_letters_to_what_may_be_given_out(store: MessageStore) -> None:
+    fill(store, 5)
+    sub = store.subscribe(TOPIC, "a", max_attempts=2, dead_letter_topic=DEAD)
+    sub.nack_batch(sub.receive(4))
+    sub.nack_batch(sub.receive(5))  # four of them were given out twice
+    assert places(sub.receive(1)) == [(0, 4)]
+    assert store.queue_bounds(DEAD, 0) == (0, 4)
+    assert sub.receive(1) == []
+
+
 def test_many_dead_letters_of_many_queues_are_moved_by_few_appends(store: MessageStore, clock: SteppedClock) -> None:
     without_marks(store)  # frames are counted
     for at in range(400):
@@ -137,3 +157,54 @@ def test_dead_letter_larger_than_the_limit_of_now_is_moved_with_the_others(tmp_p
         assert sub.backlog().total == 0
         with pytest.raises(MessageTooLarge):
             store.append(DEAD, 0, bytes(5000))
+
+
+def test_dead_letters_that_would_come_back_are_refused(store: MessageStore) -> None:
+    for topic, to in (("a", "b"), ("b", "c")):
+        store.subscribe(topic, "s", max_attempts=1, dead_letter_topic=to)
+    for topic, to in (("c", "b"), ("c", "a"), ("b", "a")):
+        with pytest.raises(InvalidMessage, match="come back"):
+            store.subscribe(topic, "again", max_attempts=1, dead_letter_topic=to)
+    plain = store.subscribe("c", "plain")
+    with pytest.raises(InvalidMessage, match="come back"):
+        plain.change(max_attempts=3, dead_letter_topic="a")
+    plain.change(max_attempts=3, dead_letter_topic="d")
+    plain.change(max_attempts=4)
+    with pytest.raises(InvalidMessage, match="come back"):
+        plain.change(dead_letter_topic="b")
+    assert [(one.topic, one.name) for one in store.subscriptions()] == [("a", "s"), ("b", "s"), ("c", "plain")]
+    store.delete_subscription("b", "s")
+    plain.change(dead_letter_topic="a")
+
+
+def test_a_chain_that_went_round_before_it_was_refused_opens_still(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.subscribe("a", "s", max_attempts=1, dead_letter_topic="b")
+    with monkeypatch.context() as patch:
+        patch.setattr(DeadLetterChains, "_check", lambda *given: None)
+        store.subscribe("b", "s", max_attempts=1, dead_letter_topic="a").close()
+    sub = store.subscribe("b", "s")
+    sub.change(max_attempts=5)
+    sub.change(dead_letter_topic="c")
+
+
+def test_of_two_that_make_a_chain_go_round_at_one_moment_one_is_refused(store: MessageStore) -> None:
+    barrier = threading.Barrier(2)
+    refused = list[str]()
+
+    def make(topic: str, to: str) -> None:
+        barrier.wait(PATIENCE_S)
+        try:
+            store.subscribe(topic, "s", max_attempts=1, dead_letter_topic=to)
+        except InvalidMessage:
+            refused.append(topic)
+
+    for number in range(20):
+        names = f"a{number}", f"b{number}"
+        threads = [threading.Thread(target=make, args=pair) for pair in (names, names[::-1])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        assert len(refused) == number + 1

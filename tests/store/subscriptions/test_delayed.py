@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore
+from stratalog.store.delayed import pointer as delayed_pointer
 from stratalog.store.delayed import topic as delayed_topic
 from stratalog.store.subscriptions import scanner
 
@@ -182,7 +183,7 @@ def test_one_that_missed_rows_scans_again(
     store: MessageStore, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delayed_topic, "DUE_ROWS", 8)
-    monkeypatch.setattr(delayed_topic, "STALE_S", 0.0)
+    monkeypatch.setattr(delayed_pointer, "STALE_S", 0.0)
     fast, slow = store.subscribe(TOPIC, "fast"), store.subscribe(TOPIC, "slow")
     for delay_ms in range(1, 61):
         append(store, 0, delay_ms)
@@ -195,6 +196,43 @@ def test_one_that_missed_rows_scans_again(
     while more := slow.receive(100):
         got += places(more)
     assert sorted(got) == [(0, at) for at in range(60)]
+
+
+def test_a_turn_of_a_precision_takes_all_that_is_due_however_small_the_list_is(
+    store: MessageStore, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed_topic, "DUE_ROWS", 3)
+    sub = store.subscribe(TOPIC, "a", precision_ms=100)
+    for delay_ms in range(1, 9):
+        append(store, 0, delay_ms)
+    assert sub.receive() == []
+    sub.seek({0: 3})  # what is due first is acknowledged, and fills the list
+    clock.go(200)
+    got = places(sub.receive())
+    while more := sub.receive():
+        got += places(more)
+    assert got == [(0, at) for at in range(3, 8)]
+    append(store, 0, 1)
+    assert sub.receive() == []
+    clock.go(1)
+    assert sub.receive() == [], "the turn is over"
+    clock.go(99)
+    assert places(sub.receive()) == [(0, 8)]
+
+
+def test_a_turn_of_a_precision_goes_on_when_nobody_holds_it_up_any_more(
+    store: MessageStore, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed_topic, "DUE_ROWS", 3)
+    fast, slow = store.subscribe(TOPIC, "fast", precision_ms=100), store.subscribe(TOPIC, "slow")
+    for delay_ms in range(1, 6):
+        append(store, 0, delay_ms)
+    assert fast.receive() == slow.receive() == []
+    clock.go(200)
+    assert places(fast.receive()) == [(0, 0), (0, 1), (0, 2)]
+    assert fast.receive() == [], "there is no room for more"
+    assert places(slow.receive()) == [(0, 0), (0, 1), (0, 2)]
+    assert places(fast.receive()) == [(0, 3), (0, 4)]
 
 
 @pytest.mark.parametrize("ahead", [1, 5, 256])

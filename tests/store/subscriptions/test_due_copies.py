@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageBatch, MessageStore, OffsetOutOfRange
+from stratalog.store import Message, MessageBatch, MessageStore, OffsetOutOfRange, StoreCorrupt
+from stratalog.store.delayed.copies import Copies
 
 from ..helpers import tiny, until
 from .helpers import TOPIC, BothClocks, places
@@ -56,6 +57,48 @@ def test_receive_gives_no_more_copies_than_asked_for_and_all_in_the_end(tmp_path
         sub.seek("earliest")
         again = places(sub.receive(5))
         assert len(again) == 5
+
+
+def test_a_trim_that_the_index_has_not_seen_yet_takes_its_copies_out_of_a_look_at_them(
+    tmp_path: Path, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path / "store", tiny(retention_ms=1000), clock=clock) as store:
+        store.subscribe(TOPIC, "a").close()
+        assert copied(store, clock) >= 5
+        clock.go(2 * DELAY_MS)
+        sub = store.subscribe(TOPIC, "a")
+        monkeypatch.setattr("stratalog.store.delayed.topic.DUE_ROWS", 0)  # so much is due that no more is taken
+        store.trim(TOPIC, 0, MESSAGES)
+        assert sub.receive() == []
+
+
+def test_a_copy_that_cannot_be_read_holds_up_no_other(
+    tmp_path: Path, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path / "store", tiny(retention_ms=1000), clock=clock) as store:
+        store.subscribe(TOPIC, "a").close()
+        assert copied(store, clock) >= 5
+        first = store.queue_bounds(TOPIC, 0)[0]
+        clock.go(2 * DELAY_MS)
+        read = Copies.read
+
+        def damaged(copies: Copies, queue_id: int, offset: int, at: int) -> Message | None:
+            if offset == EVERY:
+                raise StoreCorrupt("a message's bytes do not match their checksum", "lane-00", 0)
+            return read(copies, queue_id, offset, at)
+
+        monkeypatch.setattr(Copies, "read", damaged)
+        sub = store.subscribe(TOPIC, "a")
+        seen: list[tuple[int, int]] = []
+        errors = 0
+        for _ in range(20):
+            try:
+                seen += places(sub.receive(3))
+            except StoreCorrupt:
+                errors += 1
+        assert {(0, at) for at in range(0, first, EVERY) if at != EVERY} <= set(seen)
+        assert errors
+        assert len(seen) == len(set(seen))
 
 
 def test_retention_that_goes_on_between_two_looks_is_no_error(

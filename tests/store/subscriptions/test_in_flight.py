@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from stratalog.store.subscriptions.in_flight import BUSY_ROWS, NEVER, InFlight, Places
+from stratalog.store.subscriptions.in_flight import BUSY_ROWS, NEVER, InFlight, Int64s, Places
 from stratalog.store.subscriptions.parts import ReceiptNumbers
 
 BURST = 100_000
@@ -42,3 +43,17 @@ def test_rows_are_not_dropped_again_and_again_while_most_are_left() -> None:
         given(table, BURST + at, 1)
     assert table._columns is columns
     assert len(table) == BURST // 2 + 100
+
+
+def test_rows_are_listed_before_they_are_late_so_that_an_interrupt_loses_none() -> None:
+    table = InFlight(ReceiptNumbers().take)
+    table.add(Places(np.zeros(3, np.int64), np.arange(3), np.ones(3, np.int64)), 10)
+
+    def interrupted(_receipts: Int64s) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.expire(11, interrupted)
+    came: list[int] = []
+    table.expire(11, lambda receipts: came.extend(receipts.tolist()))
+    assert came == table.receipts(table.live()).tolist()

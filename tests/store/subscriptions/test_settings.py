@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stratalog.store import InvalidMessage, MessageStore, SubscriptionClosed
@@ -76,3 +78,21 @@ def test_a_change_that_is_not_valid_changes_nothing(store: MessageStore) -> None
     sub.close()
     with pytest.raises(SubscriptionClosed):
         sub.change(precision_ms=1)
+
+
+class Cross:
+    """It says that it can be iterated, and cannot."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("cross")
+
+
+@pytest.mark.parametrize(
+    "values", [np.array(3), np.array("a"), Cross(), [1], [b"a"], "a", b"a", {"a": 1}, [], 7, None, ["a", np.nan]]
+)
+def test_values_of_a_filter_that_are_not_several_texts_are_refused_by_an_error_of_the_package(
+    store: MessageStore, values: Any
+) -> None:
+    with pytest.raises(InvalidMessage, match="one or more str values"):
+        store.subscribe(TOPIC, "odd", filter={"tag": values})
+    assert store.subscriptions() == []

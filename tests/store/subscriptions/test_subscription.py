@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import (
+    Delivery,
     InvalidMessage,
     InvalidTopic,
     MessageStore,
@@ -306,13 +307,55 @@ def test_a_seek_survives(store: MessageStore, tmp_path: Path) -> None:
 # -- ends ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [1, 100])
+def test_an_object_that_is_closed_gives_back_what_it_was_given_and_no_more(store: MessageStore, count: int) -> None:
+    fill(store, 4)
+    one, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
+    got = one.receive(count) + one.receive(1)
+    kept = other.receive(count)
+    one.nack(got[0], delay_ms=60_000)
+    one.close()
+    one.close()
+    left = [place for place in places(got) if place != (0, 0)]
+    again = other.receive()
+    assert [(place, each.attempt) for place, each in zip(places(again), again, strict=True)][: len(left)] == [
+        (place, 2) for place in left
+    ]
+    assert not set(places(again)) & {(0, 0), *places(kept)}
+    other.ack_batch(kept)
+    if len(got) > 1:
+        with pytest.raises(StaleReceipt):
+            other.ack(got[1])
+
+
+def test_what_a_closed_object_has_may_be_acknowledged_until_it_is_given_to_another(store: MessageStore) -> None:
+    fill(store, 2)
+    one, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
+    got = one.receive()
+    one.close()
+    other.ack(got[0])
+    assert places(other.receive()) == [(0, 1)]
+
+
+def test_a_consumer_that_waits_gets_at_once_what_another_one_leaves(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, 1)
+        one, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
+        one.receive(visibility_timeout_ms=1 << 30)
+        came: list[Delivery] = []
+        thread = threading.Thread(target=lambda: came.extend(other.receive(wait_ms=int(PATIENCE_S * 1000))))
+        thread.start()
+        until(lambda: len(store._fetcher.waiting) > 0)
+        one.close()
+        thread.join(PATIENCE_S / 4)
+        assert places(came) == [(0, 0)]
+
+
 def test_the_last_one_that_closes_gives_everything_back(store: MessageStore) -> None:
     fill(store, 2)
     one, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
     (got, _) = one.receive()
     one.close()
-    one.close()
-    assert other.receive() == []
     other.ack(got)
     other.close()
     assert places(store.subscribe(TOPIC, "a").receive()) == [(0, 1)]
@@ -430,3 +473,22 @@ def test_what_is_no_receipt_is_refused(store: MessageStore, wrong: object) -> No
     for count in (0, -1, 1.5, "2"):
         with pytest.raises(InvalidMessage):
             sub.receive(count)  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.parametrize("how", ["receive", "extend", "nack"])
+def test_no_message_comes_again_before_its_time_is_over_whatever_part_of_a_ms_it_is(
+    store: MessageStore, clock: SteppedClock, how: str, count: int
+) -> None:
+    fill(store, 1)
+    sub = store.subscribe(TOPIC, "a")
+    clock.now = 1000.0009
+    (got,) = sub.receive(count, visibility_timeout_ms=2 if how == "receive" else 60_000)
+    if how == "extend":
+        sub.extend(got, 2)
+    if how == "nack":
+        sub.nack(got, delay_ms=2)
+    clock.now = 1000.0028
+    assert sub.receive() == []
+    clock.now = 1000.0030001
+    assert places(sub.receive()) == [(0, 0)]

@@ -1,0 +1,128 @@
+"""Growth: what calls and background steps cost while a store holds 10 and 100 times as much of one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from rich.console import Console
+
+from ..machine.folders import sub_folder
+from ..report import figures as report
+from ..report.curves import check_picture, write_curves
+from ..report.figures import Figures
+from ..report.progress import Run
+from ..workload.growing import Timer
+from . import growth_consumers as consumers
+from . import growth_log as log
+from .experiment import Experiment, repeats, setting
+
+Chapter = Callable[[Timer, Path, int], Figures]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that a store may hold much of, how much in turn, and what is measured at each step."""
+
+    title: str
+    steps: tuple[int, ...]
+    chapter: Chapter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth(Experiment):
+    """What calls and background work cost by what the store holds: segments, streams, transactions, consumers."""
+
+    NAME: ClassVar[str] = "growth"
+    METHOD: ClassVar[str] = (
+        "microseconds where nothing else is said; segments of 64 KiB; each step is a store of its own, measured after "
+        "a new opening; medians of calls; the last column is the last step over the first; in a --dir that is memory "
+        "the disk does not matter"
+    )
+
+    segments: int = setting(10_000, "sealed segments of the largest store", short=20, least=2)
+    streams: int = setting(1_000_000, "streams of the largest store", short=200, least=2)
+    transactions: int = setting(1_000, "named transactions of the largest store", short=4, least=2)
+    queues: int = setting(10_000, "queues of the largest topic that is consumed", short=20, least=2)
+    consumers: int = setting(100, "consumers that wait, at the most", short=4, least=2)
+    subscriptions: int = setting(1_000, "subscriptions of one topic, at the most", short=4, least=2)
+    readers: int = setting(50, "read-only openings beside a writer, at the most", short=4, least=2)
+    delayed: int = setting(1_000_000, "delayed messages", short=500, least=2)
+    factor: int = setting(10, "each step holds so many times what the one before holds", short=2, least=2)
+    seconds: float = setting(0.5, "seconds of a call's calls", short=0, least=0)
+    only: str = setting("", "chapters whose name has this", short="")
+    picture: str = setting("", "draw the curves into this file (.svg or .png); needs matplotlib", short="")
+    repeat: int = repeats(1)
+
+    def need_bytes(self) -> float:
+        """The store of segments, its footers, and the store of streams."""
+        return 3.0 * self.segments * (64 << 10) + 2_000.0 * self.streams + (512 << 20)
+
+    def axes(self) -> dict[str, Axis]:
+        """The chapters, by name."""
+
+        def steps(most: int, count: int = 3) -> tuple[int, ...]:
+            return tuple(sorted({max(1, most // self.factor**step) for step in range(count)}))
+
+        every: dict[str, Axis] = {
+            "segments": Axis("calls, by sealed segments", steps(self.segments), log.by_segments),
+            "streams": Axis("calls, by streams that are alive", steps(self.streams), log.by_streams),
+            "transactions": Axis("commits, by named transactions", steps(self.transactions), log.by_transactions),
+            "readers": Axis("readers beside a writer", steps(self.readers), log.by_readers),
+            "queues": Axis("consumers, by queues of the topic", steps(self.queues, 4), consumers.by_queues),
+            "waiting": Axis("consumers that wait for one topic", steps(self.consumers), consumers.by_waiting),
+            "subscriptions": Axis("subscriptions of one topic", steps(self.subscriptions), consumers.by_subscriptions),
+            "delays": Axis(
+                "delayed messages, one in so many", (1, 20, 1_000)[: 1 if self.delayed < 1_000 else 3],
+                partial(consumers.by_density, self.delayed),
+            ),
+        }  # fmt: skip
+        return {name: axis for name, axis in every.items() if self.only in name}
+
+    def measure(self, base: Path, run: Run) -> Figures:
+        """A table a chapter: a row a call, a column a step."""
+        axes = self.axes()
+        if self.picture:
+            check_picture(Path(self.picture))
+        run.expect(sum(len(axis.steps) for axis in axes.values()) * self.repeat)
+        chapters = {name: self._rows(base, axis, run) for name, axis in axes.items()}
+        if self.picture:
+            titles = {name: axis.title for name, axis in axes.items()}
+            write_curves(Path(self.picture), {titles[name]: rows for name, rows in chapters.items()})
+        return {"chapters": chapters}
+
+    def _rows(self, base: Path, axis: Axis, run: Run) -> list[Figures]:
+        at: list[Figures] = []
+        for step in axis.steps:
+            rounds = []
+            for _ in range(self.repeat):
+                with sub_folder(base, "store") as folder:
+                    rounds.append(axis.chapter(Timer(self.seconds), folder, step))
+                run.one_done()
+            at.append(report.median_of(rounds))
+        return list(_by_call(axis.steps, at))
+
+    def show(self, figures: Figures, console: Console) -> None:
+        """A table a chapter."""
+        axes = self.axes()
+        for name, rows in figures["chapters"].items():
+            console.print(report.table(axes[name].title, rows))
+
+    def verdict(self, figures: Figures) -> tuple[bool, str]:
+        """The row that grows most."""
+        rows = [row for rows in figures["chapters"].values() for row in rows if row["growth"] is not None]
+        if not rows:
+            return True, "nothing was measured at two steps"
+        most = max(rows, key=lambda row: float(row["growth"]))
+        return True, f"grows most: {most['what']}, x {most['growth']:.1f}"
+
+
+def _by_call(steps: Sequence[int], at: Sequence[Figures]) -> Iterator[Figures]:
+    for what in at[0]:
+        values = [found.get(what) for found in at]
+        growth = values[-1] / values[0] if len(values) > 1 and values[0] and values[-1] is not None else None
+        columns = {f"{step:,}": value for step, value in zip(steps, values, strict=True)}
+        yield {"what": what, **columns, "growth": growth}

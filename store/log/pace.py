@@ -1,0 +1,71 @@
+"""Appends go no faster than retention: where removing falls behind, a lane's builder waits for it.
+
+`retention_bytes` is a promise about the disk. Without this, a store whose segments are filled faster than they are
+removed grows beyond it for as long as that goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..format.hidden import is_hidden
+
+if TYPE_CHECKING:
+    from .lane import Lane
+
+MOST_OVER = 4  # segments beyond the limit
+PATIENCE_S = 0.5  # for a step of retention
+NAP_S = 0.002
+
+
+class Pace:
+    """Holds the builders of all lanes back while retention, which can go on, is behind by more than `MOST_OVER`.
+
+    Invariants:
+        * nobody waits for retention that cannot go on: its last look left too much, or failed, or its thread is over;
+        * nobody waits longer than `PATIENCE_S` for its next step: it may itself wait for something that a builder has;
+        * no record of the store's own waits: retention says things again in the lanes, and records free space.
+    """
+
+    def __init__(self, held_bytes: Callable[[], int], segment_bytes: int) -> None:
+        self._held_bytes = held_bytes
+        self._most_bytes = MOST_OVER * segment_bytes
+        self._steps = 0
+        self._is_stuck = False
+        self._limit_bytes: int | None = None
+        self.is_running = False  # there is a thread that removes
+        self.waits = 0  # how often a builder has waited
+
+    def went(self) -> None:
+        """Retention has taken a step."""
+        self._steps += 1
+        self._is_stuck = False
+
+    def looked(self, limit_bytes: int | None, *, is_stuck: bool) -> None:
+        """Retention has looked, and may leave `limit_bytes`; `is_stuck`: it has left what it should have removed."""
+        self._steps += 1
+        self._limit_bytes = limit_bytes
+        self._is_stuck = is_stuck
+
+    def hold_back(self, lane: Lane, wake: Callable[[], None]) -> None:
+        """Return when the lane may begin another segment. `wake` has retention look."""
+        if not self._is_behind(lane):
+            return
+        self.waits += 1
+        wake()
+        steps, until_s = self._steps, time.monotonic() + PATIENCE_S
+        while self._is_behind(lane) and time.monotonic() < until_s:
+            time.sleep(NAP_S)
+            if self._steps != steps:
+                steps, until_s = self._steps, time.monotonic() + PATIENCE_S
+
+    def _is_behind(self, lane: Lane) -> bool:
+        limit_bytes = self._limit_bytes
+        if limit_bytes is None or not self.is_running or self._is_stuck or lane.poison is not None:
+            return False
+        if self._held_bytes() <= limit_bytes + self._most_bytes:
+            return False
+        queue = lane.trims.records.queue
+        return not queue.is_refusing and not any(one.count and is_hidden(one.stream.topic) for one in queue.requests)

@@ -1,0 +1,72 @@
+"""Whether a lane's open segment has room for a frame, and what grows with it: the lane's part of each footer.
+
+Invariants:
+    * a segment keeps the room of its footer, up to a quarter of it: sealing takes no space;
+    * a frame that may have messages of users is built only while the lane's reserve stands ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..format.frame import Definition
+from ..format.layout import DATA_START, align_up
+from ..segment.footer_room import MOST_SHARE, table_bytes
+from .request import Request
+from .streams import NOT_DEFINED, Stream
+
+if TYPE_CHECKING:
+    from .lane import Lane
+
+
+def wanted_segment(lane: Lane, frame_bytes: int, share: Callable[[], int], left_bytes: int | None) -> int:
+    """0 if a frame fits into the open segment, else the least size of the next one. Raises StoreFull.
+
+    Args:
+        share: how many bytes the frame adds to the segment's footer at the most.
+        left_bytes: None, and the reserve stands ready when it returns. Else the frame is a record that found no space
+            so: it takes the reserve, and leaves so many bytes of it to others.
+    """
+    segment, reserve, fixed = lane.segment, lane.for_records, lane.footer_room.fixed_bytes
+    room, footer = -1, fixed + table_bytes(lane.table)
+    if segment is not None and segment.base is not None:
+        room = segment.header.capacity_bytes - align_up(lane.tail - segment.base + frame_bytes)
+        is_ready = left_bytes is None and (reserve is None or reserve.is_ready)
+        if is_ready and room >= footer + MOST_SHARE * frame_bytes:
+            return 0  # as with most frames
+    most_footer = lane.config.segment_bytes >> 2
+    left = left_bytes if left_bytes and reserve is not None and not reserve.size_bytes else 0
+    # Frames that are held have begun with it: nothing refuses the rest of them.
+    if left_bytes is None and reserve is not None and not lane.under_way.is_holding:
+        reserve.secure(fixed)
+    added = share()
+    if room >= min(footer + added, most_footer) + left:
+        return 0
+    return DATA_START + align_up(frame_bytes) + min(fixed + added, most_footer)
+
+
+def define(lane: Lane, streams: Sequence[Stream]) -> list[Definition]:
+    """Give numbers to the streams that have none."""
+    defined = []
+    for stream in streams:
+        if stream.number == NOT_DEFINED:
+            stream.number = len(lane.streams)
+            lane.streams.append(stream)
+            defined.append(Definition(stream.number, stream.topic, stream.queue_id))
+    lane.offsets.grow(len(lane.streams))
+    look_at_footer(lane)
+    return defined
+
+
+def note_records(lane: Lane, requests: Sequence[Request]) -> int:
+    """A frame of these requests was built: how many records it has."""
+    count = lane.trims.note(requests)
+    if count:
+        look_at_footer(lane)
+    return count
+
+
+def look_at_footer(lane: Lane) -> None:
+    """The lane's part of each footer may have become larger."""
+    lane.footer_room.look(lane.streams, lane.trims.count, lane.commits.size_bytes)

@@ -1,0 +1,76 @@
+"""Segments that were begun, among files without a header of their own: what a crash has left of their first frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ..device.disk import Disk
+from ..format.layout import BLOCK_BYTES, DATA_START, FrameHeader, SegmentHeader, read_frame_header
+from .scanner import CHUNK_BYTES, ChunkReader, FrameScanner, open_sequential
+
+
+def is_begun(disk: Disk, path: Path, lane: int, sequence: int) -> bool:
+    """Does a file without a header of its own have frames of its own segment?"""
+    return bool(frames_begun(disk, path, lane, sequence, is_next=False))
+
+
+def frames_begun(disk: Disk, path: Path, lane: int, sequence: int, *, is_next: bool) -> list[FrameHeader]:
+    """The frames of its own segment in a file without a header of its own, whatever their chain.
+
+    Of a spare that takes three blocks: the first one is zeros, or the header of a segment that was removed, and where a
+    segment's first frame stands there is none of its own. Anything else is searched to its end.
+
+    Args:
+        is_next: no later file was begun before this one. A power cut may have left later blocks of its first write, and
+            not those; so its first chunk must be zeros as well.
+    """
+    file = disk.open(path)
+    try:
+        head, size = file.read(0, DATA_START + BLOCK_BYTES), file.size()
+        first, block = read_frame_header(head[DATA_START:], 0), head[:BLOCK_BYTES]
+        is_own = first is not None and (first.lane, first.sequence, first.position) == (lane, sequence, DATA_START)
+        is_blank = not is_own and (not any(block) or SegmentHeader.unpack(block) is not None)
+        if is_blank and not (is_next and _has_content(file.read(DATA_START, CHUNK_BYTES - DATA_START))):
+            return []
+    finally:
+        file.close()
+    data = open_sequential(disk, path)
+    reader = ChunkReader(data, size)
+    try:
+        return FrameScanner(reader, lane, sequence, 0, 0).find_later(0, size)
+    finally:
+        reader.close()
+        data.close()
+
+
+def begun_in_order(
+    disk: Disk, lane: int, files: Iterable[tuple[int, Path]], *, is_thorough: bool
+) -> Iterator[tuple[int, list[FrameHeader]]]:
+    """(number, frames) of the files after the last header; see `frames_begun`. Segments are begun in their order.
+
+    A file that ends before its first frame tells nothing: no spare is so short. So the one after it may be the next.
+
+    Args:
+        is_thorough: read each file to its end. A segment that was exchanged for a spare looks like one, and the frames
+            after it say that it was durable.
+    """
+    is_next = True
+    for sequence, path in files:
+        frames = frames_begun(disk, path, lane, sequence, is_next=is_next)
+        yield sequence, frames
+        is_next = is_thorough or bool(frames) or (is_next and _is_cut(disk, path))
+
+
+def _is_cut(disk: Disk, path: Path) -> bool:
+    file = disk.open(path)
+    try:
+        return file.size() <= DATA_START
+    finally:
+        file.close()
+
+
+def _has_content(data: bytes) -> bool:
+    return len(data) > 0 and bool(np.frombuffer(data, np.uint8).max())

@@ -1,0 +1,58 @@
+"""The parts of a commit in all lanes become durable and are shown, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+
+from ..log.together import Change, set_together
+from .parts import Part
+
+
+def attach_together(
+    parts: Sequence[Part], shown: Callable[[], Change], telling: Callable[[], AbstractContextManager[object]]
+) -> None:
+    """Take the steps of all parts.
+
+    Invariants:
+        * no lane changes before everything of all parts was read, checked and made, so what is damaged, or has no
+          room, leaves all lanes as they were;
+        * from the first name or frame on an error poisons all of these lanes, and shows nothing of the commit: the next
+          opening does the rest before it shows anything;
+        * readers of this process see all parts from one step of the interpreter on. Readers in other processes go by
+          the states from before until the live page has those of all lanes.
+
+    So the lanes stand still together, from the first step to the last: nothing could be answered in one of them before
+    all is shown, as a lane's messages are shown in log order.
+
+    Args:
+        shown: the change that counts what was shown, for those who look at several lanes.
+        telling: what is told inside is told to other processes at its end.
+
+    Raises StoreCorrupt, StoreFull, OSError: nothing has changed. StorePoisoned: see above.
+    """
+    for part in parts:
+        part.prepare()
+    with ExitStack() as still:
+        for part in parts:
+            still.enter_context(part.standing_still())
+        for part in parts:
+            part.make()
+        try:
+            for part in parts:
+                part.write()
+            with telling():
+                _show(parts, shown)
+                for part in parts:
+                    part.tell()
+        except BaseException as error:  # also an interrupt: which of it is durable only the next opening can tell
+            for part in parts:
+                part.flusher.fail(error)
+            raise
+
+
+def _show(parts: Sequence[Part], shown: Callable[[], Change]) -> None:
+    with ExitStack() as viewing:
+        for part in parts:
+            viewing.enter_context(part.flusher.lane.viewing)
+        set_together([*(change for part in parts for change in part.changes), shown()])

@@ -1,0 +1,140 @@
+"""What one commit puts into one lane, step by step: in frames, or as segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from ..device.disk import Disk
+from ..log.at_once import AtOnce
+from ..log.column_group import ColumnGroup
+from ..log.flusher import Flusher
+from ..log.quiet import quiet
+from ..log.sealer import Sealer
+from ..log.spares import Spares
+from ..log.streams import Stream
+from ..log.together import Change
+from .lane_build import LaneBuild, write_columns_ahead
+from .staging import Staged
+
+RECORD_BYTES = 2 << 10  # more than any record has, with its frame
+
+
+class Part(Protocol):
+    """A commit's part in one lane. `attach_together` takes the steps of all lanes, in this order.
+
+    Attributes:
+        flusher: of the lane.
+        touched: the streams that readers have to be told of when all is done.
+    """
+
+    flusher: Flusher
+    touched: Sequence[Stream]
+
+    def prepare(self) -> None:
+        """Do what can be done while the lane goes on. Raises StoreCorrupt, OSError."""
+
+    def standing_still(self) -> AbstractContextManager[object]:
+        """Inside, no frame is built in the lane. Raises StoreFull, StorePoisoned, OSError."""
+
+    def make(self) -> None:
+        """Make all that can be made before the lane changes. Raises StoreCorrupt, StoreFull, OSError."""
+
+    def write(self) -> None:
+        """Make it durable. Raises OSError, StorePoisoned: the next opening finds out what there is."""
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """What shows it to readers of this process. `lane.viewing` is held from here until it is done."""
+
+    def tell(self) -> None:
+        """It is shown: tell other processes, and those who wait."""
+
+
+class FramesPart:
+    """The messages of a small commit after its record, or the rest of one that a crash has cut."""
+
+    touched: Sequence[Stream] = ()  # those who wait are told by the lane
+
+    def __init__(
+        self, flusher: Flusher, groups: Sequence[ColumnGroup], record: Callable[[], ColumnGroup] | None,
+        built: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`record` makes the commit's record when the lane stands still; `built` is called when that is in the log."""
+        self.flusher = flusher
+        self._groups = groups
+        self._record = record
+        self._built = built
+        self._once = AtOnce(flusher)
+
+    def prepare(self) -> None:
+        """Nothing: its messages were read."""
+
+    def standing_still(self) -> AbstractContextManager[object]:
+        return self.flusher.building
+
+    def make(self) -> None:
+        self._once.make_room(self._groups, RECORD_BYTES)
+
+    def write(self) -> None:
+        groups = self._groups if self._record is None else [self._record(), *self._groups]
+        self._once.write(groups, self._built)
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        return self._once.changes
+
+    def tell(self) -> None:
+        self._once.release()
+
+
+class SegmentsPart:
+    """The shards of a large commit as segments, after one with its record."""
+
+    def __init__(
+        self, disk: Disk, flusher: Flusher, sealer: Sealer, spares: Spares, shards: Sequence[Staged],
+        streams: Sequence[Sequence[Stream]], begin: Callable[[], LaneBuild],
+    ) -> None:  # fmt: skip
+        """`streams` are each shard's; `begin` makes the build, with the record, when the lane stands still."""
+        self.flusher = flusher
+        self._disk = disk
+        self._sealer = sealer
+        self._spares = spares
+        self._shards = shards
+        self._streams = streams
+        self._begin = begin
+        self._build: LaneBuild
+        self.touched: Sequence[Stream] = [stream for mine in streams for stream in mine]
+
+    def prepare(self) -> None:
+        write_columns_ahead(self._disk, self.flusher.lane, self._shards, self._streams)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        spares = self._spares
+        with spares.making:  # a spare that is being made may take seconds: the lane does not stand still for that
+            pass
+        with quiet(self.flusher, self._sealer), spares.making:
+            yield
+
+    def make(self) -> None:
+        build = self._build = self._begin()
+        for staged, mine in zip(self._shards, self._streams, strict=True):
+            build.add_shard(staged, mine)
+
+    def write(self) -> None:
+        build, lane = self._build, self.flusher.lane
+        sealed = lane.view.sealed
+        used = sealed[-1].record.data_end if sealed else 0
+        build.name_all()
+        build.go_on()
+        self._spares.attached(build.end.sequence - 1, used)
+        self._sealer.names[lane.index] = build.names  # else each attaching adds all streams anew
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        return self._build.changes
+
+    def tell(self) -> None:
+        self._build.tell()

@@ -1,0 +1,138 @@
+"""Which of the consumers that wait is called to look: one at a time, as long as there may be more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from ..read.waiting import WaitingReaders
+from .in_flight import NEVER
+from .waits import is_waited_for, wake_one
+
+PATIENCE_MS = 500  # for one who was called: then he has gone, or his loop turns no more, and another is called
+
+
+class Sleeper:
+    """One sleep of a consumer.
+
+    Attributes:
+        in_loop: a coroutine's, whose loop may have stopped.
+        is_awake: it looks for itself from here on, and cannot be called any more.
+        is_over: its look has ended.
+        called_ms: when it was called.
+    """
+
+    __slots__ = ("called_ms", "in_loop", "is_awake", "is_over")
+
+    def __init__(self, *, in_loop: bool = False) -> None:
+        self.in_loop = in_loop
+        self.is_awake = False
+        self.is_over = False
+        self.called_ms = 0
+
+
+class Calling:
+    """Calls those who wait in one subscription. Any number of threads may use it, without a lock: in a forked child a
+    lost thread may hold one, and what tells of news may not wait.
+
+    Invariant: of what is new, either somebody who was called is still to look, or whoever looks finds `_asked` when it
+    has done so and calls the next one, or nobody waits; one that is about to wait compares with `looked_at` first. Each
+    side writes its own mark before it reads the other's. So a call may be made twice, and none is lost.
+
+    Attributes:
+        looked_at: a state of things at which a look has found that there is no more.
+        wakes_ms: until then one that waits will look for what comes again; 0 if nobody waits.
+    """
+
+    def __init__(
+        self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int], ring: Callable[[], None]
+    ) -> None:
+        """`now_ms` is the clock of deadlines; `ring` tells that there is something to look at."""
+        self._readers = readers
+        self._topic = topic
+        self._now_ms = now_ms
+        self._ring = ring
+        self._looker: Sleeper | None = None
+        self._asked = False
+        self.looked_at: object = None
+        self.wakes_ms = 0
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits for messages of the topic."""
+        return is_waited_for(self._readers, self._topic)
+
+    def may_look(self, sleeper: Sleeper) -> bool:
+        """Something is new: whether this one is to look at it. In whatever thread tells of it."""
+        while self._is_busy(sleeper):
+            self._asked = True
+            if self._is_busy(sleeper):
+                return False
+        if not sleeper.is_awake:
+            sleeper.called_ms = self._now_ms()
+            self._looker = sleeper
+            if sleeper.in_loop:
+                self._after(PATIENCE_MS, partial(self._look_after, sleeper))
+            if not sleeper.is_awake:
+                return True
+        self._asked = True  # it looks already, maybe at what was there before: it calls the next one
+        if sleeper.is_over:
+            self.call()
+        return False
+
+    def _is_busy(self, sleeper: Sleeper) -> bool:
+        looker = self._looker
+        if looker is None or looker is sleeper or looker.is_over:
+            return False
+        return self._now_ms() - looker.called_ms < PATIENCE_MS
+
+    def begins(self) -> None:
+        """One who has slept begins a look, which finds all that was told until now, or says that there is more."""
+        self._asked = False
+
+    def ended(self, sleeper: Sleeper | None, *, has_more: bool) -> None:
+        """A look has ended, of one that has slept or of one that has not. Again is fine."""
+        if sleeper is not None:
+            sleeper.is_awake = sleeper.is_over = True
+        if has_more or self._asked:
+            self.call()
+
+    def call(self) -> None:
+        """Have the next one look, if there is something to look at."""
+        self._asked = False
+        wake_one(self._readers, self._topic)
+
+    def expect(self) -> None:
+        """Somebody is about to wait. Before it looks when something comes again: who gives out looks at this after."""
+        self.wakes_ms = self.wakes_ms or NEVER
+
+    def wake_at(self, time_ms: int) -> None:
+        """Something comes again at this time: one of those who wait is to look then."""
+        now_ms = self._now_ms()
+        if now_ms < self.wakes_ms <= time_ms:
+            return
+        self.wakes_ms = time_ms
+        if time_ms < NEVER:
+            self._after(max(0, time_ms - now_ms), partial(self._time_has_come, time_ms))
+
+    def gives_out(self, deadline_ms: int) -> None:
+        """Messages were given out that come again at a time."""
+        if self.is_waited_for:
+            self.wake_at(deadline_ms)
+        else:
+            self.wakes_ms = 0
+
+    def _time_has_come(self, time_ms: int) -> None:
+        if self.wakes_ms <= time_ms:
+            self.wakes_ms = NEVER
+        if self.is_waited_for:
+            self._ring()
+
+    def _look_after(self, sleeper: Sleeper) -> None:
+        if self._looker is sleeper and not sleeper.is_over:
+            self._ring()
+
+    def _after(self, delay_ms: int, work: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # there are no timers: then those who wait look now and then
+            self._readers.after(delay_ms, work)

@@ -1,0 +1,76 @@
+"""Looking for messages, and what a look tells the others who wait."""
+
+from __future__ import annotations
+
+import math
+
+from ..delayed.pointer import FOREVER_S
+from .calling import Sleeper
+from .dispatcher import Dispatcher
+from .in_flight import NEVER
+from .state import State
+
+
+class Look:
+    """A look at a subscription, of one who was called or of another.
+
+    Attributes:
+        has_more: there may be more for others who wait.
+    """
+
+    __slots__ = ("has_more", "sleeper")
+
+    def __init__(self, sleeper: Sleeper | None) -> None:
+        self.sleeper = sleeper
+        self.has_more = True
+
+
+class Looks:
+    """What a consumer of a subscription finds out before it sleeps. Any number of threads may use it."""
+
+    def __init__(self, state: State, dispatcher: Dispatcher) -> None:
+        self._state = state
+        self._dispatcher = dispatcher
+
+    def seen(self) -> tuple[int, object]:
+        """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
+        return self._state.signal, self._dispatcher.newest()
+
+    def end(self, look: Look, seen: object, *, found: bool) -> None:
+        """Say what there is for the others who wait. `receiving` is held."""
+        calling, dispatcher = self._state.calling, self._dispatcher
+        if not found:
+            look.has_more = dispatcher.is_unfinished
+        elif calling.is_waited_for:
+            look.has_more = dispatcher.has_more()
+            calling.wake_at(self._next_ms())
+        else:
+            look.has_more, calling.wakes_ms = False, 0
+            return
+        if not look.has_more:
+            calling.looked_at = seen
+
+    def is_news(self, sleeper: Sleeper) -> bool:
+        """Whether there is something new, and this one is to look at it."""
+        calling = self._state.calling
+        return self.seen() != calling.looked_at and calling.may_look(sleeper)
+
+    def is_over(self, left_s: float) -> bool:
+        """Whether one that found nothing gives up: its time is over, and it has looked through all that there is."""
+        return left_s <= 0 and not self._dispatcher.is_unfinished
+
+    def may_sleep(self) -> bool:
+        """Whether there is nothing to do until something new comes, or until the time at which one is called then."""
+        if self._dispatcher.is_unfinished:
+            return False
+        calling = self._state.calling
+        calling.expect()
+        next_ms = self._next_ms()
+        calling.wake_at(next_ms)
+        return next_ms > self._state.now_ms()
+
+    def _next_ms(self) -> int:
+        """When the next message comes that no append will tell of, by the clock of deadlines."""
+        due_s = self._dispatcher.delays.due_in_s()
+        due_ms = NEVER if due_s >= FOREVER_S else self._state.now_ms() + math.ceil(due_s * 1000)
+        return min(self._dispatcher.next_ms(), due_ms)

@@ -1,0 +1,113 @@
+"""Which queues of a topic got messages, for all of its subscriptions: no receive looks at the others."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..log.lane import Lane
+from ..segment.open_table import OpenTable
+
+FEW_MESSAGES = 64  # a loop over so many is quicker than numpy
+Seen = tuple[int, int]  # the sequence of a segment, and so many of its messages
+
+
+class TopicNews:
+    """The queues of one topic by their newest messages, those with the newest last.
+
+    Attributes:
+        lost: news before this version is not known: any queue may have some.
+        newest: the version of the newest message, or of a loss.
+    """
+
+    def __init__(self, lost: int) -> None:
+        self.lost = self.newest = lost
+        self.queues: OrderedDict[int, int] = OrderedDict()  # the version of each
+
+    def note(self, queue_id: int, version: int) -> None:
+        """A queue has a new message."""
+        self.queues[queue_id] = version
+        self.queues.move_to_end(queue_id)
+        self.newest = version
+
+
+class News:
+    """Looks at each durable message once, for all topics that somebody holds. Any number of threads may use it.
+
+    Invariant: a message that became visible before `since` was called is in its answer, or in one of before. Where
+    segments came that were not looked at while they were open, any queue of their lane's topics may have news.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._topics: WeakValueDictionary[str, TopicNews] = WeakValueDictionary()
+        self._seen: dict[int, Seen] = {}  # by lane
+        self._version = 0
+
+    def topic(self, name: str) -> TopicNews:
+        """What is kept of a topic, as long as somebody has it."""
+        with self._lock:
+            found = self._topics.get(name)
+            if found is None:
+                found = self._topics[name] = TopicNews(self._version)
+        return found
+
+    def since(self, topic: TopicNews, lanes: Iterable[Lane], version: int) -> tuple[int, list[int] | None]:
+        """(version of now, the queues that got messages since a version, or None if any may have)."""
+        with self._lock:
+            for lane in lanes:
+                self._catch_up(lane)
+            if version < topic.lost:
+                return self._version, None
+            version_now, found = self._version, list[int]()
+            for queue_id in reversed(topic.queues):
+                if topic.queues[queue_id] <= version:
+                    break
+                found.append(queue_id)
+        found.reverse()
+        return version_now, found
+
+    def newest(self, topic: TopicNews, lanes: Iterable[Lane]) -> int:
+        """A number that changes when the topic may have more durable messages."""
+        with self._lock:
+            for lane in lanes:
+                self._catch_up(lane)
+            newest = topic.newest
+        return newest
+
+    def _catch_up(self, lane: Lane) -> None:
+        view, seen = lane.view, self._seen.get(lane.index, (-1, 0))
+        newest = seen
+        if view.sealed:
+            last = view.sealed[-1]
+            newest = max(seen, (last.segment.sequence, last.record.entries))
+        is_lost = newest != seen or lane.index not in self._seen
+        for opened in view.open:
+            at = (opened.segment.sequence, opened.table.visible)
+            if at > newest:
+                begin = newest[1] if at[0] == newest[0] else 0
+                if at[1] > begin and not is_lost:
+                    self._note(lane, opened.table, begin, at[1])
+                newest = at
+        if is_lost:
+            self._version += 1
+            for topic in list(self._topics.values()):
+                topic.lost = topic.newest = self._version
+        self._seen[lane.index] = newest  # last: after an interrupt they are looked at again
+
+    def _note(self, lane: Lane, table: OpenTable, begin: int, end: int) -> None:
+        numbers: Sequence[int]
+        if end - begin <= FEW_MESSAGES:
+            numbers = table.few_numbers(begin, end)
+        else:
+            numbers = np.unique(table.numbers_between(begin, end)).tolist()
+        self._version += 1
+        for number in numbers:
+            stream = lane.streams[number]
+            topic = self._topics.get(stream.topic)
+            if topic is not None:
+                topic.note(stream.queue_id, self._version)

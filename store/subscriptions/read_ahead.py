@@ -1,0 +1,75 @@
+"""The memory of what subscriptions have read ahead: one bound for all of a store's."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+READ_AHEAD_BYTES = 32 << 20  # where no memory plan says how much
+IDLE_S = 10.0  # after which what a subscription has read ahead is given back, as soon as another one reads
+NOTHING = (0, 0.0)
+
+
+class Holder(Protocol):
+    """A subscription's dispatcher."""
+
+    def give_back(self) -> bool:
+        """Let go of what was read ahead, which is read anew; False if somebody receives just now."""
+
+
+class ReadAhead:
+    """Knows who holds how much; the one that received longest ago gives back first. Any number of threads may use it.
+
+    Attributes:
+        limit_bytes: those that hold more in all give back.
+    """
+
+    def __init__(self, limit_bytes: int, now_s: Callable[[], float]) -> None:
+        self.limit_bytes = limit_bytes
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Holder, tuple[int, float]] = OrderedDict()  # bytes, and when it received last
+        self._size_bytes: int | None = 0  # of all; None as it changes: after an interrupt it is counted anew
+
+    @property
+    def size_bytes(self) -> int:
+        """What is held in all."""
+        with self._lock:
+            return self._counted()
+
+    def note(self, holder: Holder, size_bytes: int) -> None:
+        """One has received, and holds so much now. Others may have to give back."""
+        now_s = self._now_s()
+        with self._lock:
+            self._set(holder, size_bytes, now_s)
+            others = self._too_many(holder, now_s - IDLE_S)
+        for other in others:
+            if other.give_back():
+                self.forget(other)
+
+    def forget(self, holder: Holder) -> None:
+        """One holds nothing any more."""
+        with self._lock:
+            self._set(holder, 0, 0.0)
+
+    def _set(self, holder: Holder, size_bytes: int, now_s: float) -> None:
+        left, self._size_bytes = self._counted(), None
+        left -= self._held.pop(holder, NOTHING)[0]
+        if size_bytes:
+            self._held[holder] = size_bytes, now_s
+        self._size_bytes = left + size_bytes
+
+    def _counted(self) -> int:
+        return sum(size for size, _ in self._held.values()) if self._size_bytes is None else self._size_bytes
+
+    def _too_many(self, newest: Holder, idle_s: float) -> list[Holder]:
+        """Those that are idle, or that hold what is more than all may; never the newest."""
+        found, left = list[Holder](), self._counted()
+        for holder, (size, used_s) in self._held.items():
+            if holder is newest or (left <= self.limit_bytes and used_s > idle_s):
+                break
+            found.append(holder)
+            left -= size
+        return found

@@ -1,0 +1,58 @@
+"""The bulk commits that wait in a closed store: their manifests and shards, with all payloads."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from ..device.disk import Disk
+from ..device.looking import LookingDisk
+from ..errors import StoreCorrupt
+from ..format.applied import batches_in, unpack_applied
+from ..format.layout import lane_name
+from ..format.shard import MANIFEST_SUFFIX, Before, Manifest
+from ..format.store_files import StoreHeader
+from ..recovery.lane_recovery import LaneRecovery
+from ..shards.attacher import was_before
+from ..shards.loading import check_payloads
+from ..shards.staging import DAMAGED_MANIFEST, incoming_of, is_refused, load_shard, read_all
+from .report import Findings
+
+MANIFEST_IS_MISSING = "the manifest of a commit that was to be attached before another one is missing"
+
+
+def check_waiting(disk: Disk, store: Path, header: StoreHeader, findings: Findings) -> None:
+    """Note what keeps a commit that waits from being attached whole."""
+    folder = incoming_of(store)
+    names = sorted(name for name in disk.list(folder) if name.endswith(MANIFEST_SUFFIX))
+    for name in names:
+        try:
+            manifest = Manifest.unpack(read_all(disk, folder / name))
+            if manifest is None:
+                findings.damage(DAMAGED_MANIFEST, folder / name, 0)
+                continue
+            before = manifest.before
+            if before is not None and before.file not in names and not is_refused(disk, store, before.file):
+                _check_before(store, header, manifest, before, findings)
+            for shard in manifest.shards:
+                check_payloads(disk, load_shard(disk, store, shard))
+        except StoreCorrupt as error:
+            findings.damage(error.what, Path(error.file), error.position)
+        except OSError as error:
+            findings.damage(f"cannot be read ({error})", folder / name, 0)
+
+
+def _check_before(store: Path, header: StoreHeader, manifest: Manifest, before: Before, findings: Findings) -> None:
+    """Was a commit attached whose manifest is gone? Recovery tells which were."""
+    tables = []
+    for lane in range(header.lanes):
+        folder = store / lane_name(lane)
+        recovery = LaneRecovery(LookingDisk(), folder, lane, header.store_id, folder, repair=False, direct=False)
+        try:
+            found = recovery.run()
+        except StoreCorrupt:
+            return  # the check of the lane has told of it, and its table says nothing for sure
+        found.close()
+        tables.append(unpack_applied(found.applied))
+    if not was_before(manifest, partial(batches_in, tables)):
+        findings.damage(MANIFEST_IS_MISSING, incoming_of(store) / before.file, 0)

@@ -1,0 +1,86 @@
+"""Bugs of the log's core: forces, answers, what a damaged seal record says, and sealing that falls behind."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+FORCES = ("tests/store/test_forces.py",)
+HOOKS = ("tests/store/test_hooks.py",)
+ENDED = ("tests/store/test_damaged_seals.py",)
+PRESSED = ("tests/store/test_back_pressure.py",)
+
+CORE: dict[str, Bug] = {
+    "core: a force that covers earlier writes does not wait for them": Bug(
+        "store/log/write.py",
+        "        self._parts = []\n\n    def settle(self) -> None:\n",
+        "        self._parts = []\n        self.settle()\n        self.earlier = self.looks = False\n\n"
+        "    def settle(self) -> None:\n",
+        FORCES,
+    ),
+    "core: what was put off is never forced": Bug(
+        "store/log/in_flight.py", "            write.settle()\n", "            pass\n", FORCES,
+    ),
+    "core: a hook of the live page that raises ends the write before it is answered": Bug(
+        "store/log/in_flight.py", "            except Exception as error:  # what is durable is durable",
+        "            except ZeroDivisionError as error:  # what is durable is durable", HOOKS,
+    ),
+    "core: requests are not answered when a step after them raises": Bug(
+        "store/log/in_flight.py",
+        "                    self._tell_forced()\n"
+        "        finally:  # whatever has raised: nobody else knows these requests any more\n"
+        "            if answered:\n                answer_all(answered)\n",
+        "                    self._tell_forced()\n        except ZeroDivisionError:\n            raise\n"
+        "        if answered:\n            answer_all(answered)\n",
+        (f"{HOOKS[0]}::test_hook_of_a_step_that_raises_leaves_nobody_asleep",),
+    ),
+    "core: an answer that raises keeps the others from theirs": Bug(
+        "store/log/request.py", "        except BaseException as raised:\n            failed = failed or raised\n",
+        "        except BaseException:\n            raise\n",
+        (f"{HOOKS[0]}::test_answer_that_raises_keeps_no_other_from_its_own",),
+    ),
+    "core: a trim that cannot be shown is never answered": Bug(
+        "store/log/trims.py",
+        "        finally:  # the record is durable, whatever becomes of the readers here\n"
+        "            super().answer(error)\n",
+        "        except ZeroDivisionError:\n            return\n        super().answer(error)\n",
+        (f"{HOOKS[0]}::test_trim_that_cannot_be_shown_keeps_no_other_request_from_its_answer",),
+    ),
+    "core: a seal record that is damaged says nothing": Bug(
+        "store/segment/evidence.py", "    return block if any(block) and", "    return block if False and", ENDED,
+    ),
+    "core: frames after a damaged seal record's last one end the log": Bug(
+        "store/segment/evidence.py", "    if is_flipped(trace, scanner.sequence):\n        return False\n",
+        "    return True\n", ENDED,
+    ),
+    "core: a recycled file keeps the seal record of its former life": Bug(
+        "store/log/spares.py", "                file.write([bytes(BLOCK_BYTES)], BLOCK_BYTES)\n", "", ENDED,
+    ),
+    "core: segments are begun however many wait for their footers": Bug(
+        "store/log/upkeep.py", "        self.sealer.make_way(lane)\n", "", PRESSED, hangs=True,
+    ),
+    "core: a sealing that fails is tried again at once": Bug(
+        "store/log/sealer.py", "min(2 * before.rest_s, MOST_REST_S), before.times + 1", "0.0, before.times + 1",
+        PRESSED,
+    ),
+    "core: an opening reads all of every spare": Bug(
+        "store/segment/begun.py", "            return []\n    finally:", "            pass\n    finally:",
+        ("tests/store/test_segment_files.py",),
+    ),
+    "core: a repair reads no further than the first spare": Bug(
+        "store/recovery/lane_files.py", "is_thorough=self._repair.allowed", "is_thorough=False",
+        ("tests/store/test_segment_files.py",),
+    ),
+    "core: the first blocks of a spare's first chunk are all that is looked at": Bug(
+        "store/segment/begun.py", "not (is_next and _has_content(", "not (False and _has_content(",
+        ("tests/store/test_segment_files.py",),
+    ),
+    "cache: the number of a run that was refused is not given back": Bug(
+        "cache/read_cache.py", "                self._numbers.append(number)\n        if not is_filled",
+        "        if not is_filled",
+        ("tests/cache/test_read_cache.py",),
+    ),
+    "cache: the read cache counts less than the blocks take": Bug(
+        "cache/block_cache.py", "-(-int(sizes_of(lengths).sum())", "-(-int(lengths.sum())",
+        ("tests/cache/test_read_cache.py",),
+    ),
+}  # fmt: skip

@@ -1,0 +1,68 @@
+"""Bugs of delayed delivery beside faults: interrupts, damage, idle subscriptions, many changes, errors."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+PROMISES = "tests/store/delayed/test_promises.py"
+TRACKERS = "tests/index/trackers/test_interrupted_trackers.py"
+
+DELAYED_FAULTS: dict[str, Bug] = {
+    "delayed faults: a walk passes messages before they are in the index": Bug(
+        "store/delayed/delays.py", "            if len(part.rows.numbers):\n",
+        "            walk.move(part)\n            if len(part.rows.numbers):\n",
+        (f"{PROMISES}::test_messages_whose_way_into_the_index_is_cut_short_come_neither_early_nor_never",),
+    ),
+    "delayed faults: what is due leaves the tracker before it is given": Bug(
+        "index/trackers/tracker.py",
+        "                    give(*positions_of(places))\n                    self._change(self._drop, len(places))\n",
+        "                    self._change(self._drop, len(places))\n                    give(*positions_of(places))\n",
+        (f"{TRACKERS}::test_what_cannot_be_given_stays_pending",),
+    ),
+    "delayed faults: a tracker is used on after a change that was cut short": Bug(
+        "index/trackers/tracker.py",
+        "            self._refuse()\n            try:\n                return step(*given, **named)\n",
+        "            try:\n                return step(*given, **named)\n",
+        (f"{TRACKERS}::test_memory_that_ends_while_the_inbox_is_sorted_is_known",),
+    ),
+    "delayed faults: what is not in the index is taken for due": Bug(
+        "store/delayed/messages.py", "lost: Bools = absent & (times > topic.latest_ms)",
+        "lost: Bools = absent & (times > 1 << 62)",
+        (f"{PROMISES}::test_message_that_the_index_has_missed_is_pending_by_its_own_time",),
+    ),
+    "delayed faults: one damaged frame hides the rest of its segment": Bug(
+        "store/delayed/walk.py", "(low, high), first, offsets, damaged)", "(low, high), first, offsets)",
+        (f"{PROMISES}::test_damaged_frame_hides_its_own_messages_alone",),
+    ),
+    "delayed faults: an idle subscription holds up all others": Bug(
+        "store/delayed/pointer.py", "        for pointer in slowest:\n            pointer.miss(due.end)\n",
+        "        return False\n",
+        (f"{PROMISES}::test_pointer_that_stopped_anywhere_holds_others_up_for_a_while_only",),
+    ),
+    "delayed faults: a message that was moved takes its memory after it has come": Bug(
+        "store/delayed/topic.py", "        self.changes.came(places_of(queue_ids, entries))\n", "        pass\n",
+        (f"{PROMISES}::test_messages_that_were_moved_and_have_come_do_not_fill_the_index",),
+    ),
+    "delayed faults: an index whose rebuild failed is closed for good": Bug(
+        "store/delayed/topic.py", "        damaged.close()  #",
+        "        damaged.close()\n        damaged._is_changing = False  #",
+        (f"{PROMISES}::test_rebuild_that_fails_is_tried_again_by_the_next_call",),
+    ),
+    "delayed faults: an index that cannot be saved keeps the others from it": Bug(
+        "store/delayed/delays.py", "except Exception as error:  # whatever it is, the next opening",
+        "except StoreError as error:  # the next opening",
+        (f"{PROMISES}::test_close_saves_the_index_of_each_topic_and_raises_nothing_foreign",),
+    ),
+    "delayed faults: what was trimmed stays in the index": Bug(
+        "store/delayed/topic.py", "list(self.trimmed.discard(self._tracker))", "[]",
+        (f"{PROMISES}::test_trims_take_entries_out_of_the_index_at_once_and_for_good",),
+    ),
+    "delayed faults: what an index behind has not read counts as given out": Bug(
+        "store/delayed/topic.py", "                if self.walks is None:  # else", "                if True:  # else",
+        ("tests/simulation/consumers/test_interrupted.py::test_runs_that_once_broke_a_promise",),
+    ),
+    "delayed faults: a closing that is cut short leaves the scanner where it was": Bug(
+        "store/subscriptions/dispatcher.py", "        self._has_missed = True  # before the pointer", "        #",
+        (f"{PROMISES}::test_closing_that_is_cut_short_loses_no_delayed_message",),
+    ),
+}  # fmt: skip

@@ -1,0 +1,62 @@
+"""Planted bugs of the device: mappings without a lease, bad sectors that are believed, disks that change things."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+DEVICE: dict[str, Bug] = {
+    "device: a footer is mapped without a lease": Bug(
+        "store/segment/index.py",
+        "        return segment.read_one(position, size)\n",
+        "        import mmap\n\n        whole = mmap.mmap(segment.data.fileno(), 0, prot=mmap.PROT_READ)\n"
+        "        return memoryview(whole)[position : position + size]  # type: ignore[return-value]\n",
+        ("tests/store/test_cut_files.py::test_a_sealed_segment_that_is_cut_is_an_error_and_no_signal",
+         "tests/store/test_device_rules.py::test_files_are_mapped_where_something_guards_the_mapping_and_nowhere_else"),
+    ),
+    "device: a bad sector in a footer is believed": Bug(
+        "store/segment/index.py",
+        "        return segment.read_one(position, size)\n",
+        "        try:\n            return segment.read_one(position, size)\n        except OSError:\n"
+        "            return bytes(size)\n",
+        ("tests/store/test_cut_files.py::test_a_bad_sector_in_a_footer_is_an_error_and_not_believed",),
+    ),
+    "device: a column of a footer that became shorter is believed": Bug(
+        "store/format/stored_column.py", "        if len(data) != size:", "        if False:",
+        ("tests/store/test_cut_files.py::test_a_sealed_segment_that_is_cut_is_an_error_and_no_signal",),
+    ),
+    "device: pages that the device cannot read are looked at in a mapping": Bug(
+        "store/device/leased.py", "                if not self._is_resident(window):", "                if False:",
+        ("tests/simulation/test_served.py::test_a_store_serves_right_bytes_or_errors_while_its_files_are_harmed",),
+    ),
+    "device: a lease is given back while its mapping is looked at": Bug(
+        "store/device/leased.py", "            self._forget()\n            self._lease.give_back()",
+        "            self._lease.give_back()",
+        ("tests/simulation/test_served.py::test_a_leased_map_does_not_look_at_a_page_that_cannot_be_read",),
+    ),
+    "device: nobody is told that a program waits to cut a file": Bug(
+        "store/device/leased.py", "        if self._lease.is_whole():", "        if True:",
+        ("tests/simulation/test_served.py::test_a_store_serves_right_bytes_or_errors_while_its_files_are_harmed",),
+    ),
+    "device: windows are taken again behind their check": Bug(
+        "store/segment/windows.py", "        for begin, length in zip(starts, lengths, strict=False):",
+        "        asked = self._asked\n        for begin, length in zip(starts, lengths, strict=False):",
+        ("tests/store/test_direct_reads.py::test_pages_that_are_forgotten_at_any_line_of_a_reader_harm_no_read",),
+    ),
+    "device: a disk to look at makes folders": Bug(
+        "store/device/looking.py", "    def make_folder(self, folder: Path) -> None:\n        pass\n\n", "",
+        ("tests/store/test_device_rules.py::test_a_disk_to_look_at_changes_nothing",),
+    ),
+    "device: an open table leaves out the objects of its rows": Bug(
+        "store/segment/postings.py", "sum([ROW_OBJECTS + getsizeof(entries)", "sum([4 * len(entries)",
+        ("tests/store/test_table.py::test_a_table_says_what_the_rows_of_many_streams_cost",),
+    ),
+    "device: a file is asked whether it can be read into": Bug(
+        "store/segment/scanner.py", "count = self.file.read_into([buffer",
+        'count = getattr(self.file, "read_into")([buffer',
+        ("tests/store/test_device_rules.py::test_no_code_looks_whether_a_file_or_disk_has_an_ability",),
+    ),
+    "device: a ring gives a range that it cannot have": Bug(
+        "store/device/ring.py", "if not 0 <= high - low <= self.size_bytes:", "if False:",
+        ("tests/store/test_ring.py::test_a_range_that_a_ring_cannot_have_is_refused",),
+    ),
+}  # fmt: skip

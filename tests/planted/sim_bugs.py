@@ -1,0 +1,31 @@
+"""Bugs of losses: changes of delayed messages that are lost, and records of streams of which nothing else is left."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+LOST = "tests/store/delayed/test_lost_messages.py"
+TRIMMED = ("tests/store/test_trim_repair.py",)
+
+LOSSES: dict[str, Bug] = {
+    "losses: a change of a lost delayed message counts for the one that gets its offset": Bug(
+        "store/delayed/opening.py", "ChangesReader(partial(parts.streams.end_at_opening, topic))", "ChangesReader()",
+        (f"{LOST}::test_a_change_of_a_lost_message_is_none_of_the_one_that_gets_its_offset",),
+    ),
+    "losses: that a change of a lost message counts no more is not said in the log": Bug(
+        "store/delayed/opening.py", "        if reader.is_cut:\n", "        if False:\n",
+        (f"{LOST}::test_it_is_so_for_good",),
+    ),
+    "losses: that a change of a lost message counts no more is not forced": Bug(
+        "store/api/store.py", "            self._appender.flush()  # also with durability \"os\", see `_forget_lost`\n",
+        "            pass\n", (f"{LOST}::test_it_is_so_for_good",),
+    ),
+    "losses: an index's files are taken over though a sealed segment has lost its end": Bug(
+        "store/delayed/opening.py", "        return place.entry <= sealed[at].record.entries\n", "        pass\n",
+        (f"{LOST}::test_the_files_of_an_index_are_not_taken_over_if_they_have_lost_messages",),
+    ),
+    "losses: the number of a stream of which a record alone is left is given again": Bug(
+        "store/recovery/lane_streams.py", "                self.know(record.number + 1, behind, path)\n",
+        "                pass\n", TRIMMED,
+    ),
+}  # fmt: skip

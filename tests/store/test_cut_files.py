@@ -1,0 +1,135 @@
+"""Files that are cut, or that the device cannot read, under an open store: right bytes or an error, never a signal."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.store import MessageStore, StoreCorrupt, StoreError, StoreUnreadable
+from stratalog.store.device.disk import OsDisk
+from stratalog.store.device.os_file import OsFile
+from stratalog.store.format import footer as footer_module
+from stratalog.store.format.stored_column import StoredColumn
+from stratalog.store.segment.sealed import SealedSegment
+
+from .helpers import KIB, scanned, small, until
+
+QUEUES = 3
+EACH = 150
+CALLS: dict[str, Callable[[MessageStore], Any]] = {
+    "bounds": lambda store: [store.queue_bounds("t", queue) for queue in range(QUEUES)],
+    "get_range": lambda store: [store.get_range("t", queue, 0, EACH) for queue in range(QUEUES)],
+    "one": lambda store: [store.get_range("t", queue, 3, 1) for queue in range(QUEUES)],
+    "read": lambda store: [store.read("t", queue, 0, EACH) for queue in range(QUEUES)],
+    "read_batch": lambda store: [store.read_batch("t", queue, 0, EACH) for queue in range(QUEUES)],
+    "scan": scanned,
+    "offset_at": lambda store: store.offset_at("t", 1, timestamp_ms=1),
+}
+
+
+@pytest.fixture(params=["held", "in the file"])
+def store(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MessageStore]:
+    """Reopened, with several sealed segments; footers are held in memory, or their columns stay in the files."""
+    if request.param != "held":
+        monkeypatch.setattr(footer_module, "HELD_PART", 1 << 40)
+    with MessageStore.open(tmp_path, small()) as filled:
+        for at in range(EACH):
+            filled.append_batch([("t", queue, data_of(queue, at)) for queue in range(QUEUES)])
+        until(lambda: filled.stats()["segments"]["open"] == 1)
+    with MessageStore.open(tmp_path, small()) as reopened:
+        if request.param != "held":
+            reopened._lanes[0].held.footers.limit_bytes = 0
+        yield reopened
+
+
+def data_of(queue: int, at: int) -> bytes:
+    return b"%d/%d." % (queue, at) * 300
+
+
+def first_of(store: MessageStore) -> SealedSegment:
+    return store._lanes[0].view.sealed[0]
+
+
+def test_columns_that_are_not_held_stay_in_the_file(store: MessageStore) -> None:
+    for call in CALLS.values():
+        call(store)
+    index = first_of(store).index
+    is_stored = store._lanes[0].held.footers.limit_bytes == 0
+    assert isinstance(index.first, StoredColumn) == isinstance(index.entries, StoredColumn) == is_stored
+
+
+@pytest.mark.parametrize("where", ["in the footer", "before the footer", "in the first frame"])
+def test_a_sealed_segment_that_is_cut_is_an_error_and_no_signal(store: MessageStore, where: str) -> None:
+    for call in CALLS.values():
+        call(store)  # all that is kept of the file is kept
+    sealed = first_of(store)
+    record = sealed.record
+    places = {
+        "in the footer": record.footer_position + record.footer_bytes // 2,
+        "before the footer": record.footer_position - 4 * KIB,
+        "in the first frame": 9 * KIB,
+    }
+    os.truncate(sealed.segment.path, places[where])  # it waits until the lease was given back
+    for name, call in CALLS.items():
+        for _ in range(3):
+            try:
+                call(store)
+            except StoreError as error:
+                assert isinstance(error, StoreCorrupt | StoreUnreadable), (name, error)
+    for queue in range(QUEUES):
+        newest = store.queue_bounds("t", queue)[1] - 1
+        assert store.get_range("t", queue, newest, 1) == {0: data_of(queue, newest)}  # other segments are whole
+
+
+class BadFile(OsFile):
+    """A file of which `bad` (begin, end) cannot be read."""
+
+    bad = (0, 0)
+
+    def read(self, position: int, size: int) -> bytes:
+        self._check(position, size)
+        return super().read(position, size)
+
+    def read_into(self, views: Any, position: int) -> int:
+        self._check(position, sum(map(len, views)))
+        return super().read_into(views, position)
+
+    def _check(self, position: int, size: int) -> None:
+        if position < self.bad[1] and position + size > self.bad[0]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
+
+
+class BadDisk(OsDisk):
+    """A disk whose segments have a bad sector once a test says so."""
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return BadFile(path, create=create, direct=direct)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_bad_sector_in_a_footer_is_an_error_and_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    """The device refused: that says nothing of the footer, which is read again the next time."""
+    if not is_held:
+        monkeypatch.setattr(footer_module, "HELD_PART", 1 << 40)
+    with MessageStore.open(tmp_path, small()) as filled:
+        for at in range(EACH):
+            filled.append_batch([("t", queue, data_of(queue, at)) for queue in range(QUEUES)])
+    with MessageStore.open(tmp_path, small(), disk=BadDisk()) as store:
+        sealed = first_of(store)
+        begin = sealed.record.footer_position
+        with monkeypatch.context() as broken:
+            broken.setattr(BadFile, "bad", (begin, begin + sealed.record.footer_bytes))
+            for name, call in CALLS.items():
+                with pytest.raises(StoreUnreadable, match="Input/output error"):
+                    call(store)
+                assert sealed._damage is None, name
+        for queue in range(QUEUES):
+            assert store.get_range("t", queue, 0, EACH) == {at: data_of(queue, at) for at in range(EACH)}
+        assert store.stats()["cache"]["held"]["remade_footers"] == 0

@@ -1,0 +1,352 @@
+"""Small footers, and a full one now and then: each message is found, and each queue goes on."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stratalog.store import (
+    MessageStore,
+    ScanFilter,
+    StoreConfig,
+    StoreCorrupt,
+    compact_store,
+    inspect_folder,
+    plan_scan,
+    read_part,
+    verify_folder,
+)
+from stratalog.store.format.footer import Footer, FooterData
+from stratalog.store.format.layout import SEALED, SealRecord
+from stratalog.store.read.finder import first_offset
+from stratalog.store.segment import sealing
+from stratalog.store.segment.groups import GROUP_SEGMENTS, Groups, Present
+from stratalog.store.segment.sealed import SealedSegment
+
+from . import golden
+from .helpers import flip_bit, segment_path, until
+
+Queue = tuple[str, int]
+Rows = dict[Queue, list[bytes]]
+BUSY, IDLE = 4, 60
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Also of lanes of a few streams; each 4th is full."""
+    monkeypatch.setattr(sealing, "FEW_STREAMS", 0)
+    monkeypatch.setattr(sealing, "SMALL_SHARE", 0)
+    monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 4)
+    yield
+
+
+def config() -> StoreConfig:
+    return StoreConfig(segment_bytes=1 << 16, prewrite_bytes=0)
+
+
+def fill(store: MessageStore, rows: Rows, segments: int, seed: int = 1) -> None:
+    """Append until so many segments are sealed: a few busy queues, and a message of an idle one here and there."""
+    chance = random.Random(seed)
+    end = len(sealed_of(store)) + segments
+    for number in range(IDLE if not rows else 0):
+        append(store, rows, (f"idle-{number}", 0), b"first")
+    while len(sealed_of(store)) < end:
+        for number in range(BUSY):
+            append(store, rows, (f"busy-{number}", number), chance.randbytes(700))
+        if chance.random() < 0.3:
+            append(store, rows, (f"idle-{chance.randrange(IDLE)}", 0), chance.randbytes(20))
+
+
+def append(store: MessageStore, rows: Rows, queue: Queue, data: bytes) -> None:
+    known = rows.setdefault(queue, [])
+    assert store.append(*queue, data) == len(known)
+    known.append(data)
+
+
+def sealed_of(store: MessageStore) -> tuple[SealedSegment, ...]:
+    return store._lanes[0].view.sealed
+
+
+def settle(store: MessageStore) -> None:
+    until(lambda: len(store._lanes[0].view.open) <= 1)
+
+
+def check(store: MessageStore, rows: Rows) -> None:
+    for queue, expected in rows.items():
+        assert store.queue_bounds(*queue) == (0, len(expected))
+        assert [message.data for message in store.read(*queue, 0, len(expected) + 1)] == expected
+        for offset in {0, len(expected) // 2, len(expected) - 1}:
+            assert {at: bytes(data) for at, data in store.get_range(*queue, offset, 2).items()} == dict(
+                enumerate(expected[offset : offset + 2])
+            )
+            batch = store.read_batch(*queue, offset, 3)
+            assert [bytes(data) for data in batch.payloads()] == expected[offset : offset + 3]
+
+
+def kinds(store: MessageStore) -> list[int]:
+    return [one.record.full for one in sealed_of(store)]
+
+
+# -- the format ---------------------------------------------------------------------------------------------
+
+
+def small_data() -> FooterData:
+    """The golden footer as a small one, of the streams 1, 7 and 70,000."""
+    return replace(golden.footer_data(), stream=np.array([1, 7, 70_000], np.uint32), trimmed={})
+
+
+def footer_of(data: FooterData) -> Footer:
+    content = data.pack(7)
+    return Footer(None, "file", SealRecord(SEALED, 7, 1 << 20, 0, 4, 4096, len(content), 70_001, 0), content)
+
+
+def test_a_small_footer_comes_back() -> None:
+    footer = footer_of(small_data())
+    footer.check_entries()
+    assert not footer.is_full and footer.numbers.tolist() == [1, 7, 70_000]
+    assert [footer.row_of(number) for number in (0, 1, 6, 7, 70_000, 70_001)] == [-1, 0, -1, 1, 2, -1]
+    rows = footer.rows_of(np.array([7, 0, 70_000, 80_000])).tolist()
+    assert rows[0] == 1 and rows[2] == 2 and min(rows[1], rows[3]) >= 3
+    assert footer.data().stream is not None
+
+
+@pytest.mark.parametrize("numbers", [[1, 1, 2], [2, 1, 3]])
+def test_rows_that_do_not_ascend_are_damage(numbers: list[int]) -> None:
+    with pytest.raises(StoreCorrupt, match="table of streams makes no sense"):
+        footer_of(replace(small_data(), stream=np.array(numbers, np.uint32)))
+
+
+def test_a_full_footer_says_in_which_segments_of_its_group_a_stream_is() -> None:
+    present = Present(10)
+    present = present.behind(11, np.array([3, 5], np.uint32)).behind(12, np.array([5], np.uint32))
+    present = present.behind(13, np.array([0], np.uint32))
+    assert present.column(7).tolist() == [1, 0, 0, 4, 0, 6, 0]
+    assert [present.has(5, sequence) for sequence in (11, 12, 13)] == [True, True, False]
+    assert not present.has(4, 12) and present.rows == 4
+
+
+def test_a_segment_of_which_nothing_is_known_may_have_each_stream() -> None:
+    present = Present(10).behind(11, None).behind(12, np.array([1], np.uint32))
+    assert present.column(3).tolist() == [2, 3, 2]
+    assert present.has(2, 11) and not present.has(2, 12)
+
+
+def test_segments_that_no_bit_stands_for_may_have_each_stream() -> None:
+    present = Present(1).behind(2, np.array([1], np.uint32)).behind(2 + GROUP_SEGMENTS, np.array([1], np.uint32))
+    assert present.column(2).tolist() == [0, 1] and present.has(0, 2)
+
+
+# -- a store ------------------------------------------------------------------------------------------------
+
+
+def test_each_fourth_footer_is_full_and_all_is_found(tmp_path: Path) -> None:
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 14)
+        settle(store)
+        assert kinds(store)[:9] == [1, 0, 0, 0, 1, 0, 0, 0, 1]
+        small_bytes = max(one.footer.stream_count for one in sealed_of(store) if not one.record.full)
+        assert small_bytes < BUSY + IDLE // 2
+        check(store, rows)
+    assert verify_folder(tmp_path).damages == []
+    for _ in range(2):
+        with MessageStore.open(tmp_path, config()) as store:
+            check(store, rows)
+            fill(store, rows, 3, seed=2)
+            append(store, rows, ("later", 7), b"new")
+            check(store, rows)
+    report = inspect_folder(tmp_path)
+    assert report["totals"]["messages"] == sum(map(len, rows.values())) and len(report["queues"]) == len(rows)
+
+
+def test_after_a_kill_all_is_found_and_the_queues_go_on(tmp_path: Path) -> None:
+    rows: Rows = {}
+    with MessageStore.open(tmp_path / "s", config()) as store:
+        fill(store, rows, 10)
+        append(store, rows, ("late", 0), b"late")
+        settle(store)
+        shutil.copytree(tmp_path / "s", tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK"))
+    with MessageStore.open(tmp_path / "killed", config()) as store:
+        check(store, rows)
+        fill(store, rows, 6, seed=3)
+        check(store, rows)
+    assert verify_folder(tmp_path / "killed").damages == []
+
+
+def test_readers_in_another_opening_follow(tmp_path: Path) -> None:
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 6)
+        with MessageStore.open(tmp_path, config(), read_only=True) as reader:
+            check(reader, rows)
+            fill(store, rows, 6, seed=4)
+            append(store, rows, ("fresh", 0), b"new")
+            until(lambda: reader.queue_bounds("fresh", 0)[1] == 1)
+            check(reader, rows)
+
+
+def test_scans_and_compaction_have_the_same(tmp_path: Path) -> None:
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 12)
+        store.trim("busy-1", 1, 20)
+    found: dict[tuple[Queue, int], bytes] = {}
+    for part in plan_scan(tmp_path, ScanFilter(), part_bytes=1 << 16).parts:
+        for batch in read_part(part):
+            names, ends = batch.streams.names(), np.cumsum(batch.lengths).tolist()
+            assert batch.payload is not None
+            for number, offset, end, size in zip(
+                batch.stream_index.tolist(), batch.offsets.tolist(), ends, batch.lengths.tolist(), strict=True
+            ):
+                found[names[number], offset] = bytes(batch.payload[end - size : end])
+    expected = {(queue, at): data for queue, datas in rows.items() for at, data in enumerate(datas)}
+    expected = {key: data for key, data in expected.items() if key[0] != ("busy-1", 1) or key[1] >= 20}
+    assert found == expected
+    compact_store(tmp_path)
+    assert verify_folder(tmp_path).damages == []
+    with MessageStore.open(tmp_path, config()) as store:
+        for queue, datas in rows.items():
+            low = 20 if queue == ("busy-1", 1) else 0
+            assert store.queue_bounds(*queue) == (low, len(datas))
+            assert [message.data for message in store.read(*queue, low, len(datas))] == datas[low:]
+
+
+def test_retention_waits_with_the_newest_full_footer_until_there_is_another(tmp_path: Path) -> None:
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, replace(config(), retention_bytes=1)) as store:
+        chance = random.Random(3)
+        for number in range(800):
+            append(store, rows, (f"busy-{number % BUSY}", number % BUSY), chance.randbytes(700))
+            append(store, rows, (f"idle-{chance.randrange(IDLE)}", 0), b"x")
+            known = kinds(store)
+            assert not known or any(known)
+        assert sealed_of(store)[0].segment.sequence > 5
+    with MessageStore.open(tmp_path, config()) as store:
+        assert {queue: store.queue_bounds(*queue)[1] for queue in rows} == {
+            queue: len(datas) for queue, datas in rows.items()
+        }
+        for queue, datas in rows.items():
+            low = store.queue_bounds(*queue)[0]
+            assert [message.data for message in store.read(*queue, low, len(datas) + 1)] == datas[low:]
+
+
+# -- damage -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sequence", range(2, 10))
+def test_a_damaged_footer_costs_nothing_while_its_neighbours_tell(tmp_path: Path, sequence: int) -> None:
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 10)
+        settle(store)
+        one = next(one for one in sealed_of(store) if one.segment.sequence == sequence)
+        flip_bit(segment_path(tmp_path, sequence), one.record.footer_position + 200)
+        one.let_go()
+        check(store, rows)
+    assert len(verify_folder(tmp_path).damages) >= 1
+    with MessageStore.open(tmp_path, config(), repair=True) as store:
+        assert not any(loss.messages for loss in store.losses)
+        check(store, rows)
+        fill(store, rows, 5, seed=9)
+        check(store, rows)
+    assert verify_folder(tmp_path).damages == []
+
+
+@pytest.mark.parametrize("sequence", range(2, 10))
+def test_a_store_is_whole_behind_the_repair_of_a_lost_segment(tmp_path: Path, sequence: int) -> None:
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 10)
+        settle(store)
+    segment_path(tmp_path, sequence).unlink()
+    with MessageStore.open(tmp_path, config(), repair=True) as store:
+        assert store.losses
+        for queue, datas in rows.items():
+            assert store.queue_bounds(*queue)[1] == len(datas)
+            found = store.read(*queue, 0, len(datas))
+            assert {message.offset: message.data for message in found}.items() <= dict(enumerate(datas)).items()
+    assert verify_folder(tmp_path).damages == []
+
+
+# -- whoever looks first --------------------------------------------------------------------------------------
+
+
+def test_a_search_from_the_middle_of_the_log_hides_no_message_before_it(tmp_path: Path) -> None:
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 7)
+        settle(store)
+        lane = store._lanes[0]
+        for at in range(len(sealed_of(store))):
+            lane.groups = Groups()  # nobody has looked at these segments
+            first_offset(lane, lane.view, 0, at)
+            check(store, rows)
+
+
+@pytest.mark.parametrize(("gone", "kept"), [(0, 128), (4, 128), (9, 1)])
+def test_a_reader_with_a_view_of_before_finds_what_that_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int, kept: int
+) -> None:
+    monkeypatch.setattr("stratalog.store.segment.groups.GONE_KEPT", kept)
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 10)
+        settle(store)
+        sealed, places = sealed_of(store), [(number, at) for number in range(BUSY + IDLE) for at in range(0, 400, 7)]
+        assert [one.record.full for one in sealed[:10]] == [1, 0, 0, 0, 1, 0, 0, 0, 1, 0]
+        for end in range(5, 10):
+            before, groups = sealed[:end], Groups()
+            groups.look(before)
+            groups.look(sealed[gone:10])  # by a quicker one, when retention has removed so many
+            assert (groups._since > 0) == (kept == 1)
+            assert [groups.where(before, *place) for place in places] == [
+                Groups().where(before, *place) for place in places
+            ]
+            assert [groups.first_from(before, number, 1) for number in range(BUSY + IDLE)] == [
+                Groups().first_from(before, number, 1) for number in range(BUSY + IDLE)
+            ]
+
+
+# -- steps --------------------------------------------------------------------------------------------------
+
+
+def test_a_search_of_an_idle_queue_asks_few_footers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 16)
+    asked: list[int] = []
+    real = SealedSegment.first_of
+    real_offset = SealedSegment.first_offset
+
+    def first_of(one: SealedSegment, number: int) -> tuple[int, int]:
+        asked.append(one.segment.sequence)
+        return real(one, number)
+
+    def first_offset(one: SealedSegment, number: int) -> int:
+        asked.append(one.segment.sequence)
+        return real_offset(one, number)
+
+    rows: Rows = {}
+    most = []
+    with MessageStore.open(tmp_path, config()) as store:
+        for segments in (40, 120):
+            fill(store, rows, segments)
+            settle(store)
+            with monkeypatch.context() as patch:
+                patch.setattr(SealedSegment, "first_of", first_of)
+                patch.setattr(SealedSegment, "first_offset", first_offset)
+                steps = []
+                lane = store._lanes[0]
+                for queue, datas in rows.items():
+                    if queue[0].startswith("idle"):
+                        number = store._streams.topics[queue[0]][queue[1]].number
+                        for offset in range(len(datas)):
+                            asked.clear()
+                            lane.groups.where(lane.view.sealed, number, offset)
+                            steps.append(len(asked))
+                most.append(max(steps))
+    assert most[1] <= most[0] + 8 <= 20
