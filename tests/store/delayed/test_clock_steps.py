@@ -109,3 +109,27 @@ def test_message_that_an_index_behind_has_called_due_stays_due_when_the_clock_is
         until(lambda: taken(late) == [given.message.offset])
         hand.now_ms += 12
         assert taken(early) == taken(late) == [2]
+
+
+def test_message_told_to_come_later_after_a_step_back_is_in_an_index_that_is_made_anew_meanwhile(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hand.open(tmp_path / "s") as store:
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    monkeypatch.setattr(Delays, "_catch_up_topic", lambda delays, topic: False)  # it never gets on
+    with hand.open(tmp_path / "s") as store:
+        sub = store.subscribe("t", "a")
+        hand.now_ms += HOUR_MS
+        assert taken(sub) == [0]
+        hand.now_ms -= HOUR_MS
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 100)
+        assert taken(sub) == []
+        topic_of(store).why_anew = "the test says so"
+        monkeypatch.undo()
+        delays = store._running.delays
+        assert delays is not None
+        hand.now_ms += 2 * HOUR_MS  # by then it is due, and nobody has had it
+        while topic_of(store).is_behind:
+            delays.work()
+        assert topic_of(store).last_rebuild == "the test says so"
+        assert taken(sub) == [1]
