@@ -34,8 +34,6 @@ CONFIG = tiny(lanes=2)
 QUEUES = [("q", index) for index in range(8)]
 Rows = dict[tuple[str, int], dict[int, bytes]]
 
-pytestmark = pytest.mark.usefixtures("no_marks")
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:

@@ -128,7 +128,7 @@ def test_a_store_with_a_read_cache_asks_it(tmp_path: Path) -> None:
         assert store._fetcher.reader._straight is None
 
 
-def test_heads_of_all_frames_become_one_table(no_marks: None, tmp_path: Path) -> None:
+def test_heads_of_all_frames_become_one_table(tmp_path: Path) -> None:
     rng = random.Random(draw_seed())
     config = small(segment_bytes=512 * KIB)
     with MessageStore.open(tmp_path, config) as store:
@@ -167,7 +167,7 @@ def test_heads_become_a_table_although_some_frames_have_no_messages(tmp_path: Pa
         check(store, rows, rng)
 
 
-def test_heads_that_do_not_agree_with_the_footer_become_no_table(no_marks: None, tmp_path: Path) -> None:
+def test_heads_that_do_not_agree_with_the_footer_become_no_table(tmp_path: Path) -> None:
     config = small(segment_bytes=512 * KIB)
     with MessageStore.open(tmp_path, config) as store:
         fill(store, random.Random(1), 1000)
