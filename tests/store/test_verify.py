@@ -39,10 +39,7 @@ CONFIG = StoreConfig(segment_bytes=262_144, max_message_bytes=65_536, max_frame_
 
 
 def fill(store: MessageStore, messages: int, seed: int = SEED) -> None:
-    """Appends of 1 to 3,000 random bytes to 12 queues, in batches of 5, with some optional columns.
-
-    No marks come between, however slow the machine is: the tests count frames.
-    """
+    """Appends of 1 to 3,000 random bytes to 12 queues, in batches of 5, with some optional columns."""
     rng = random.Random(seed)
     for number in range(0, messages, 5):
         key = rng.randbytes(4) if number % 3 == 0 else None
