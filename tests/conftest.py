@@ -1,18 +1,25 @@
-"""What every test has: a time limit, so that an endless loop or a lost wake-up is a failure with a traceback.
+"""What every test has: a time limit, and a background that writes no frames of its own accord.
 
-No outcome may depend on how fast the machine is: the limit is for what never ends, and Hypothesis gets none of its own.
+No outcome may depend on how fast the machine is. The limit is for what never ends, so that an endless loop or a lost
+wake-up is a failure with a traceback; Hypothesis gets none of its own. On a slow machine a lane goes quiet between any
+two calls, and the background marks it: a frame that a test has not thought of, where it counts them, damages the last
+one or crashes the store.
 """
 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from stratalog.store.log.upkeep import Upkeep
+
 LIMIT_S = 240
+MARK_QUIET = Upkeep._mark_quiet
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
@@ -36,3 +43,25 @@ def time_limit() -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet_background() -> Iterator[None]:
+    """Lanes are marked only by tests that call for it: `store._upkeep._mark_quiet()`, and a flush.
+
+    Processes that tests start have the store as it is.
+    """
+
+    def mark_quiet(upkeep: Upkeep) -> None:
+        if upkeep._thread._ident != threading.get_ident():
+            MARK_QUIET(upkeep)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Upkeep, "_mark_quiet", mark_quiet)
+        yield
+
+
+@pytest.fixture
+def marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The background marks lanes that have gone quiet, as it does in a program."""
+    monkeypatch.setattr(Upkeep, "_mark_quiet", MARK_QUIET)

@@ -197,7 +197,7 @@ def test_verify_of_an_unharmed_store_exits_with_0(folder: Path, tmp_path: Path) 
     out = tmp_path / "out.json"
     shown = run("verify", folder, "--json", out)
     assert shown.exit_code == 0, shown.output
-    assert re.match(r"2 messages in [2-9] frames, ", shown.output)  # a slow machine has time for marks
+    assert re.match(r"2 messages in 2 frames, ", shown.output)
     assert shown.output.endswith("unharmed\n")
     figures = json.loads(out.read_text())
     assert (figures["ok"], figures["messages"], figures["damages"]) == (True, 2, [])

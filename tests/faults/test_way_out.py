@@ -12,7 +12,7 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreFull, inspect_folder, verify_folder
 from stratalog.store.subscriptions.subscription import Subscription
-from tests.store.helpers import run_child, without_marks
+from tests.store.helpers import run_child
 
 from .mounts import tmpfs
 
@@ -169,7 +169,6 @@ def test_readers_verify_and_repair_agree_on_a_store_whose_reserve_is_in_use(disk
     home = disk / "store"
     with MessageStore.open(home, config()) as store:
         counts = fill(store, ["jobs", "logs"])
-        without_marks(store)
         low = 0
         while store.stats()["reserve"]["bytes"]:
             low += 1

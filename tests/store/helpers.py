@@ -153,8 +153,19 @@ def frames_of(path: Path) -> list[Frame]:
 
 
 def without_marks(store: MessageStore) -> None:
-    """No marks from now on, however slow the machine is: where frames or blocks are counted."""
+    """No marks from now on, however slow the machine is: for processes of their own, whose background makes them."""
     store._upkeep._mark = lambda lane: None
+
+
+def mark(store: MessageStore) -> None:
+    """Have each lane say on disk that all of it is durable, as the background does in a program once it is quiet."""
+
+    def is_marked() -> bool:
+        store._upkeep._mark_quiet()
+        store.flush()
+        return all(lane.segment is None or lane.marked == lane.under_way.forced_mark for lane in store._lanes)
+
+    until(is_marked)
 
 
 def handed_over(store: MessageStore) -> int:

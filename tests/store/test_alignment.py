@@ -26,7 +26,7 @@ def test_full_block_is_always_written(policy: Alignment) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nothing_is_held_when_nothing_would_push_it_out(
-    no_marks: None, policy: Alignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: Alignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One producer that waits for each message: a batch is never followed by another one."""
     plans: list[bool] = []

@@ -21,7 +21,7 @@ from stratalog.store import (
 from stratalog.store.api.batches import AsyncBatch
 
 from .disks import FailingDisk, GatedDisk
-from .helpers import KIB, contents, tiny, without_marks
+from .helpers import KIB, contents, tiny
 
 CAP = 5000
 Rows = list[tuple[str, int, bytes]]
@@ -108,7 +108,6 @@ def test_outside_a_loop_it_is_refused_and_nothing_is_stored(store: MessageStore)
 def full_store(path: Path, disk: GatedDisk, timeout_ms: int) -> MessageStore:
     """A store at its cap: nothing passes the gate."""
     store = MessageStore.open(path, tiny(publish_buffer_bytes=CAP, append_timeout_ms=timeout_ms), disk=disk)
-    without_marks(store)  # one would stand in the line, where requests are counted
     store.append("t", 0, b"first")
     disk.gate.clear()
     for _ in range(CAP // 1000):
@@ -192,7 +191,6 @@ def test_batch_that_leaves_the_line_lets_none_of_its_own_messages_in(
 def test_batch_gives_up_only_if_none_of_it_came_in_since_the_last_look(tmp_path: Path, disk: GatedDisk) -> None:
     """Each group has the time of an append at the cap, as in `append_batch`; all of them together have no limit."""
     store = MessageStore.open(tmp_path, tiny(publish_buffer_bytes=64 * KIB), disk=disk)
-    without_marks(store)
     line = store._queues[0]._line
 
     async def main() -> None:

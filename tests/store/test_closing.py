@@ -24,8 +24,6 @@ from stratalog.store.segment.segment import Segment
 from .disks import GatedDisk
 from .helpers import crash_copy, run_child, seal_of, segment_path, start, tiny, until
 
-pytestmark = pytest.mark.usefixtures("no_marks")  # a mark is a request in line as well
-
 
 class Interrupted(BaseException):
     """As KeyboardInterrupt comes."""

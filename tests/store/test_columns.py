@@ -37,7 +37,7 @@ from stratalog.store.log.trims import trim_requests
 
 from ..seeds import draw_seed
 from .disks import FailingDisk, GatedDisk
-from .helpers import PATIENCE_S, crash_copy, small, start, tiny, until, without_marks
+from .helpers import PATIENCE_S, crash_copy, small, start, tiny, until
 
 STREAMS = (("a", 0), ("a", 1), ("b/../c", 5), ("a", 0))  # one of them twice
 JSON = b'{"a":"b"}'
@@ -319,7 +319,6 @@ def test_order_of_a_thread_holds_in_any_mix(tmp_path: Path) -> None:
     """Columns, rows and single messages that become one frame."""
     disk = GatedDisk()
     with MessageStore.open(tmp_path, small(), disk=disk) as opened:
-        without_marks(opened)  # frames are counted
         shut(opened, disk)
         held = opened.submit("t", 0, b"held")  # its write keeps what follows together
         disk.waiting.acquire()
@@ -415,7 +414,6 @@ def test_columns_wait_at_the_cap_in_one_line_with_the_others(tmp_path: Path) -> 
     disk = GatedDisk()
     config = small(publish_buffer_bytes=20_000, append_timeout_ms=300_000)
     with MessageStore.open(tmp_path, config, disk=disk) as opened:
-        without_marks(opened)  # one would stand in the line
         shut(opened, disk)
         opened.submit_columns([("t", 0)], [0], [15_000], bytes(15_000), ([4000], bytes(4000)))
         disk.waiting.acquire()
@@ -473,7 +471,7 @@ def test_bytes_that_change_meanwhile_leave_a_sound_store(tmp_path: Path) -> None
 
 
 def test_bytes_that_change_behind_the_copy_are_not_those_that_are_checked(
-    no_marks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = bytearray(b"abb")
     real = Ring.fill

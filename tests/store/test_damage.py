@@ -15,7 +15,6 @@ from stratalog.store.log.sealer import Sealer
 from stratalog.store.recovery import reindex
 
 from ..seeds import draw_seed
-from .conftest import without_marks
 from .damage import KINDS, Sample, check_refusals_agree, check_repair, flip_footer, take_sample
 from .helpers import (
     Queue,
@@ -49,8 +48,7 @@ def fill(store: MessageStore, begin: int, end: int, queues: list[Queue] = QUEUES
 @pytest.fixture(scope="module")
 def samples() -> Iterator[Samples]:
     """Small stores, closed and crashed, with and without retention, lanes and pre-written files."""
-    with memory_folder() as folder, pytest.MonkeyPatch.context() as patched:
-        without_marks(patched)
+    with memory_folder() as folder:
         found: Samples = {}
         snapshots = []
         with MessageStore.open(folder / "one", TINY) as store:
@@ -141,7 +139,7 @@ def test_random_damage_moves_no_message_of_a_long_queue(many: Sample, folder: Pa
         check_repair(path, many)
 
 
-def test_offset_of_a_lost_last_message_is_not_given_again(no_marks: None, folder: Path) -> None:
+def test_offset_of_a_lost_last_message_is_not_given_again(folder: Path) -> None:
     """Nothing tells of which queue it was: each leaves one offset out."""
     path = folder / "s"
     with MessageStore.open(path, TINY) as store:
@@ -213,7 +211,7 @@ def test_lost_only_footer_behind_retention_says_that_offsets_may_repeat(folder: 
 
 @pytest.mark.parametrize(("named_later", "may_repeat"), [(False, True), (True, False)])
 def test_lost_frame_of_a_log_that_was_not_closed_may_have_named_a_queue(
-    folder: Path, no_marks: None, named_later: bool, may_repeat: bool
+    folder: Path, named_later: bool, may_repeat: bool
 ) -> None:
     """Nothing tells how many queues the lane had. A name in a later frame does: queues are numbered without a gap."""
     with MessageStore.open(folder / "s", TINY) as store:

@@ -13,8 +13,6 @@ from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SEAL_BYTES, S
 
 from .helpers import KIB, flip_bit, frames_of, overwrite, scanned, segment_path, segment_paths, small, tiny
 
-pytestmark = pytest.mark.usefixtures("no_marks")  # what is damaged is a frame of messages
-
 FIRST, SECOND = 10, 40
 Q = ("t", 0)
 

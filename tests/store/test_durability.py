@@ -18,8 +18,6 @@ from stratalog.store.testing import Fault, Operation, SimulatedDisk
 from .disks import FailingDisk, RecordingDisk
 from .helpers import PATIENCE_S, contents, crash_copy, start, tiny, until
 
-pytestmark = pytest.mark.usefixtures("no_marks")  # a mark is a forced write, at any moment of a slow machine
-
 
 @pytest.mark.parametrize("alignment", ["pad", "trim", "adaptive"])
 def test_force_means_that_nothing_answered_is_unforced(tmp_path: Path, alignment: str) -> None:

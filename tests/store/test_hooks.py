@@ -212,7 +212,7 @@ def test_hook_of_a_step_that_raises_leaves_nobody_asleep(tmp_path: Path, harm: H
 
 
 def test_trim_that_cannot_be_shown_keeps_no_other_request_from_its_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_marks: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MessageStore.open(tmp_path, tiny())
     store.append_batch([("t", Q, b"%d" % number) for number in range(4)])

@@ -14,7 +14,7 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreUnusable, inspect_folder
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, align_up
 
-from .helpers import crash_copy, has_settled, until, without_marks
+from .helpers import crash_copy, has_settled, until
 
 CONFIG = StoreConfig(lanes=2, segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0)
 TOPICS = 25
@@ -23,7 +23,6 @@ MESSAGES = 400
 
 
 def fill(store: MessageStore) -> None:
-    without_marks(store)  # one might be all that a segment holds
     for number in range(0, MESSAGES, 4):
         four = range(number, number + 4)
         store.append_batch([(f"topic-{n % TOPICS:02d}", n % 2, bytes([n % 256]) * SIZE_BYTES) for n in four])
@@ -166,7 +165,6 @@ def test_nothing_on_disk_is_changed(folder: Path) -> None:
 def test_open_store_is_described_as_far_as_it_is_durable(folder: Path) -> None:
     closed = inspect_folder(folder)
     with MessageStore.open(folder, CONFIG) as store:
-        without_marks(store)  # its frames are counted
         beside = inspect_folder(folder)
         store.append("new", 5, b"x" * 77)
         more = inspect_folder(folder)

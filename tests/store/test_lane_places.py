@@ -23,7 +23,7 @@ from stratalog.store.read.making_places import make_places
 from stratalog.store.segment.copies import PART
 from stratalog.store.segment.kept import KeptPlaces
 from tests.store.disks import OneSlowDisk
-from tests.store.helpers import KIB, PATIENCE_S, flip_bit, segment_path, small, until, without_marks
+from tests.store.helpers import KIB, PATIENCE_S, flip_bit, segment_path, small, until
 from tests.store.shards.helpers import attaching, staged
 from tests.store.test_leased import has_leases
 from tests.store.test_straight import QUEUES, check, fill
@@ -172,7 +172,6 @@ def test_a_removed_segment_is_not_kept_by_the_table(tmp_path: Path) -> None:
 def test_what_an_older_open_segment_gets_later_is_not_missed(tmp_path: Path) -> None:
     disk = OneSlowDisk()
     with MessageStore.open(tmp_path, CONFIG, disk=disk) as store:
-        without_marks(store)  # one might be the write that waits
         lane, queue = store._lanes[0], store._queues[0]
         queue.sizer.overlap_bytes = 1  # a second write goes beside the first one, however small it is
         store.append("t", 0, b"first")

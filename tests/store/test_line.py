@@ -19,7 +19,7 @@ from stratalog.store.log.sizer import Sizer
 from tests.seeds import draw_seed
 
 from .disks import GatedDisk
-from .helpers import PATIENCE_S, start, tiny, until, without_marks
+from .helpers import PATIENCE_S, start, tiny, until
 from .interrupts import Interrupted, interrupt_at, places
 
 CAP = 4096
@@ -36,7 +36,6 @@ class Stage:
         given = {"publish_buffer_bytes": CAP, "append_timeout_ms": 60_000, "segment_bytes": 1 << 20, **settings}
         config = tiny(**given)
         self.store = MessageStore.open(path, config, disk=self.disk)
-        without_marks(self.store)  # one would stand in the line, where requests are counted
         self.store.append("t", 0, b"first")
         self.queue = self.store._queues[0]
 

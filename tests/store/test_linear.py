@@ -29,7 +29,7 @@ from stratalog.store.segment import sealed
 from stratalog.store.segment.scanner import records_in
 from stratalog.store.verify.listing import SegmentFile
 
-from .helpers import crash_copy, memory_folder, tiny, until, without_marks
+from .helpers import crash_copy, memory_folder, tiny, until
 
 FEW, TIMES = 10, 4
 NAMES = 30
@@ -160,7 +160,6 @@ def test_places_of_a_frames_messages_are_summed_up_once_for_all_of_its_records(c
 def test_heads_of_a_segment_with_a_lost_message_are_looked_at_together_once(tmp_path: Path) -> None:
     """However often they are dropped and read again: a look costs as much as all of the segment."""
     with MessageStore.open(tmp_path, tiny()) as store:
-        without_marks(store)
         for _ in range(40):
             store.append_batch([("t", 0, bytes(2000))])
     with MessageStore.open(tmp_path, tiny()) as store, patch.object(sealed, "joined_heads") as joined:

@@ -113,7 +113,6 @@ def test_failed_open_frees_the_folder(tmp_path: Path) -> None:
     MessageStore.open(tmp_path, tiny()).close()
 
 
-@pytest.mark.usefixtures("no_marks")
 def test_failed_open_leaves_no_file_open(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         for _ in range(10):

@@ -29,7 +29,6 @@ from .helpers import (
     take_snapshot,
     tiny,
     until,
-    without_marks,
 )
 
 QUEUES = [("t", queue) for queue in range(4)]
@@ -71,7 +70,6 @@ def test_footer_of_an_earlier_life_of_the_file_is_not_believed(tmp_path: Path) -
     """A file that is used again still has the old one where a segment of the same shape would have its own."""
     queue, folder = ("t", 0), tmp_path / "crashed"
     with MessageStore.open(tmp_path / "store", tiny()) as store:
-        without_marks(store)
         for number in range(2):
             store.append(*queue, b"%04d" % number * 5000)
         store.append(*queue, b"%04d" % 2 * 5000)

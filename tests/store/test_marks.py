@@ -32,6 +32,7 @@ def test_marks_end_with_a_frame_or_within_one(tmp_path: Path, settings: dict[str
     assert marks[-1] > 8192
 
 
+@pytest.mark.usefixtures("marks")
 @pytest.mark.parametrize("durability", ["force", "os"])
 def test_quiet_lane_writes_one_mark_and_then_nothing(tmp_path: Path, durability: Durability) -> None:
     """One that vouched for itself, too, would follow for ever, and retention would in the end make room for them."""

@@ -21,7 +21,7 @@ from stratalog.store.format.mirror import END, LOW, MirrorHeader, mirror_name, t
 from stratalog.store.live.followed_ring import FollowedRing
 from stratalog.store.live.mirror import Mirror
 
-from .helpers import memory_folder, run_child, small, tiny, until, without_marks
+from .helpers import memory_folder, run_child, small, tiny, until
 
 QUEUE = ("t", 0)
 MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
@@ -125,7 +125,6 @@ def test_it_is_filled_until_the_last_reader_has_gone(folder: Path) -> None:
 
 def test_reader_that_looks_once_has_nothing_copied(folder: Path) -> None:
     with MessageStore.open(folder, small()) as store:
-        without_marks(store)  # it would look at them
         store.append(*QUEUE, b"x")
         with MessageStore.open(folder, read_only=True) as reader:
             assert reader.read(*QUEUE, 0)

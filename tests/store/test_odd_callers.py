@@ -27,7 +27,7 @@ from stratalog.store.api import appender
 from stratalog.store.log.ticket import SubmitRequest
 
 from .disks import GatedDisk
-from .helpers import contents, crash_copy, tiny, without_marks
+from .helpers import contents, crash_copy, tiny
 
 
 @pytest.fixture
@@ -195,7 +195,6 @@ def test_cancelled_append_leaves_the_line_at_the_cap(tmp_path: Path) -> None:
     disk = GatedDisk()
     config = StoreConfig(publish_buffer_bytes=64 << 10, append_timeout_ms=60_000)
     with MessageStore.open(tmp_path / "store", config, disk=disk) as opened:
-        without_marks(opened)  # one would stand in the line
         opened.append("t", 0, b"first")
         disk.gate.clear()
 

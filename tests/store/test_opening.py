@@ -387,6 +387,7 @@ def test_footer_that_cannot_be_written_keeps_no_other_lane_from_being_sealed(
 # -- forces -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("marks")
 def test_idle_store_with_durability_os_is_forced_once_and_no_more(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, small(durability="os", flush_interval_ms=10)) as store:
         store.append("t", 0, b"x")

@@ -26,7 +26,7 @@ from stratalog.store.live.mirror import LaneMirror
 from stratalog.store.live.publisher import Publisher
 
 from ..seeds import draw_seed
-from .helpers import memory_folder, small, until, without_marks
+from .helpers import memory_folder, small, until
 
 MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
 FRAME_BYTES = (64 << 10, 4 << 10, 52 << 10)  # of one writer after the other: their rings have other sizes
@@ -325,7 +325,6 @@ def test_frame_is_taken_for_a_message_only_if_it_is_its_own(
 ) -> None:
     """A whole frame that stands at a wrong place has the keys of other messages."""
     with MessageStore.open(folder, small()) as store:
-        without_marks(store)
         store.append("t", 0, b"first")  # defines the stream
         for _ in range(2):
             store.append("t", 0, b"data", key=b"key %d" % store.queue_bounds("t", 0)[1])

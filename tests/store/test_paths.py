@@ -61,7 +61,6 @@ def test_a_link_that_changes_leads_no_write_into_another_store(tmp_path: Path) -
         assert store.queue_bounds("t", 0) == (0, ROLLING + 1)
 
 
-@pytest.mark.usefixtures("no_marks")
 def test_a_repair_puts_its_copies_into_the_store_that_was_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

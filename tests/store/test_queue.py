@@ -14,7 +14,7 @@ from stratalog.store.log.request import Barrier
 from stratalog.store.log.ticket import SubmitRequest
 
 from .disks import GatedDisk
-from .helpers import PATIENCE_S, start, tiny, until, without_marks
+from .helpers import PATIENCE_S, start, tiny, until
 
 CAP = 4096
 KILO = bytes(1000)
@@ -31,7 +31,6 @@ class Stage:
         self.disk = GatedDisk()
         config = tiny(publish_buffer_bytes=CAP, append_timeout_ms=timeout_ms)
         self.store = MessageStore.open(path, config, disk=self.disk)
-        without_marks(self.store)  # one would stand in the line, where requests are counted
         self.store.append("t", 0, b"first")
 
     def fill(self) -> list[Ticket]:
@@ -153,7 +152,7 @@ def test_cap_is_over_all_lanes(tmp_path: Path, lanes: int) -> None:
 
 @pytest.mark.parametrize("before", [True, False])
 def test_flush_does_not_fail_with_a_message_that_has_no_space(
-    no_marks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """They stand in one batch: the messages get the error, the barrier waits for what came before it."""
     disk = GatedDisk()
@@ -290,7 +289,6 @@ def test_interrupt_of_a_wake_up_leaves_no_message_that_nobody_looks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, woken: bool
 ) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
-        without_marks(store)  # one would be interrupted in its place
         store.append("t", 0, b"first")
         queue = store._queues[0]
         until(lambda: len(queue._sleepers) == 2)

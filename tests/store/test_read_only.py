@@ -28,6 +28,7 @@ from .helpers import (
     crash_copy,
     flip_bit,
     has_settled,
+    mark,
     scanned,
     segment_path,
     segment_paths,
@@ -139,7 +140,7 @@ def test_copy_of_a_crashed_store_shows_what_its_frames_prove(tmp_path: Path) -> 
     """The page in a copy is another store's. A quiet lane has noted on disk how far it was durable."""
     with MessageStore.open(tmp_path / "a", tiny()) as store:
         append_some(store, 60)
-        until(lambda: store._lanes[0].marked == store._lanes[0].under_way.forced_mark)
+        mark(store)
         expected = contents(store, QUEUES)
         crash_copy(tmp_path / "a", tmp_path / "b")
     with read_only(tmp_path / "b") as reader:

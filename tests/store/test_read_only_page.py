@@ -35,7 +35,7 @@ from stratalog.store.live.follower import AWAKE_S, LOOK_S
 from stratalog.store.live.page import LivePage
 from stratalog.store.live.publisher import RING_EVERY_S, Publisher
 
-from .helpers import PATIENCE_S, has_settled, tiny, until, without_marks
+from .helpers import PATIENCE_S, has_settled, tiny, until
 
 
 def page_of(folder: Path) -> bytes:
@@ -79,7 +79,6 @@ def test_mark_is_told_by_one_word_beside_another_mark() -> None:
 
 def test_page_says_how_far_each_lane_is(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=3)) as store:
-        without_marks(store)  # one would move the page between two looks
         header = LiveHeader.unpack(page_of(tmp_path))
         assert header is not None
         assert (header.lanes, header.openings, header.inode) == (3, 1, (tmp_path / LIVE_FILE).stat().st_ino)
@@ -128,7 +127,6 @@ def test_slots_and_bell_follow_the_mark_after_a_quiet_time(tmp_path: Path) -> No
 def test_mark_of_another_boot_counts_by_its_slot_alone(tmp_path: Path) -> None:
     """The word has no checksum: it counts as long as it has not left the memory."""
     with MessageStore.open(tmp_path, tiny()) as store:
-        without_marks(store)  # one would move the page meanwhile
         store.append("t", 0, b"x")
         header = StoreHeader.unpack((tmp_path / "STORE").read_bytes())
         assert header is not None
@@ -174,7 +172,6 @@ def test_slot_that_is_half_written_hides_no_earlier_state(tmp_path: Path) -> Non
 def test_message_behind_the_mark_is_not_shown(tmp_path: Path) -> None:
     """A frame may be durable in part: only the messages that end at the mark or before it are shown."""
     with MessageStore.open(tmp_path, tiny()) as store:
-        without_marks(store)  # one would tell how far the log really is
         store.append_batch([("t", 0, b"%d" % number * 1000) for number in range(4)])
         publisher: Any = store._running.live
         sequence, position = mark_in(tmp_path)  # the slot may be older, if the background has written it just before

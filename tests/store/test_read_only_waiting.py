@@ -21,7 +21,7 @@ from stratalog.store.format.layout import DATA_START
 from stratalog.store.live import follower, publisher
 
 from ..seeds import draw_seed
-from .helpers import PATIENCE_S, ROOT, flip_bit, memory_folder, segment_path, start, tiny, until, without_marks
+from .helpers import PATIENCE_S, ROOT, flip_bit, memory_folder, segment_path, start, tiny, until
 
 PATIENCE_MS = int(PATIENCE_S * 1000)
 CHILD = """
@@ -217,7 +217,6 @@ def test_wait_goes_on_with_the_next_writer(folder: Path) -> None:
 def test_damage_that_stops_the_follower_wakes_who_waits(folder: Path) -> None:
     raised: list[BaseException] = []
     with MessageStore.open(folder, tiny()) as store, MessageStore.open(folder, read_only=True) as reader:
-        without_marks(store)  # one would be in the place of the frame that is harmed
         store.append("t", 0, b"x")
         assert reader.queue_bounds("t", 0) == (0, 1)
 
@@ -266,7 +265,6 @@ def test_closing_wakes_who_waits_and_ends_the_thread(folder: Path) -> None:
 def test_reader_that_waits_for_nothing_looks_at_nothing(folder: Path) -> None:
     """No message comes: between its time-outs the thread sleeps."""
     with MessageStore.open(folder, tiny()) as store, MessageStore.open(folder, read_only=True) as reader:
-        without_marks(store)  # one is something to look at
         store.append("t", 0, b"x")
         reader.read("t", 0, 1, wait_ms=1)
         gc.collect()  # what other tests have left is nobody's time here

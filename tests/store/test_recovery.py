@@ -44,9 +44,6 @@ Rows = dict[Queue, dict[int, bytes]]
 QUEUES: list[Queue] = [("a", 0), ("a", 1), ("b", 7)]
 TINY = tiny()
 
-# Marks come between frames when the machine is slow: the tests take frames and blocks by their number.
-pytestmark = pytest.mark.usefixtures("no_marks")
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:

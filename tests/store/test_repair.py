@@ -44,9 +44,6 @@ from .test_recovery import QUEUES, Rows, count, is_part, long_story, short_story
 TINY = tiny()
 Damage = Callable[[Path], None]
 
-# Marks come between frames when the machine is slow: the tests take frames and blocks by their number.
-pytestmark = pytest.mark.usefixtures("no_marks")
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:

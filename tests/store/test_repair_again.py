@@ -12,7 +12,6 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt, verify_folder
 from stratalog.store.config import KIB
 from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
-from stratalog.store.log.upkeep import Upkeep
 from stratalog.store.recovery.repair import Loss
 
 from .helpers import (
@@ -36,11 +35,10 @@ from .test_moved_files import exchange
 from .test_recovery import long_story
 
 TINY = tiny()
-MARK_QUIET = Upkeep._mark_quiet  # also where a test has the background make no marks
 
 
 @pytest.fixture
-def path(no_marks: None) -> Iterator[Path]:
+def path() -> Iterator[Path]:
     """A closed store of several sealed segments."""
     with memory_folder() as made:
         with MessageStore.open(made / "s", TINY) as store:
@@ -91,7 +89,7 @@ def test_second_repair_changes_nothing(path: Path, damage: Callable[[Path], None
     assert verify_folder(path).damages == []
 
 
-def test_closing_notes_the_end_of_a_segment_that_has_nothing_but_a_mark(no_marks: None, tmp_path: Path) -> None:
+def test_closing_notes_the_end_of_a_segment_that_has_nothing_but_a_mark(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, TINY) as store:
         store.append("t", 0, b"x")
         lane = store._lanes[0]
@@ -102,7 +100,7 @@ def test_closing_notes_the_end_of_a_segment_that_has_nothing_but_a_mark(no_marks
             store.flush()
 
         def has_begun_the_next() -> bool:
-            MARK_QUIET(store._upkeep)
+            store._upkeep._mark_quiet()
             store.flush()
             return lane.segment is not first
 
@@ -123,9 +121,7 @@ def test_closing_notes_the_end_of_a_segment_that_has_nothing_but_a_mark(no_marks
 
 
 @pytest.mark.parametrize("kept_bytes", [0, DATA_START, 20_000])
-def test_log_behind_removed_segments_is_whole_once_its_first_one_is_repaired(
-    tmp_path: Path, no_marks: None, kept_bytes: int
-) -> None:
+def test_log_behind_removed_segments_is_whole_once_its_first_one_is_repaired(tmp_path: Path, kept_bytes: int) -> None:
     """Nothing is left that tells where the queues begin that only removed segments named."""
     with MessageStore.open(tmp_path / "s", tiny(retention_bytes=100 << 10)) as store:
         for turn in range(120):
@@ -172,7 +168,7 @@ def test_cut_in_what_fills_up_the_last_block_is_told_and_repaired_once(path: Pat
     assert verify_folder(path).damages == []
 
 
-def test_messages_without_bytes_survive_a_cut_of_their_frame(tmp_path: Path, no_marks: None) -> None:
+def test_messages_without_bytes_survive_a_cut_of_their_frame(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, TINY) as store:
         store.append_batch([("t", 0, b"a" * 3000), ("t", 0, b""), ("t", 0, b"b" * 9000), ("t", 0, b"")])
     (frame,) = frames_of(segment_path(tmp_path, 1))
@@ -204,7 +200,7 @@ def test_queues_begin_at_zero_where_the_first_segment_is_lost_and_a_seal_record_
     assert log_snapshot(path) == repaired
 
 
-def test_copy_from_before_a_repair_is_fitted_to_the_segments_behind_it(no_marks: None, tmp_path: Path) -> None:
+def test_copy_from_before_a_repair_is_fitted_to_the_segments_behind_it(tmp_path: Path) -> None:
     """The last message of a queue was lost, so the repair left an offset out in each of them."""
     path, queues = tmp_path / "killed", [("t", queue) for queue in range(3)]
     with MessageStore.open(tmp_path / "s", TINY) as store:
@@ -224,7 +220,7 @@ def test_copy_from_before_a_repair_is_fitted_to_the_segments_behind_it(no_marks:
         assert store.losses == []
 
 
-def test_copy_of_a_closed_segment_does_not_hide_those_behind_it(no_marks: None, tmp_path: Path) -> None:
+def test_copy_of_a_closed_segment_does_not_hide_those_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with MessageStore.open(path, TINY) as store:
         store.append("t", 0, b"first")
@@ -239,7 +235,7 @@ def test_copy_of_a_closed_segment_does_not_hide_those_behind_it(no_marks: None, 
     assert verify_folder(path).damages
 
 
-def test_new_queue_begins_at_zero_though_its_name_and_all_footers_are_lost(no_marks: None, tmp_path: Path) -> None:
+def test_new_queue_begins_at_zero_though_its_name_and_all_footers_are_lost(tmp_path: Path) -> None:
     """Retention has removed the first segments; the header behind them says how many streams there were."""
     path = tmp_path / "killed"
     with MessageStore.open(tmp_path / "s", tiny(retention_bytes=64 * KIB)) as store:

@@ -20,8 +20,6 @@ TINY = tiny()
 QUEUE = ("t", 0)
 KEPT = 13  # messages of the first segment: ten, and three of a torn frame of eight
 
-pytestmark = pytest.mark.usefixtures("no_marks")
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:

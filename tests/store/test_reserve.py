@@ -12,7 +12,7 @@ from stratalog.store import MessageStore, StoreConfig, StoreError, StoreFull
 from stratalog.store.testing import SimulatedDisk
 
 from ..seeds import draw_seed
-from .helpers import KIB, small, tiny, until, without_marks
+from .helpers import KIB, small, tiny, until
 
 DATA = bytes(1000)
 SPACE = 1 << 20
@@ -25,7 +25,6 @@ def disk_of(space: int = SPACE) -> SimulatedDisk:
 def full_store(path: Path, disk: SimulatedDisk, config: StoreConfig | None = None, queues: int = 4) -> MessageStore:
     """A store whose appends get StoreFull, in each of its queues, whatever they are."""
     store = MessageStore.open(path, config or tiny(), disk=disk)
-    without_marks(store)
     fill(store, disk, queues)
     return store
 
@@ -167,7 +166,6 @@ def test_full_disk_opens_again_and_again_without_space(tmp_path: Path, ways: str
             store.close()
         disk.capacity_bytes = disk.used_bytes()  # nobody leaves us anything
         store = MessageStore.open(tmp_path / "s", tiny(), disk=disk)
-        without_marks(store)
         low += 1
         for queue in range(4):
             store.trim("t", queue, low)

@@ -11,7 +11,7 @@ import pytest
 from stratalog.store import MessageStore
 from tests.seeds import draw_seed
 
-from .helpers import KIB, has_settled, segment_paths, start, tiny, until, without_marks
+from .helpers import KIB, has_settled, segment_paths, start, tiny, until
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "trim": {"alignment": "trim"},
@@ -25,7 +25,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def open_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A store with four open segments: nothing is sealed."""
     with MessageStore.open(tmp_path, tiny()) as store:
-        without_marks(store)  # a durable one would show all before it
         monkeypatch.setattr(store._upkeep.sealer, "seal_full", lambda rest_s=0: None)
         monkeypatch.setattr(store._upkeep.sealer, "make_way", lambda lane: None)
         for at in range(200):

@@ -323,7 +323,7 @@ def test_messages_without_frames_in_the_footer_are_found_by_the_frames(forged: F
 def test_a_scan_passes_over_no_frame_that_the_footer_leaves_out(forged: Forge, frame: int) -> None:
     def change(data: FooterData) -> FooterData:
         counts = np.diff(data.frame_entry.astype(np.int64), append=len(data.entries))
-        left_out = np.flatnonzero(counts)[frame]  # of those with messages: the background may have written a mark
+        left_out = np.flatnonzero(counts)[frame]  # of those with messages
         columns: dict[str, Any] = {name: np.delete(getattr(data, name), left_out) for name in FRAME_COLUMNS}
         return replace(data, **columns)
 

@@ -513,7 +513,7 @@ def test_store_and_its_answers_show_what_they_are(store: MessageStore, tmp_path:
     assert repr(store) == f"<MessageStore {str(tmp_path)!r}, closed>"
 
 
-def test_poisoned_store_and_failed_ticket_show_it(no_marks: None, tmp_path: Path) -> None:
+def test_poisoned_store_and_failed_ticket_show_it(tmp_path: Path) -> None:
     disk = FailingDisk()
     with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
         store.append("t", 0, b"x")

@@ -11,7 +11,7 @@ import pytest
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt
 from stratalog.store.segment.held import HeldMemory
 from stratalog.store.segment.kept import joined_heads
-from tests.store.helpers import KIB, flip_bit, segment_path, small, until
+from tests.store.helpers import KIB, flip_bit, mark, segment_path, small, until
 
 from ..seeds import draw_seed
 
@@ -128,7 +128,7 @@ def test_a_store_with_a_read_cache_asks_it(tmp_path: Path) -> None:
         assert store._fetcher.reader._straight is None
 
 
-def test_heads_of_all_frames_become_one_table(no_marks: None, tmp_path: Path) -> None:
+def test_heads_of_all_frames_become_one_table(tmp_path: Path) -> None:
     rng = random.Random(draw_seed())
     config = small(segment_bytes=512 * KIB)
     with MessageStore.open(tmp_path, config) as store:
@@ -150,12 +150,10 @@ def test_heads_become_a_table_although_some_frames_have_no_messages(tmp_path: Pa
     config, rng = small(segment_bytes=512 * KIB), random.Random(draw_seed())
     rows: list[list[bytes]] = [[] for _ in range(QUEUES)]
     with MessageStore.open(tmp_path, config) as store:
-        lane = store._lanes[0]
         for _ in range(12):
             for queue, datas in enumerate(fill(store, rng, 50)):
                 rows[queue] += datas
-            store.flush()
-            until(lambda: not lane.wants_mark() and lane.marked == lane.under_way.forced_mark)
+            mark(store)
     with MessageStore.open(tmp_path, config) as store:
         sealed = store._lanes[0].view.sealed
         begins = [one.index.footer.frame_entry for one in sealed]
@@ -167,7 +165,7 @@ def test_heads_become_a_table_although_some_frames_have_no_messages(tmp_path: Pa
         check(store, rows, rng)
 
 
-def test_heads_that_do_not_agree_with_the_footer_become_no_table(no_marks: None, tmp_path: Path) -> None:
+def test_heads_that_do_not_agree_with_the_footer_become_no_table(tmp_path: Path) -> None:
     config = small(segment_bytes=512 * KIB)
     with MessageStore.open(tmp_path, config) as store:
         fill(store, random.Random(1), 1000)

@@ -13,8 +13,6 @@ from stratalog.store.format.layout import BLOCK_BYTES
 from .helpers import frames_of, log_snapshot, overwrite, scanned, seal_of, segment_path, tiny
 from .test_recovery import long_story
 
-pytestmark = pytest.mark.usefixtures("no_marks")
-
 TINY = tiny()
 
 

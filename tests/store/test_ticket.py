@@ -188,7 +188,7 @@ def test_callback_may_close_the_store_while_another_thread_closes_it(tmp_path: P
     assert store.closed and ticket.result() == 0
 
 
-def test_callbacks_hear_of_a_failed_write(no_marks: None, tmp_path: Path) -> None:
+def test_callbacks_hear_of_a_failed_write(tmp_path: Path) -> None:
     disk = FailingDisk()
     store = MessageStore.open(tmp_path, tiny(), disk=disk)
     store.append("t", 0, b"x")
@@ -200,7 +200,7 @@ def test_callbacks_hear_of_a_failed_write(no_marks: None, tmp_path: Path) -> Non
     assert [type(error) for error in heard] == [StorePoisoned]
 
 
-def test_exception_is_the_error_or_none(no_marks: None, tmp_path: Path) -> None:
+def test_exception_is_the_error_or_none(tmp_path: Path) -> None:
     disk = FailingDisk()
     store = MessageStore.open(tmp_path, tiny(), disk=disk)
     assert store.submit("t", 0, b"x").exception() is None
@@ -239,7 +239,7 @@ def test_ticket_can_be_awaited_by_several_and_again(store: MessageStore, disk: G
     assert asyncio.run(main()) == [1] * 5
 
 
-def test_awaited_ticket_raises_what_result_raises(no_marks: None, tmp_path: Path) -> None:
+def test_awaited_ticket_raises_what_result_raises(tmp_path: Path) -> None:
     disk = FailingDisk()
     store = MessageStore.open(tmp_path, tiny(), disk=disk)
     store.append("t", 0, b"x")

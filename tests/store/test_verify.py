@@ -31,7 +31,7 @@ from stratalog.store.format.layout import (
 from stratalog.store.format.store_files import LaneStart
 from stratalog.store.verify.report import VerifyReport
 
-from .helpers import crash_copy, has_settled, tiny, until, without_marks
+from .helpers import crash_copy, has_settled, tiny, until
 
 SEED = 7
 MESSAGES = 300
@@ -39,11 +39,7 @@ CONFIG = StoreConfig(segment_bytes=262_144, max_message_bytes=65_536, max_frame_
 
 
 def fill(store: MessageStore, messages: int, seed: int = SEED) -> None:
-    """Appends of 1 to 3,000 random bytes to 12 queues, in batches of 5, with some optional columns.
-
-    No marks come between, however slow the machine is: the tests count frames.
-    """
-    without_marks(store)
+    """Appends of 1 to 3,000 random bytes to 12 queues, in batches of 5, with some optional columns."""
     rng = random.Random(seed)
     for number in range(0, messages, 5):
         key = rng.randbytes(4) if number % 3 == 0 else None
@@ -236,7 +232,6 @@ def test_torn_messages_of_a_queue_whose_name_is_lost_are_no_damage(tmp_path: Pat
     # The only frame that names the queue "b" is lost with the end of segment 1, and its footer with it.
     # Segment 2 has a torn frame: a message of "a", and one of "b" that was never durable.
     with MessageStore.open(tmp_path / "open", tiny()) as store:
-        without_marks(store)
         for _ in range(2):
             store.append("a", 0, bytes(16 << 10))
         store.append("b", 0, b"names its queue")

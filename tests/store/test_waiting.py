@@ -407,7 +407,7 @@ def test_trim_wakes_a_read_that_waits_for_more_behind_messages_that_are_removed(
     assert told == [2]
 
 
-def test_read_waits_on_behind_messages_that_a_repair_has_given_up(tmp_path: Path, no_marks: None) -> None:
+def test_read_waits_on_behind_messages_that_a_repair_has_given_up(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", tiny()) as store:
         for number in range(4):
             store.append("t", 0, b"%d" % number)

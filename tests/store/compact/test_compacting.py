@@ -447,7 +447,7 @@ def test_a_damaged_head_of_a_frame_that_stays_is_an_error(tmp_path: Path) -> Non
     assert lanes(tmp_path) == before
 
 
-def test_a_damaged_head_of_a_frame_that_goes_is_no_hindrance(no_marks: None, tmp_path: Path) -> None:
+def test_a_damaged_head_of_a_frame_that_goes_is_no_hindrance(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         for _ in range(40):
             store.append("t", 0, bytes(5_000))

@@ -18,7 +18,7 @@ from stratalog.store.testing import SimulatedDisk
 
 from ...clocks import WallClock
 from ...seeds import draw_seed
-from ..helpers import tiny, without_marks
+from ..helpers import tiny
 from .consumer import START_MS, Consumer, Got, Hand
 
 LANES = 2
@@ -37,7 +37,6 @@ def config(**changes: object) -> StoreConfig:
 
 def opened(disk: SimulatedDisk, hand: Hand, **changes: object) -> MessageStore:
     store = MessageStore.open(HOME, config(**changes), disk=disk, clock=WallClock(lambda: hand.now_ms))
-    without_marks(store)  # on a slow machine they would force what is to be lost
     return store
 
 

@@ -225,7 +225,7 @@ def test_copies_go_once_they_are_acknowledged_or_cancelled(tmp_path: Path, hand:
         until(lambda: stream.low == topic.copies.next_at)
 
 
-def test_segments_of_pending_messages_alone_are_kept_and_not_copied(no_marks: None, tmp_path: Path, hand: Hand) -> None:
+def test_segments_of_pending_messages_alone_are_kept_and_not_copied(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s", aging(segment_bytes=256 << 10)) as store:
         sub = store.subscribe("t", "a")
         delayed = fill(store, 200, every=1)

@@ -100,7 +100,6 @@ def test_a_commit_that_has_begun_with_its_frames_asks_for_no_larger_reserve(
         assert content(store) == queues_of(OLD, ROWS, OLD[:1])
 
 
-@pytest.mark.usefixtures("no_marks")
 def test_a_flusher_that_tells_other_processes_and_a_commit_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

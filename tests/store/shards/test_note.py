@@ -67,7 +67,7 @@ def whole(path: Path, key: Key) -> dict[int, int]:
 
 
 @pytest.fixture
-def walked(no_marks: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many frames each look of a lane has walked over."""
     found: list[int] = []
     look = LaneCommits.look

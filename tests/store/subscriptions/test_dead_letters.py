@@ -23,7 +23,7 @@ from stratalog.store.subscriptions import dead_letters
 from stratalog.store.subscriptions.chains import DeadLetterChains
 
 from ...clocks import SteppedClock
-from ..helpers import PATIENCE_S, tiny, without_marks
+from ..helpers import PATIENCE_S, tiny
 from .helpers import TOPIC, fill, places
 
 DEAD = "orders/dead"
@@ -105,7 +105,6 @@ def test_a_call_goes_on_after_dead_letters_to_what_may_be_given_out(store: Messa
 
 
 def test_many_dead_letters_of_many_queues_are_moved_by_few_appends(store: MessageStore, clock: SteppedClock) -> None:
-    without_marks(store)  # frames are counted
     for at in range(400):
         more = {"key": b"k%d" % at} if at % 3 == 0 else {"properties": {"n": str(at)}} if at % 3 == 1 else {}
         store.append(TOPIC, at % 4, b"%d" % at, **more)

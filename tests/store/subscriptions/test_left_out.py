@@ -8,7 +8,7 @@ from stratalog.store import MessageStore
 from stratalog.store.subscriptions import dispatcher
 
 from ...clocks import SteppedClock
-from ..helpers import tiny, without_marks
+from ..helpers import tiny
 from .helpers import TOPIC, places
 from .test_attempts import crashed
 
@@ -39,7 +39,6 @@ def test_what_a_filter_leaves_out_is_durable_now_and_then(
 ) -> None:
     monkeypatch.setattr(dispatcher, "NOTED_MESSAGES", 20)
     sub = store.subscribe(TOPIC, "a", filter=WANTED)
-    without_marks(store)  # frames are counted
     frames = store.stats()["log"]["frames"]
     for _ in range(50):
         fill_with(store, "bb")

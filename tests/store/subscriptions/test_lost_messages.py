@@ -25,8 +25,6 @@ from ...seeds import draw_seed
 from ..helpers import tiny
 from .helpers import TOPIC, fill, places
 
-pytestmark = pytest.mark.usefixtures("no_marks")  # on a slow machine they would force what is to be lost
-
 LANES = 2
 NAME = next(
     name for name in map(str, range(99))
