@@ -174,7 +174,7 @@ class Decisions:
         tracker = topic.tracker  # made anew, the topic may be behind
         is_known = bool(tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0])
         due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.now_ms()
-        if due_ms <= now_ms or not self._may_be_pending(queue_id, offset, place):
+        if due_ms <= max(now_ms, topic.given.told_ms) or not self._may_be_pending(queue_id, offset, place):
             return None
         if topic.is_behind and offset >= read_up_to(topic, queue_id):
             return None if place in topic.told else due_ms

@@ -377,7 +377,8 @@ class DelayedTopic:
         if self.mended_messages:  # the log does not give them again: who has left them out is to meet them again
             for pointer in self._pointers:
                 pointer.miss(self._due.end)
-        self._tracker, self.given.until_ms, self.why_anew = tracker, until_ms, ""
+        self._tracker, self.why_anew = tracker, ""
+        self.given.made_anew(until_ms)
         self._wake()
 
     def count(self, by: int) -> None:
