@@ -30,6 +30,11 @@ DELAYED_FAULTS: dict[str, Bug] = {
         ("tests/store/delayed/test_clock_steps.py"
          "::test_message_told_to_come_later_after_a_step_back_is_in_an_index_that_is_made_anew_meanwhile",),
     ),
+    "delayed faults: what was told to be due can be changed once the index is made anew": Bug(
+        "store/delayed/decisions.py", "max(now_ms, topic.given.told_ms)", "now_ms",
+        ("tests/store/delayed/test_clock_steps.py"
+         "::test_change_comes_too_late_for_what_was_told_to_be_due_before_a_step_back_and_an_index_made_anew",),
+    ),
     "delayed faults: what was moved to a time that is over counts as given out": Bug(
         "store/delayed/decisions.py", "            topic.given.owes(due_ms)\n", "",
         ("tests/store/delayed/test_interrupted_changes.py"
