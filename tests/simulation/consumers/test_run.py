@@ -18,7 +18,7 @@ from .shape import KINDS, Shape, draw_shape
 from .world import World
 
 STATES = 400
-MOST_RUNS = 40
+MOST_RUNS = 60
 BUSY = Shape(kinds=KINDS[:2], delayed=0.6, steps=120, lives=2)
 
 
