@@ -50,7 +50,8 @@ DELAYED: dict[str, Bug] = {
         hangs=True,
     ),
     "delayed: a cancellation of what is due says yes": Bug(
-        "store/delayed/decisions.py", "        if due_ms <= now_ms or not", "        if not", CHANGES,
+        "store/delayed/decisions.py", "        if due_ms <= max(now_ms, topic.given.told_ms) or not", "        if not",
+        CHANGES,
     ),
     "delayed: what was cancelled is pending for an index that is behind": Bug(
         "store/delayed/decisions.py", "return place not in topic.changes.cancelled and place", "return place", OPENING,

@@ -40,6 +40,11 @@ DELAYED_FAULTS: dict[str, Bug] = {
         ("tests/store/delayed/test_interrupted_changes.py"
          "::test_message_moved_to_a_time_that_is_over_is_in_an_index_that_is_made_anew_before_it_came",),
     ),
+    "trims: what retention has removed is not trimmed": Bug(
+        "store/api/trimming.py", "if stream is None or low <= stream.low:", "if stream is None or low <= first:",
+        ("tests/store/subscriptions/test_removed_messages.py"
+         "::test_a_trim_reaches_what_was_read_ahead_of_what_retention_has_removed",),
+    ),
     "delayed faults: what is not in the index is taken for due": Bug(
         "store/delayed/messages.py", "lost: Bools = absent & (times > topic.given.latest_ms)",
         "lost: Bools = absent & (times > 1 << 62)",
