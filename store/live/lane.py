@@ -58,7 +58,7 @@ class FollowedOffsets(NextOffsets):
         newest = sealed[-1].segment.sequence if sealed else 0
         sequence, column = self._behind
         if sequence != newest:
-            found = offsets_behind_sealed(sealed, len(sealed))
+            found = offsets_behind_sealed(sealed, len(sealed), self._behind)
             column = np.zeros(0, np.int64) if found is None else found
             self._behind = newest, column
         return column

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left
+from collections.abc import Sequence
 
-from ..format.footer import ALL_PRESENT, ENTRIES, FIRST, FRAME_ENTRY, PRESENCE, START, STREAM, Column, Footer
+from ..format.footer import ENTRIES, FIRST, FRAME_ENTRY, START, STREAM, Column, Footer
 from .head import Head
 from .held import Item
 from .segment import Segment
@@ -38,11 +39,9 @@ class Index(Item):
         self.frame_entry = footer.column(FRAME_ENTRY)
         super().__init__(footer.memory_bytes)
 
-    def presence(self, number: int) -> int:
-        """In which segments up to this one a stream may have messages; of one made of frames, in any."""
-        if not self.footer.is_full or self.is_remade:
-            return ALL_PRESENT
-        return int(self.footer.column(PRESENCE)[number]) if number < self.streams else 0
+    def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
+        """As `Footer.segments_before`; one made of frames does not tell."""
+        return None if self.is_remade else self.footer.segments_before(number)
 
     def row(self, number: int) -> int:
         """The row of a stream, -1 if it has none."""

@@ -78,7 +78,7 @@ UPKEEP: dict[str, Bug] = {
         ("tests/store/test_footer.py",),
     ),
     "footers: a stream is said to be one segment further back": Bug(
-        "store/segment/groups.py", "steps = sequence - self.end\n", "steps = sequence - self.end + 1\n",
+        "store/segment/present.py", "back = np.uint64(sequence - self.begin) - ", "back = np.uint64(sequence - self.begin + 1) - ",
         ("tests/store/test_small_footers.py",),
     ),
     "footers: a group may be without its full footer": Bug(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ from stratalog.store.format.footer import Footer, FooterData
 from stratalog.store.format.layout import SEALED, SealRecord
 from stratalog.store.read.finder import first_offset
 from stratalog.store.segment import sealing
-from stratalog.store.segment.groups import GROUP_SEGMENTS, Groups, Present
+from stratalog.store.segment.groups import Groups
+from stratalog.store.segment.present import LEVEL_RATIO, MOST_STEPS, Present
 from stratalog.store.segment.sealed import SealedSegment
 
 from . import golden
@@ -98,7 +100,7 @@ def kinds(store: MessageStore) -> list[int]:
 
 def small_data() -> FooterData:
     """The golden footer as a small one, of the streams 1, 7 and 70,000."""
-    return replace(golden.footer_data(), stream=np.array([1, 7, 70_000], np.uint32), trimmed={})
+    return replace(golden.footer_data(), stream=np.array([1, 7, 70_000], np.uint32), trimmed={}, presence=None)
 
 
 def footer_of(data: FooterData) -> Footer:
@@ -122,24 +124,50 @@ def test_rows_that_do_not_ascend_are_damage(numbers: list[int]) -> None:
         footer_of(replace(small_data(), stream=np.array(numbers, np.uint32)))
 
 
+def told(present: Present, streams: int, sequence: int) -> list[list[int]]:
+    """The segments of each stream, and those of any, as the full footer has them."""
+    columns = present.columns(streams, sequence)
+    assert columns is not None
+    start, steps = columns.start.tolist(), columns.steps.tolist()
+    return [[sequence - step for step in steps[low:high]] for low, high in itertools.pairwise(start)]
+
+
 def test_a_full_footer_says_in_which_segments_of_its_group_a_stream_is() -> None:
-    present = Present(10)
+    present = Present.since(10)
     present = present.behind(11, np.array([3, 5], np.uint32)).behind(12, np.array([5], np.uint32))
-    present = present.behind(13, np.array([0], np.uint32))
-    assert present.column(7).tolist() == [1, 0, 0, 4, 0, 6, 0]
-    assert [present.has(5, sequence) for sequence in (11, 12, 13)] == [True, True, False]
-    assert not present.has(4, 12) and present.rows == 4
+    present = present.behind(13, np.array([0], np.uint32)).behind(14, np.empty(0, np.uint32))
+    assert told(present, 7, 15) == [[13], [], [], [11], [], [11, 12], [], []]
+    assert [list(present.segments_of(number)) for number in (5, 4, 0)] == [[11, 12], [], [13]]
+    assert present.rows == 4 and present.end == 14
 
 
 def test_a_segment_of_which_nothing_is_known_may_have_each_stream() -> None:
-    present = Present(10).behind(11, None).behind(12, np.array([1], np.uint32))
-    assert present.column(3).tolist() == [2, 3, 2]
-    assert present.has(2, 11) and not present.has(2, 12)
+    present = Present.since(10).behind(11, None).behind(12, np.array([1], np.uint32))
+    assert told(present, 3, 13) == [[], [12], [], [11]]
+    assert list(present.segments_of(1)) == [11, 12] and list(present.segments_of(2)) == [11]
 
 
-def test_segments_that_no_bit_stands_for_may_have_each_stream() -> None:
-    present = Present(1).behind(2, np.array([1], np.uint32)).behind(2 + GROUP_SEGMENTS, np.array([1], np.uint32))
-    assert present.column(2).tolist() == [0, 1] and present.has(0, 2)
+def test_where_segments_are_too_far_away_a_full_footer_does_not_tell() -> None:
+    present = Present.since(1).behind(2, np.array([1], np.uint32))
+    assert present.columns(2, 2 + MOST_STEPS) is not None and present.columns(2, 3 + MOST_STEPS) is None
+
+
+def test_a_thousand_segments_are_a_few_levels_and_each_row_is_found() -> None:
+    chance, present, expected = random.Random(1), Present.since(7), dict[int, list[int]]()
+    steps = 0
+    for sequence in range(8, 1024):
+        numbers = sorted(chance.sample(range(3000), chance.randrange(40)))
+        before = {id(level) for level in present.levels}
+        present = present.behind(sequence, np.array(numbers, np.uint32))
+        steps += sum(len(level) for level in present.levels if id(level) not in before)
+        for number in numbers:
+            expected.setdefault(number, []).append(sequence)
+    assert present.rows == sum(map(len, expected.values())) and len(present.levels) <= 8
+    assert steps < 8 * LEVEL_RATIO * present.rows
+    assert {number: list(present.segments_of(number)) for number in range(3000)} == {
+        number: expected.get(number, []) for number in range(3000)
+    }
+    assert told(present, 3000, 1024)[:-1] == [expected.get(number, []) for number in range(3000)]
 
 
 # -- a store ------------------------------------------------------------------------------------------------
