@@ -111,10 +111,14 @@ class Behind(NamedTuple):
             return None
         return rows
 
-    def after(self, sequence: int, there: Numbers, count: int, *, is_full: bool) -> Behind:
-        """The same behind one more footer."""
-        present = Present.since(sequence) if is_full else self.present.behind(sequence, there)
-        return Behind(present.begin, present, count, self.named)
+
+def behind_footer(
+    before: Behind | None, sequence: int, there: Numbers, count: int, named: tuple[int, ...], *, is_full: bool
+) -> Behind:
+    """What the newest footers say behind one more: `there` are the streams with messages in it, of `count`."""
+    if before is None or is_full:
+        return Behind(sequence, Present.since(sequence), count, named)
+    return before._replace(present=before.present.behind(sequence, there), streams=count, named=named)
 
 
 class Ended(NamedTuple):
