@@ -22,7 +22,7 @@ class EarlySeals:
     """Ends the open segments of idle lanes that retention waits for. Only the thread that removes segments asks it to.
 
     Invariant: retention asks for a full footer where the oldest segment has the newest one and more are behind it. The
-    one that is made lets all of these go, and retention leaves the newest sealed segment: so it asks again when segments
+    one that is made lets all of these go, and retention leaves the newest sealed segment: so it asks again when others
     have become full since. There is at most one such seal for what it frees.
 
     Attributes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ import pytest
 from stratalog.store import (
     MessageStore,
     ScanFilter,
+    ShardWriter,
     StoreConfig,
     StoreCorrupt,
+    commit_shards,
     compact_store,
     inspect_folder,
     plan_scan,
@@ -378,3 +381,125 @@ def test_a_search_of_an_idle_queue_asks_few_footers(tmp_path: Path, monkeypatch:
                             steps.append(len(asked))
                 most.append(max(steps))
     assert most[1] <= most[0] + 8 <= 20
+
+
+def test_an_opening_keeps_no_descriptor_of_the_small_footers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 1024)
+    rows: Rows = {}
+    kept: list[int] = []
+    with MessageStore.open(tmp_path, config()) as store:
+        for number in range(IDLE):
+            append(store, rows, (f"idle-{number}", 0), b"first")
+    for segments in (10, 60):
+        with MessageStore.open(tmp_path, config()) as store:
+            fill(store, rows, segments)
+            settle(store)
+        before = len(os.listdir("/proc/self/fd"))
+        with MessageStore.open(tmp_path, config()) as store:
+            assert sum(not full for full in kinds(store)) >= segments
+            kept.append(len(os.listdir("/proc/self/fd")) - before)
+            check(store, rows)
+    assert kept[1] <= kept[0]
+
+
+def test_no_small_footer_is_read_twice_at_an_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 1024)
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 20)
+        settle(store)
+    looked: list[int] = []
+    real = SealedSegment.in_file
+
+    def in_file(one: SealedSegment) -> object:
+        looked.append(one.segment.sequence)
+        return real(one)
+
+    with MessageStore.open(tmp_path, config()) as store:
+        monkeypatch.setattr(SealedSegment, "in_file", in_file)
+        lane = store._lanes[0]
+        number = store._streams.topics["idle-3"][0].number
+        assert lane.groups.where(lane.view.sealed, number, 0) == 0
+        assert len(set(looked)) <= 2
+
+
+# -- damage in a large group ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [False, True], ids=["the newest group", "an older group"])
+def test_a_lost_footer_costs_a_search_few_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: bool) -> None:
+    monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 80)
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 120 if end else 70)
+        settle(store)
+        lane, sealed = store._lanes[0], sealed_of(store)
+        lost = sealed[30]
+        flip_bit(lost.segment.path, lost.record.footer_position + 200)
+        for one in sealed:
+            one.let_go()
+        lost._is_lost = True  # nor do its frames tell it
+        real, asked = SealedSegment.first_of, list[int]()
+
+        def first_of(one: SealedSegment, number: int) -> tuple[int, int]:
+            asked.append(one.segment.sequence)
+            return real(one, number)
+
+        monkeypatch.setattr(SealedSegment, "first_of", first_of)
+        number = store._streams.topics["busy-1"][1].number
+        count = sum(real(sealed[-1], number))  # behind it is the open one
+        most = 0
+        for offset in range(0, count, 3):
+            asked.clear()
+            found = lane.groups.around_damage(sealed, number, offset)
+            most = max(most, len(asked))
+            first, messages = (0, 0) if found == 30 else real(sealed[found], number)
+            assert found != 30 and first <= offset
+            if offset >= first + messages:
+                assert found == 29, "it is in the lost one"
+            try:
+                assert lane.groups.where(sealed, number, offset) == found
+            except StoreCorrupt:
+                assert found == 29
+        assert most <= 14
+
+
+# -- bulk commits and compaction ------------------------------------------------------------------------------
+
+
+def test_bulk_commits_and_compaction_write_small_footers_that_all_is_found_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stratalog.store.shards.lane_attach.SMALL_BYTES", 0)
+    rows: Rows = {}
+    folder = tmp_path / "s"
+    with MessageStore.open(folder, config()) as store:
+        fill(store, rows, 3)
+        for number in range(12):
+            queues = [(f"busy-{number % BUSY}", number % BUSY), (f"idle-{number}", 0), (f"new-{number // 4}", 1)]
+            with ShardWriter(folder) as writer:
+                datas = [b"%d-%d" % (number, at) for at in range(3)]
+                writer.append_columns(queues, [0, 1, 2], [len(data) for data in datas], b"".join(datas))
+                shards = writer.finish()
+            commit_shards(folder, shards, name=f"commit {number}", wait_ms=0)
+            store.attach_pending()
+            for queue, data in zip(queues, datas, strict=True):
+                rows.setdefault(queue, []).append(data)
+            check(store, rows)
+        fill(store, rows, 3, seed=8)
+        settle(store)
+        assert sum(kinds(store)) <= len(kinds(store)) // 4 + 2
+        assert all(one.footer.presence is not None for one in sealed_of(store)[1:] if one.record.full)
+        check(store, rows)
+        shutil.copytree(folder, tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK"))
+    for one in (folder, tmp_path / "killed"):
+        assert verify_folder(one).damages == []
+        with MessageStore.open(one, config()) as store:
+            check(store, rows)
+    compact_store(folder)
+    assert verify_folder(folder).damages == []
+    with MessageStore.open(folder, config()) as store:
+        check(store, rows)
+        assert kinds(store)[0] == 1 and all(
+            one.footer.presence is not None for one in sealed_of(store)[1:] if one.record.full
+        )
