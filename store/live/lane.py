@@ -25,7 +25,7 @@ from ..log.streams import Stream, StreamMap
 from ..log.trims import Trims
 from ..log.write import Shown
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
-from ..segment.groups import offsets_behind_sealed
+from ..segment.groups import briefly, offsets_behind_sealed
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, Looked, SegmentIsGone, log_start, look
 from .followed_ring import FollowedRing
@@ -239,9 +239,11 @@ class FollowedLane:
             known = len(self.lane.streams)
             if one.record.streams <= known:
                 continue
-            footer = one.footer
-            begin = int(footer.numbers.searchsorted(known))
-            for number, name in zip(footer.numbers[begin:].tolist(), names_in(footer)[begin:], strict=True):
+            with briefly(one):
+                footer = one.footer
+                begin = int(footer.numbers.searchsorted(known))
+                named = list(zip(footer.numbers[begin:].tolist(), names_in(footer)[begin:], strict=True))
+            for number, name in named:
                 if number != len(self.lane.streams):
                     raise StoreCorrupt("the table of the lane's streams is missing", one.segment.path, 0)
                 self._add_stream(*name)

@@ -111,11 +111,11 @@ class _Placing:
             self._streams = self._new_streams(one.at.lane)
         if self._streams is not None:
             for known in self._behind:
-                footer = self._footer(known)
+                footer, is_newest = self._footer(known), known is self._behind[-1]
                 if footer.stream is None:
-                    self._streams.load(footer)
+                    self._streams.load(footer, is_newest=is_newest)
                 else:
-                    self._streams.follow(footer, Path(known.at.folder))
+                    self._streams.follow(footer, Path(known.at.folder), is_newest=is_newest)
         return None if self._streams is not None else "nothing tells what comes before it"
 
     def _footer(self, one: SegmentLook) -> FooterData:

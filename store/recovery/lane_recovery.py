@@ -221,22 +221,22 @@ class LaneRecovery:
             return
         passed, self._passed = self._passed, []
         for one in passed:
-            footer = self._footer_of(one)
-            if footer.stream is None:
-                self._streams.load(footer)
+            footer, is_newest = self._footer_of(one), one is passed[-1]
+            if footer.is_full:
+                self._streams.load(footer.data(), is_newest=is_newest)
                 self._present = Present.since(one.segment.sequence)
             else:
-                self._streams.follow(footer, one.segment.path)
+                self._streams.follow(footer, one.segment.path, is_newest=is_newest)
                 if self._present is not None:
                     self._present = self._present.behind(one.segment.sequence, streams_in(footer))
         if passed[0].record.full:
             self._tally.is_settled()
 
-    def _footer_of(self, one: SealedSegment) -> FooterData:
+    def _footer_of(self, one: SealedSegment) -> Footer:
         """A footer in a file that is closed at once: a group has many. Raises StoreCorrupt."""
         file = self._disk.open_to_read(one.segment.path)
         try:
-            return Footer(file, str(one.segment.path), one.record).data()
+            return Footer(file, str(one.segment.path), one.record)
         finally:
             file.close()
 

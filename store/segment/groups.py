@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -238,16 +238,23 @@ def _grown_by(present: Present, small: Sequence[SealedSegment]) -> Present:
 
 
 def _streams_of(one: SealedSegment) -> Numbers:
-    """The streams with messages in a segment, ascending. A file that is opened for that alone is let go: a group has
-    many. Raises StoreCorrupt, OSError."""
+    """The streams with messages in a segment, ascending. Raises StoreCorrupt, OSError."""
     fresh, one.fresh = one.fresh, None
     if fresh is not None:
         return fresh
+    with briefly(one):
+        return streams_in(one.footer)
+
+
+@contextmanager
+def briefly(one: SealedSegment) -> Iterator[None]:
+    """Let a file go that is opened inside: a group has many, and most are looked at once."""
     was_open = one.segment.is_open
-    numbers = streams_in(one.footer)
-    if not was_open:
-        one.segment.let_go()
-    return numbers
+    try:
+        yield
+    finally:
+        if not was_open:
+            one.segment.let_go()
 
 
 def _told_by(full: SealedSegment, number: int) -> Sequence[int] | None:
@@ -309,16 +316,17 @@ def offsets_behind_sealed(
     if begin < 0:
         return None
     for one in sealed[begin:end]:
-        index = one.in_file()
-        if index is None:
-            return None
-        footer = index.footer
-        if footer.is_full or offsets is None:
-            offsets = footer.next_offsets
-        else:
-            if len(offsets) < one.record.streams:
-                offsets = grown(offsets, one.record.streams)
-            offsets[footer.stream] = footer.next_offsets
+        with briefly(one):
+            index = one.in_file()
+            if index is None:
+                return None
+            footer = index.footer
+            if footer.is_full or offsets is None:
+                offsets = footer.next_offsets
+            else:
+                if len(offsets) < one.record.streams:
+                    offsets = grown(offsets, one.record.streams)
+                offsets[footer.stream] = footer.next_offsets
     return offsets
 
 
@@ -337,14 +345,15 @@ def offsets_before(
         return None
     offsets = np.array(offsets, np.int64)
     for one in reversed(sealed[begin:end]):
-        try:
-            footer = one.footer
-        except StoreCorrupt:
-            return None
-        numbers = footer.numbers
-        if len(numbers) and numbers[-1] >= len(offsets):
-            offsets = grown(offsets, int(numbers[-1]) + 1)
-        offsets[numbers] = footer.first
+        with briefly(one):
+            try:
+                footer = one.footer
+            except StoreCorrupt:
+                return None
+            numbers = footer.numbers
+            if len(numbers) and numbers[-1] >= len(offsets):
+                offsets = grown(offsets, int(numbers[-1]) + 1)
+            offsets[numbers] = footer.first
     return offsets
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from stratalog.store import MessageStore, verify_folder
 from stratalog.store.log import early
+from stratalog.store.log.quiet import end_segment
 from stratalog.store.log.upkeep import Upkeep
 from stratalog.store.segment import sealing
 
@@ -93,7 +94,7 @@ def test_a_lane_with_nothing_open_gets_a_segment_with_a_mark_alone(tmp_path: Pat
         filled(store, rows, 6)
         lane = store._lanes[0]
         with store._flushers[0].building:
-            early.end_segment(store._flushers[0])
+            end_segment(store._flushers[0])
         store._upkeep.sealer.seal_full()
         assert lane.segment is None and not lane.view.open
         retain(store, 1)
