@@ -226,7 +226,7 @@ class Footer:
             raise StoreCorrupt("the footer's flags or delivery times make no sense", self.path, self.position)
         if not self._trimmed_make_sense():
             raise StoreCorrupt("the footer's table of trimmed streams makes no sense", self.path, self.position)
-        if not self._presence_makes_sense():
+        if self.presence is not None and not self.presence.makes_sense():
             raise StoreCorrupt("the footer's table of segments makes no sense", self.path, self.position)
 
     def _check_applied(self) -> None:
@@ -245,30 +245,6 @@ class Footer:
         if not self.is_full:
             return True
         return int(numbers[-1]) < self.stream_count and bool((low <= self.next_offsets[numbers]).all())
-
-    def _presence_makes_sense(self) -> bool:
-        """Has each row the farthest segments first, each once?"""
-        if not self.tells_presence:
-            return True
-        start, steps = self.taken(PRESENT_START), self.taken(PRESENT)
-        if not _never_falls(start) or (start[0], start[-1]) != (0, len(steps)):
-            return False
-        falls = steps[1:] < steps[:-1]
-        begins = start[(start > 0) & (start < len(steps))]
-        falls[begins.astype(np.int64) - 1] = True  # another row
-        return bool(falls.all())
-
-    def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
-        """How many segments before this one a stream has messages, and those are that may have any; the farthest first.
-
-        None if that is not told.
-        """
-        if not self.tells_presence:
-            return None
-        start, steps = self.column(PRESENT_START), self.column(PRESENT)
-        rows = self.stream_count
-        of_any: Sequence[int] = steps[start[rows] : start[rows + 1]]
-        return (steps[start[number] : start[number + 1]] if number < rows else ()), of_any
 
     @property
     def presence(self) -> Presence | None:

@@ -66,6 +66,15 @@ class Presence(NamedTuple):
     start: npt.NDArray[np.uint32]
     steps: npt.NDArray[np.uint16]
 
+    def makes_sense(self) -> bool:
+        """Has each row the farthest segments first, each once?"""
+        start, steps = self.start, self.steps
+        if (start[1:] < start[:-1]).any() or (start[0], start[-1]) != (0, len(steps)):
+            return False
+        falls = steps[1:] < steps[:-1]
+        falls[start[(start > 0) & (start < len(steps))].astype(np.int64) - 1] = True  # another row
+        return bool(falls.all())
+
 
 _NO_PRESENCE = Presence(np.empty(0, np.uint32), np.empty(0, np.uint16))
 

@@ -190,7 +190,7 @@ class LaneRecovery:
         if self._repair.allowed:
             if not (is_healthy(sealed) and self._goes_on(file.record.chain, file, later)):
                 return False
-            if not (file.record.full or self._passed or self._knows_before([file, *later])):
+            if not (file.record.full or self._passed or self._knows_before(sealed, [file, *later])):
                 return False  # its footer is made a full one
             if self._index.leaves_a_gap(self._ends(sealed), file, later):
                 return False
@@ -240,13 +240,15 @@ class LaneRecovery:
         finally:
             file.close()
 
-    def _knows_before(self, files: Sequence[UsedFile]) -> bool:
-        """Are the streams known as they are before the first of these segments? If not, a full footer may tell."""
+    def _knows_before(self, sealed: SealedSegment, files: Sequence[UsedFile]) -> bool:
+        """Are the streams known as they are before the first of these segments, but for those that its small footer
+        names? If not, a full footer may tell."""
         if not self._streams.names:
             before = whole_before(self._disk, self._folder, files)
             if before is not None:
                 self._streams.load_before(before)
-        return bool(self._streams.names)
+        known, numbers = len(self._streams.names), sealed.footer.numbers
+        return known > 0 and int((numbers >= known).sum()) >= sealed.record.streams - known
 
     def _ends(self, sealed: SealedSegment) -> npt.NDArray[np.int64]:
         """(streams,) the next offsets behind a segment, as far as they are known."""

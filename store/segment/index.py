@@ -6,7 +6,7 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from ..format.footer import ENTRIES, FIRST, FRAME_ENTRY, START, STREAM, Column, Footer
+from ..format.footer import ENTRIES, FIRST, FRAME_ENTRY, PRESENT, PRESENT_START, START, STREAM, Column, Footer
 from .head import Head
 from .held import Item
 from .segment import Segment
@@ -40,8 +40,15 @@ class Index(Item):
         super().__init__(footer.memory_bytes)
 
     def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
-        """As `Footer.segments_before`; one made of frames does not tell."""
-        return None if self.is_remade else self.footer.segments_before(number)
+        """How many segments before this one a stream has messages, and those are that may have any; the farthest first.
+
+        None if that is not told, as by one made of frames.
+        """
+        if not self.footer.tells_presence or self.is_remade:
+            return None
+        start, steps, rows = self.footer.column(PRESENT_START), self.footer.column(PRESENT), self.streams
+        of_any: Sequence[int] = steps[start[rows] : start[rows + 1]]
+        return (steps[start[number] : start[number + 1]] if number < rows else ()), of_any
 
     def row(self, number: int) -> int:
         """The row of a stream, -1 if it has none."""

@@ -176,7 +176,7 @@ class SealedSegment:
         return index.first[row] if row >= 0 else 0
 
     def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
-        """As `Footer.segments_before`. Raises StoreCorrupt, OSError."""
+        """As `Index.segments_before`. Raises StoreCorrupt, OSError."""
         index = self._found.get(0) or self.index
         index.used = True
         return index.segments_before(number)

@@ -15,6 +15,7 @@ from stratalog.store.device.os_file import OsFile
 from stratalog.store.errors import StoreCorrupt
 from stratalog.store.format.footer import HEADER_BYTES, Footer, FooterData, Presence
 from stratalog.store.format.layout import LOST_ENTRY, SEALED, SealRecord, checksum64
+from stratalog.store.segment.index import Index
 
 from . import golden
 
@@ -127,13 +128,13 @@ def test_a_table_of_segments_that_makes_no_sense_is_damage(tmp_path: Path, start
 
 def test_a_footer_that_does_not_tell_where_streams_are_comes_back(tmp_path: Path) -> None:
     footer = open_footer(tmp_path, replace(golden.footer_data(), presence=None).pack(7))
-    assert footer.presence is None and footer.segments_before(0) is None
+    assert footer.presence is None and Index(footer, {}, is_remade=False).segments_before(0) is None
 
 
 def test_a_footer_tells_where_streams_are() -> None:
     content = golden.footer_data().pack(7)
     footer = Footer(None, "file", SealRecord(SEALED, 7, 1 << 20, 0, 4, AT, len(content)), content)
-    told = [footer.segments_before(number) for number in range(4)]
+    told = [Index(footer, {}, is_remade=False).segments_before(number) for number in range(4)]
     lists = [None if one is None else (list(one[0]), list(one[1])) for one in told]
     assert lists == [([5, 3, 1], [2]), ([], [2]), ([1023], [2]), ([], [2])]
 

@@ -305,6 +305,30 @@ def test_a_store_is_whole_behind_the_repair_of_a_lost_segment(tmp_path: Path, se
     assert verify_folder(tmp_path).damages == []
 
 
+def test_a_repair_of_a_lost_oldest_segment_leaves_a_store_that_is_whole(tmp_path: Path) -> None:
+    """Nothing before the next small footer tells of the streams that this one does not have."""
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, replace(config(), retention_bytes=1)) as store:
+        append(store, rows, ("busy-0", 0), b"first")
+        for number in range(IDLE):
+            append(store, rows, (f"idle-{number}", 0), b"first")
+        while sealed_of(store)[:1] == () or sealed_of(store)[0].segment.sequence == 1:
+            append(store, rows, ("busy-0", 0), bytes(700))
+        store._upkeep.removal._config = config()
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 2)
+        settle(store)
+        assert kinds(store)[:2] == [1, 0], "the first has the table of the lane's streams"
+        append(store, rows, ("late", 0), b"open")
+        first, other = (sealed_of(store)[at].segment.path.relative_to(tmp_path) for at in (0, 1))
+        shutil.copytree(tmp_path, tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK", "killed"))
+    killed = tmp_path / "killed"
+    (killed / first).write_bytes((killed / other).read_bytes())
+    with MessageStore.open(killed, config(), repair=True) as store:
+        assert store.losses
+    assert verify_folder(killed).damages == []
+
+
 # -- whoever looks first --------------------------------------------------------------------------------------
 
 
