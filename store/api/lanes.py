@@ -67,6 +67,7 @@ class LaneMaker:
         lane.messages_before, lane.commits = found.messages, CommitNames(found.applied)
         lane.held = self._caches.held
         lane.for_records, lane.reserve_segment = upkeep.spares_of(index).reserve, upkeep.reserve_segment
+        lane.groups.begin(found.sealed, found.present)
         adopt(lane, found.sealed, found.resumable, found.last_chain)
         if found.streams:
             lane.for_records.fill_at_opening(lane.footer_room.fixed_bytes)

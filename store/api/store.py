@@ -213,6 +213,7 @@ class MessageStore(
         publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.look)
         self._upkeep.lookers.append(publisher.look)
         self._running.live = publisher
+        self._upkeep.early.flushers = self._flushers
         self._upkeep.start(self._lanes)
         self._start_caches()
         for flusher in self._flushers:

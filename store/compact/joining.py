@@ -12,11 +12,12 @@ from ..device.lane_start import write_compacted, write_start
 from ..errors import StoreCorrupt
 from ..format.footer import names_in
 from ..format.frame import Definition
-from ..format.layout import segment_name
+from ..format.layout import SealRecord, segment_name
 from ..format.records import TRIM, Record
 from ..format.shard import Shard
 from ..format.store_files import LaneStart
-from ..segment.sealing import StreamNames
+from ..segment.present import Numbers
+from ..segment.sealing import Behind, StreamNames, behind_footer
 from ..shards.log_end import LogEnd
 from ..shards.record_segment import write_record_segment
 from ..shards.rewriting import Place, write_segment
@@ -54,6 +55,7 @@ class _Joining:
         self._numbers = {(one.topic, one.queue_id): number for number, one in enumerate(plan.streams)}
         self._firsts = plan.firsts.copy()
         self._trimmed = plan.trimmed
+        self._behind: Behind | None = None
 
     def add_record(self) -> None:
         """The last segment: a record that the records before it are gone.
@@ -63,6 +65,7 @@ class _Joining:
         plan, number = self._plan, self._plan.records
         record = Record(TRIM, number, int(self._firsts[number]))
         self._trimmed = {**self._trimmed, number: record.effect}
+        self._behind = None if self._behind is None else self._behind._replace(is_due=True)
         streams = plan.streams[plan.known :]
         defined = [Definition(plan.known + at, one.topic, one.queue_id) for at, one in enumerate(streams)]
         path = self._fresh / segment_name(self.end.sequence)
@@ -82,11 +85,17 @@ class _Joining:
         seal = write_segment(self._disk, staged.path, index, place, numbers)
         self._firsts[numbers] += index.counts
         self._disk.link(staged.path, self._fresh / segment_name(self.end.sequence))
+        self._passed(seal, np.sort(numbers[index.counts > 0]))
+
+    def _passed(self, seal: SealRecord, there: Numbers) -> None:
         self.end.passed(seal)
+        named, is_full = (self._plan.records,), bool(seal.full)
+        self._behind = behind_footer(self._behind, seal.sequence, there, len(self._firsts), named, is_full=is_full)
 
     def _place(self, data_end: int) -> Place:
         header = self.end.header(data_end, self._now_ms, self._plan.known)
-        return Place(header, self._names, self._firsts.copy(), self._trimmed, self._plan.applied, self.end.mark)
+        given = self._trimmed, self._plan.applied, self.end.mark, self._behind
+        return Place(header, self._names, self._firsts.copy(), *given)
 
     def check_end(self) -> None:
         """Raises StoreCorrupt unless each stream goes on where it did, the records behind one more."""

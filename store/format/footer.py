@@ -19,7 +19,6 @@ from ..errors import StoreCorrupt
 from .applied import check_applied
 from .dues import DueRange
 from .footer_data import (
-    ALL_PRESENT,
     ENTRIES,
     ENTRY_BYTES,
     FIRST,
@@ -30,8 +29,10 @@ from .footer_data import (
     HEADER_BYTES,
     HELD_PART,
     KINDS,
+    NOT_TOLD,
     ORDER,
-    PRESENCE,
+    PRESENT,
+    PRESENT_START,
     SIZES,
     START,
     STREAM,
@@ -39,6 +40,7 @@ from .footer_data import (
     SUMS_SHARE,
     TRIM_BYTES,
     FooterData,
+    Presence,
     by_stream,
     pack_names,
 )
@@ -95,13 +97,14 @@ class Footer:
 
     Attributes:
         is_full: it has a row of each stream of the lane, by number; else `stream` has the number of each row's stream.
+        tells_presence: it is full, and says where in its group each stream has messages.
         stored: the columns in the order of KINDS; those that are not held in memory stay in the file.
         memory_bytes: of those that are held.
     """
 
     stream_topic, stream_queue, first, start, entries = map(_Whole, range(5))
     frame_position, frame_entry, frame_time, frame_flags = map(_Whole, range(5, 9))
-    trimmed_stream, trimmed_low, trimmed_hidden, stream, presence = map(_Whole, range(9, 14))
+    trimmed_stream, trimmed_low, trimmed_hidden, stream = map(_Whole, range(9, 13))
 
     def __init__(
         self, source: Source | None, path: str, record: SealRecord, content: bytes = b"", room_bytes: int | None = None
@@ -148,8 +151,8 @@ class Footer:
         if checksum64(head[:-8]) != struct.unpack_from("<Q", head, FIXED.size)[0]:
             raise StoreCorrupt("the footer's header is damaged", self.path, self.position)
         fixed = FIXED.unpack_from(head, 0)
-        magic, version, full, self.topic_count, names, rows, entries, frames, trimmed, applied, _, *rest = fixed
-        if (magic, version) != (FOOTER_MAGIC, FORMAT_VERSION) or full not in (0, 1):
+        magic, version, full, self.topic_count, names, rows, entries, frames, trimmed, applied, told, *rest = fixed
+        if (magic, version) != (FOOTER_MAGIC, FORMAT_VERSION) or full not in (0, 1) or (told and not full):
             raise StoreCorrupt("the footer is of an unknown version", self.path, self.position)
         self.is_full = bool(full)
         self.sequence, self.time_min_ms, self.time_max_ms, *dues, sums = rest
@@ -157,8 +160,10 @@ class Footer:
         if self.sequence != self._record.sequence:  # of an earlier life of the file
             raise StoreCorrupt("the footer is another segment's", self.path, self.position)
         of_rows = (rows, rows, rows, rows + 1)
-        only = (0, rows) if full else (rows, 0)
-        self._counts: tuple[int, ...] = (*of_rows, entries, *(frames,) * 4, *(trimmed,) * 3, *only)
+        self.tells_presence = self.is_full and told != NOT_TOLD
+        present = (rows + 2, told) if self.tells_presence else (0, 0)
+        of_stream = 0 if full else rows
+        self._counts: tuple[int, ...] = (*of_rows, entries, *(frames,) * 4, *(trimmed,) * 3, of_stream, *present)
         self._places: dict[int, int] = {}  # where each column begins
         at = _round8(names)
         for number in ORDER:
@@ -221,6 +226,8 @@ class Footer:
             raise StoreCorrupt("the footer's flags or delivery times make no sense", self.path, self.position)
         if not self._trimmed_make_sense():
             raise StoreCorrupt("the footer's table of trimmed streams makes no sense", self.path, self.position)
+        if self.presence is not None and not self.presence.makes_sense():
+            raise StoreCorrupt("the footer's table of segments makes no sense", self.path, self.position)
 
     def _check_applied(self) -> None:
         try:
@@ -238,6 +245,11 @@ class Footer:
         if not self.is_full:
             return True
         return int(numbers[-1]) < self.stream_count and bool((low <= self.next_offsets[numbers]).all())
+
+    @property
+    def presence(self) -> Presence | None:
+        """Where in its group each stream has messages; None if that is not told."""
+        return Presence(self.taken(PRESENT_START), self.taken(PRESENT)) if self.tells_presence else None
 
     @property
     def stream_count(self) -> int:
@@ -350,7 +362,7 @@ class Footer:
             self.topics(), self.stream_topic, self.stream_queue, self.first, self.start, self.entries,
             self.frame_position, self.frame_entry, self.frame_time, self.frame_flags, self.dues, self.trimmed,
             applied=self.applied, stream=None if self.is_full else self.stream,
-            presence=self.presence if self.is_full else None,
+            presence=self.presence,
         )  # fmt: skip
 
 
@@ -378,7 +390,7 @@ def _round8(size: int) -> int:
 
 
 __all__ = [
-    "ALL_PRESENT", "ENTRIES", "ENTRY_BYTES", "FIRST", "FIXED_BYTES", "FRAME_BYTES", "FRAME_ENTRY", "HEADER_BYTES",
-    "KINDS", "PRESENCE", "START", "STREAM", "STREAM_BYTES", "SUMS_SHARE", "TRIM_BYTES", "Column", "Footer",
-    "FooterData", "by_stream", "names_in", "pack_names",
+    "ENTRIES", "ENTRY_BYTES", "FIRST", "FIXED_BYTES", "FRAME_BYTES", "FRAME_ENTRY", "HEADER_BYTES", "KINDS", "NOT_TOLD",
+    "PRESENT", "PRESENT_START", "START", "STREAM", "STREAM_BYTES", "SUMS_SHARE", "TRIM_BYTES", "Column", "Footer",
+    "FooterData", "Presence", "by_stream", "names_in", "pack_names",
 ]  # fmt: skip

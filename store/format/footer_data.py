@@ -18,8 +18,9 @@ Every section begins at a multiple of 8, counted from the end of the checksums
     trimmed_hidden t x i64   } offset up to which its queue is not listed, 0 if its topic was never deleted
     stream         s x u32   of a small footer: the number of each row's stream, ascending; those without messages here
                              are the ones that no footer before names, and that of the lane's records
-    presence       s x u64   of a full footer: bit i stands for the segment so many before this one, back to the full
-                             footer before. 0: the stream has no messages there
+    present_start (s+2) x u32 } of a full footer that tells it: stream i has messages in the segments that are so many
+    present        p x u16   } before this one as present[present_start[i]:present_start[i + 1]] says, farthest first,
+                             back to the full footer before; one more row: segments that may have messages of any
     applied                  the commits that the lane has (`applied`)
     entries        m x u32   entry numbers (0, 1, 2 .. in log order in the segment), by row, in offset order;
                              LOST_ENTRY for a message that a repair gave up
@@ -33,6 +34,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,19 +45,38 @@ from .records import Trimmed, TrimmedColumns
 from .stored_column import CHUNK_BYTES
 
 # On disk: the two columns of names, first, start, entries, the four columns of frames, the three of trimmed streams,
-# the number of each row's stream, and in which segments of its group each stream has messages. The entries come last.
-KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8", "<u2", "<u4", "<i8", "<i8", "<u4", "<u8")
+# the number of each row's stream, and the two of where in its group each stream has messages. The entries come last.
+KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8", "<u2", "<u4", "<i8", "<i8", "<u4", "<u4", "<u2")
 SIZES = tuple(np.dtype(kind).itemsize for kind in KINDS)
 FIXED = struct.Struct("<8sIIIIIIIIIIQqqqqQ")  # the last one: the checksum of the chunks' checksums
 HEADER_BYTES = FIXED.size + 8
-FIRST, START, ENTRIES, FRAME_ENTRY, STREAM, PRESENCE = 2, 3, 4, 6, 12, 13  # of KINDS
+FIRST, START, ENTRIES, FRAME_ENTRY, STREAM, PRESENT_START, PRESENT = 2, 3, 4, 6, 12, 13, 14  # of KINDS
 ORDER = tuple(number for number in range(len(KINDS)) if number != ENTRIES)
 HELD_PART = 8  # of the room: a footer up to this is held with its entries; the tables of others want the rest more
 # What a footer takes at the most: for itself, the rounding of its sections and a little more to come; and for each.
-ALL_PRESENT = (1 << 64) - 1
+NOT_TOLD = (1 << 32) - 1  # in place of the number of elements of `present`
 FIXED_BYTES = HEADER_BYTES + 8 * (len(KINDS) + 2) + 1024
 STREAM_BYTES, TRIM_BYTES, FRAME_BYTES, ENTRY_BYTES = 28, 20, 18, 4
 SUMS_SHARE = CHUNK_BYTES // 8  # the checksums are so much (a 2,048th) of what they are of
+
+
+class Presence(NamedTuple):
+    """Where in its group each stream has messages, as a full footer has it; see the format's text."""
+
+    start: npt.NDArray[np.uint32]
+    steps: npt.NDArray[np.uint16]
+
+    def makes_sense(self) -> bool:
+        """Has each row the farthest segments first, each once?"""
+        start, steps = self.start, self.steps
+        if (start[1:] < start[:-1]).any() or (start[0], start[-1]) != (0, len(steps)):
+            return False
+        falls = steps[1:] < steps[:-1]
+        falls[start[(start > 0) & (start < len(steps))].astype(np.int64) - 1] = True  # another row
+        return bool(falls.all())
+
+
+_NO_PRESENCE = Presence(np.empty(0, np.uint32), np.empty(0, np.uint16))
 
 
 @dataclass(slots=True)
@@ -80,7 +101,7 @@ class FooterData:
     packed_names: bytes | None = None  # what `pack_names` makes of the topics, if that is known
     applied: bytes = b""  # commits that the lane has, as `pack_applied` makes them
     stream: npt.NDArray[np.uint32] | None = None  # the number of each row's stream; None: of a full one
-    presence: npt.NDArray[np.uint64] | None = None  # of a full one; None: any segment of the group may have messages
+    presence: Presence | None = None  # of a full one; None: any segment of the group may have messages of any
 
     @property
     def numbers(self) -> npt.NDArray[np.uint32]:
@@ -101,14 +122,13 @@ class FooterData:
     def parts(self, sequence: int) -> list[bytes | memoryview]:
         """The footer's bytes, in pieces that are written back to back: large arrays are not copied."""
         names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
-        stream, presence = self.stream, self.presence
-        if stream is None:
-            stream = np.empty(0, np.uint32)
-            presence = np.full(len(self.first), ALL_PRESENT, np.uint64) if presence is None else presence
+        stream = np.empty(0, np.uint32) if self.stream is None else self.stream
+        present = _NO_PRESENCE if self.presence is None else self.presence
+        told = NOT_TOLD if self.stream is None and self.presence is None else len(present.steps)
         columns: tuple[npt.NDArray[np.integer], ...] = (
             self.stream_topic, self.stream_queue, self.first, self.start, self.entries, self.frame_position,
             self.frame_entry, self.frame_time, self.frame_flags, *_trimmed_columns(self.trimmed), stream,
-            np.empty(0, np.uint64) if presence is None else presence,
+            *present,
         )  # fmt: skip
         arrays = [column.astype(kind, copy=False) for column, kind in zip(columns, KINDS, strict=True)]
         times = self.frame_time
@@ -120,7 +140,7 @@ class FooterData:
         sums = _sums_of(memoryview(tables)) + _sums_of(entries, padding)
         head = FIXED.pack(
             FOOTER_MAGIC, FORMAT_VERSION, self.stream is None, len(self.topics), len(names), len(self.first),
-            len(self.entries), len(times), len(self.trimmed), len(self.applied), 0, sequence, low, high, *self.dues,
+            len(self.entries), len(times), len(self.trimmed), len(self.applied), told, sequence, low, high, *self.dues,
             checksum64(sums),
         )  # fmt: skip
         return [head, struct.pack("<Q", checksum64(head)), sums, tables, entries, padding]

@@ -25,7 +25,7 @@ from ..log.streams import Stream, StreamMap
 from ..log.trims import Trims
 from ..log.write import Shown
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
-from ..segment.groups import offsets_behind_sealed
+from ..segment.groups import briefly, offsets_behind_sealed
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, Looked, SegmentIsGone, log_start, look
 from .followed_ring import FollowedRing
@@ -58,7 +58,7 @@ class FollowedOffsets(NextOffsets):
         newest = sealed[-1].segment.sequence if sealed else 0
         sequence, column = self._behind
         if sequence != newest:
-            found = offsets_behind_sealed(sealed, len(sealed))
+            found = offsets_behind_sealed(sealed, len(sealed), self._behind)
             column = np.zeros(0, np.int64) if found is None else found
             self._behind = newest, column
         return column
@@ -239,9 +239,11 @@ class FollowedLane:
             known = len(self.lane.streams)
             if one.record.streams <= known:
                 continue
-            footer = one.footer
-            begin = int(footer.numbers.searchsorted(known))
-            for number, name in zip(footer.numbers[begin:].tolist(), names_in(footer)[begin:], strict=True):
+            with briefly(one):
+                footer = one.footer
+                begin = int(footer.numbers.searchsorted(known))
+                named = list(zip(footer.numbers[begin:].tolist(), names_in(footer)[begin:], strict=True))
+            for number, name in named:
                 if number != len(self.lane.streams):
                     raise StoreCorrupt("the table of the lane's streams is missing", one.segment.path, 0)
                 self._add_stream(*name)

@@ -7,7 +7,7 @@ Begin with `lane`: one append log as a state machine. The others stand around it
     writing it          write, in_flight
     after an opening    adoption
     threads             flusher
-    the background      upkeep, spares, reserve, sealer, removal, retention, laps, pace, ring_growth
+    the background      upkeep, spares, reserve, sealer, removal, retention, early, laps, pace, ring_growth
     streams             streams, hidden_streams, trims
     beside the queue    at_once, together, quiet
 """

@@ -28,18 +28,27 @@ def quiet(flusher: Flusher, sealer: Sealer) -> Iterator[None]:
     lane = flusher.lane
     with flusher.building:
         sealer.make_way(lane, most=1)
-        try:
-            _roll(lane)
-            flusher.perform(lane.plan(follows=False), by_builder=False)
-            while lane.poison is None and lane.durable < lane.tail:
-                time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
-        except BaseException as error:  # also an interrupt: nobody knows what is durable then
-            flusher.fail(error)
-            raise
-        if lane.poison is not None:
-            raise again(lane.poison)
+        end_segment(flusher)
         _wait_for_seals(lane, sealer)
         yield
+
+
+def end_segment(flusher: Flusher) -> None:
+    """The open segment takes no more frames, and all of them are durable. `building` is held.
+
+    Raises StorePoisoned or OSError.
+    """
+    lane = flusher.lane
+    try:
+        _roll(lane)
+        flusher.perform(lane.plan(follows=False), by_builder=False)
+        while lane.poison is None and lane.durable < lane.tail:
+            time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
+    except BaseException as error:  # also an interrupt: nobody knows what is durable then
+        flusher.fail(error)
+        raise
+    if lane.poison is not None:
+        raise again(lane.poison)
 
 
 def _roll(lane: Lane) -> None:

@@ -37,7 +37,7 @@ class Removal:
         * START says durably that a segment is not the log's any more, before its file is renamed;
         * a segment is taken from the readers' view before its file is reused;
         * the newest sealed segment of a lane is never removed, nor that of its newest full footer, which is the lane's
-          stream table: where retention comes to it, the next footer is a full one.
+          stream table: where retention comes to it, the next footer is a full one. See `early` for idle lanes.
 
     Attributes:
         guards: of the store's parts; each may keep a segment.

@@ -137,10 +137,11 @@ class Sealer:
 
 
 def behind(lane: Lane) -> Behind | None:
-    """What a lane's newest footers say, if the next one may be small."""
+    """What a lane's newest footers say; None if it has none, or not the full one."""
     sealed, groups = lane.view.sealed, lane.groups
     fulls, present = groups.look(sealed)
-    if groups.wants_full or not sealed or not fulls or fulls[-1] < sealed[0].segment.sequence:
+    if not sealed or not fulls or fulls[-1] < sealed[0].segment.sequence:
         return None
     records = lane.trims.records.number
-    return Behind(fulls[-1], present, sealed[-1].record.streams, (records,) if records >= 0 else ())
+    named = (records,) if records >= 0 else ()
+    return Behind(fulls[-1], present, sealed[-1].record.streams, named, is_due=groups.wants_full)

@@ -23,6 +23,7 @@ from ..errors import StoreCorrupt, StoreFull
 from ..format.layout import lane_name
 from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
+from .early import EarlySeals
 from .lane import Lane
 from .removal import Removal
 from .reserve import Reserve
@@ -46,6 +47,7 @@ class Upkeep:
     Attributes:
         sealer: gives full segments their footers.
         removal: retention.
+        early: makes the full footers that it waits for.
         lookers: called twice a second: what else there is to do.
         reads_alone: of new segments, see `Segment`.
         last_error: why the last work that failed did so.
@@ -71,6 +73,7 @@ class Upkeep:
         self._spares: dict[int, Spares] = {}  # by lane
         self.sealer = Sealer(disk, clock)
         self.removal = Removal(disk, config, store_id, clock, removed)
+        self.early = EarlySeals(clock, self.sealer)
         self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
         self._lanes: Sequence[Lane] = ()
         self._wake = Bell()
@@ -202,7 +205,7 @@ class Upkeep:
                 self._try(self._force)
             # Each for itself: on a full disk no spare can be made, and retention is what helps.
             for task in (
-                self._drop_pages, self.sealer.seal_full, self.removal.retire, self.removal.clear_away,
+                self._drop_pages, self.sealer.seal_full, self.removal.retire, self.early.seal, self.removal.clear_away,
                 self._mark_quiet, self._give_way,
             ):  # fmt: skip
                 self._try(task)

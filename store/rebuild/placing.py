@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.footer import FooterData, names_in
+from ..format.footer import FooterData, Presence, names_in
 from ..format.records import Low
 from ..recovery.lane_streams import LaneStreams, Name, footer_of
 from ..recovery.repair import Repair
 from ..recovery.used_file import UsedFile
 from ..segment.evidence import is_unlinked
-from ..segment.groups import Present, streams_in
+from ..segment.present import Present, streams_in
 from .looking import LaneSegments, SegmentAt, SegmentLook
 
 Int64s = npt.NDArray[np.int64]
@@ -47,7 +47,7 @@ class FooterPart:
     following: Int64s
     trimmed: dict[int, Low]
     applied: bytes
-    presence: npt.NDArray[np.uint64] | None = None
+    presence: Presence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,11 @@ class _Placing:
             self._streams = self._new_streams(one.at.lane)
         if self._streams is not None:
             for known in self._behind:
-                footer = self._footer(known)
+                footer, is_newest = self._footer(known), known is self._behind[-1]
                 if footer.stream is None:
-                    self._streams.load(footer)
+                    self._streams.load(footer, is_newest=is_newest)
                 else:
-                    self._streams.follow(footer, Path(known.at.folder))
+                    self._streams.follow(footer, Path(known.at.folder), is_newest=is_newest)
         return None if self._streams is not None else "nothing tells what comes before it"
 
     def _footer(self, one: SegmentLook) -> FooterData:
@@ -158,7 +158,7 @@ class _Placing:
         )
         return None
 
-    def _presence(self, one: SegmentLook, streams: int) -> npt.NDArray[np.uint64] | None:
+    def _presence(self, one: SegmentLook, streams: int) -> Presence | None:
         """In which segments of its group the streams have messages; the group begins with a full footer."""
         before = self._before
         if before is None:
@@ -166,10 +166,10 @@ class _Placing:
         known = self._behind if before.is_whole else [before]  # what is made again is full
         if not known or (before.is_whole and not known[0].record.full):
             return None
-        present = Present(known[0].at.sequence)
+        present = Present.since(known[0].at.sequence)
         for small in known[1:]:
             present = present.behind(small.at.sequence, streams_in(self._footer(small)))
-        return present.behind(one.at.sequence, one.numbers.astype(np.uint32)).column(streams)
+        return present.columns(streams, one.at.sequence)
 
     def _names_behind(self, known: int, count: int, later: Sequence[SegmentLook]) -> list[Name]:
         """The names from `known` to `count`: a footer has also the streams that came while it was made."""

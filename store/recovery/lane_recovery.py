@@ -27,13 +27,14 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..device.lane_start import read_compacted, write_compacted
 from ..errors import StoreCorrupt
-from ..format.footer import FooterData
+from ..format.footer import Footer, FooterData
 from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, UNKNOWN, align_up, segment_name
 from ..format.records import Trimmed
 from ..format.store_files import COMPACTED_FILE
 from ..log.write import OpenSegment
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
-from ..segment.groups import Present, grown, streams_in
+from ..segment.groups import grown
+from ..segment.present import Present, streams_in
 from ..segment.scanner import ChunkReader, FrameScanner
 from ..segment.sealed import SealedSegment
 from ..segment.sealing import write_footer
@@ -62,6 +63,7 @@ class Found:
     spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
     last_chain: int = 0
     messages: int = 0  # of the log, lost ones included, or UNKNOWN
+    present: Present | None = None  # behind the newest full footer, if that is known
     scanned_bytes: int = 0
     scan_ms: float = 0.0
     losses: list[Loss] = field(default_factory=list)
@@ -159,6 +161,7 @@ class LaneRecovery:
         self._repair.tell_all()
         tally.finish(has_all_streams=streams.has_all)
         found.streams, found.next_offsets, found.trimmed = streams.names, streams.next_offsets, streams.trimmed
+        found.present = self._present
         found.spares, found.losses, found.applied = self._files.spares, self._repair.losses, streams.applied
         total = tally.end_total
         found.messages = sum(streams.next_offsets) if total is None else total
@@ -187,7 +190,7 @@ class LaneRecovery:
         if self._repair.allowed:
             if not (is_healthy(sealed) and self._goes_on(file.record.chain, file, later)):
                 return False
-            if not (file.record.full or self._passed or self._knows_before([file, *later])):
+            if not (file.record.full or self._passed or self._knows_before(sealed, [file, *later])):
                 return False  # its footer is made a full one
             if self._index.leaves_a_gap(self._ends(sealed), file, later):
                 return False
@@ -218,24 +221,34 @@ class LaneRecovery:
             return
         passed, self._passed = self._passed, []
         for one in passed:
-            footer = one.footer.data()
-            if footer.stream is None:
-                self._streams.load(footer)
-                self._present = Present(one.segment.sequence)
+            footer, is_newest = self._footer_of(one), one is passed[-1]
+            if footer.is_full:
+                self._streams.load(footer.data(), is_newest=is_newest)
+                self._present = Present.since(one.segment.sequence)
             else:
-                self._streams.follow(footer, one.segment.path)
+                self._streams.follow(footer, one.segment.path, is_newest=is_newest)
                 if self._present is not None:
                     self._present = self._present.behind(one.segment.sequence, streams_in(footer))
         if passed[0].record.full:
             self._tally.is_settled()
 
-    def _knows_before(self, files: Sequence[UsedFile]) -> bool:
-        """Are the streams known as they are before the first of these segments? If not, a full footer may tell."""
+    def _footer_of(self, one: SealedSegment) -> Footer:
+        """A footer in a file that is closed at once: a group has many. Raises StoreCorrupt."""
+        file = self._disk.open_to_read(one.segment.path)
+        try:
+            return Footer(file, str(one.segment.path), one.record)
+        finally:
+            file.close()
+
+    def _knows_before(self, sealed: SealedSegment, files: Sequence[UsedFile]) -> bool:
+        """Are the streams known as they are before the first of these segments, but for those that its small footer
+        names? If not, a full footer may tell."""
         if not self._streams.names:
             before = whole_before(self._disk, self._folder, files)
             if before is not None:
                 self._streams.load_before(before)
-        return bool(self._streams.names)
+        known, numbers = len(self._streams.names), sealed.footer.numbers
+        return known > 0 and int((numbers >= known).sum()) >= sealed.record.streams - known
 
     def _ends(self, sealed: SealedSegment) -> npt.NDArray[np.int64]:
         """(streams,) the next offsets behind a segment, as far as they are known."""
@@ -278,6 +291,9 @@ class LaneRecovery:
             segment = self._files.make_empty(sequence, self.found.last_chain, behind, streams, lost)
             self._streams.is_complete = False
             data = self._index.of_lost(segment, later, end - sequence)
+            if self._present is not None:
+                data.presence = self._present.columns(len(data.first), sequence)
+            self._present = Present.since(sequence)
             self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
             self.found.segments.append((sequence, DATA_START))
             self.found.last_chain = chain
@@ -329,9 +345,9 @@ class LaneRecovery:
         if file.record is None and not self._files.vouched(later, (segment.sequence, scanner.position)):
             write_anew(self._disk, segment.path, scan.durable_end, scanner.position)
         entries = scan.columns.next_entry
-        if self._present is not None and not self._repair.allowed:
-            data.presence = self._present.behind(segment.sequence, streams_in(data)).column(len(data.first))
-        self._present = Present(segment.sequence)
+        if self._present is not None:
+            data.presence = self._present.columns(len(data.first), segment.sequence)
+        self._present = Present.since(segment.sequence)
         self.found.sealed.append(write_footer(self._disk, segment, data, scanner.position, scanner.chain, entries))
         return scan
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.applied import Applied, AppliedRecord, add_applied, pack_applied, unpack_applied
-from ..format.footer import FooterData, names_in
+from ..format.footer import Footer, FooterData, names_in
 from ..format.frame import Frame
 from ..format.layout import DATA_START
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
@@ -63,24 +63,28 @@ class LaneStreams:
             self._packed = pack_applied(self._commits or {})
         return self._packed
 
-    def load(self, footer: FooterData) -> None:
-        """Take over a footer's streams, as they are behind its segment."""
-        self._load(footer, footer.next_offsets.tolist())
+    def load(self, footer: FooterData, *, is_newest: bool = True) -> None:
+        """Take over a footer's streams, as they are behind its segment. See `follow`."""
+        self._load(footer, footer.next_offsets.tolist(), is_newest=is_newest)
 
     def load_before(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are before its segment."""
         self._load(footer, footer.first.tolist())
 
-    def _load(self, footer: FooterData, next_offsets: list[int]) -> None:
+    def _load(self, footer: FooterData, next_offsets: list[int], *, is_newest: bool = True) -> None:
         self.names, self.next_offsets = names_in(footer), next_offsets
         self.records = next((number for number, name in enumerate(self.names) if name[0] == RECORDS_TOPIC), None)
-        add_trimmed(self.trimmed, footer.trimmed)
-        self._apply(footer.applied)
+        if is_newest:
+            add_trimmed(self.trimmed, footer.trimmed)
+            self._apply(footer.applied)
         self.unnamed = self.new_from = 0
         self.is_complete = True
 
-    def follow(self, footer: FooterData, path: Path) -> None:
-        """Go on behind a segment with a small footer. Raises StoreCorrupt."""
+    def follow(self, footer: Footer | FooterData, path: Path, *, is_newest: bool = True) -> None:
+        """Go on behind a segment with a small footer. Raises StoreCorrupt.
+
+        Each footer has all trims and commits of those before it: only the newest of some in a row is asked for them.
+        """
         for number, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
             if number > len(self.names):
                 self._repair.on_damage("the table of the lane's streams is missing", path, DATA_START)
@@ -89,8 +93,9 @@ class LaneStreams:
                 self._add(name, 0)
         for number, following in zip(footer.numbers.tolist(), footer.next_offsets.tolist(), strict=True):
             self.next_offsets[number] = following
-        add_trimmed(self.trimmed, footer.trimmed)
-        self._apply(footer.applied)
+        if is_newest:
+            add_trimmed(self.trimmed, footer.trimmed)
+            self._apply(footer.applied)
 
     def widened(self, footer: FooterData, told: npt.NDArray[np.int64]) -> FooterData | None:
         """A small footer as a full one, of the streams as they are before its segment; None if some are not known.

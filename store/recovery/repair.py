@@ -226,6 +226,7 @@ def is_healthy(sealed: SealedSegment) -> bool:
         return False
     finally:
         reader.close()
+        segment.let_go()  # a log has many
 
 
 def whole_footer(segment: Segment, record: SealRecord | None) -> FooterData | None:

@@ -1,79 +1,32 @@
 """Where a stream's messages are among a lane's sealed segments, without a look at each.
 
 A full footer tells of every stream how far it has got, and in which of the segments before it, back to the full one
-before, the stream has messages. So a search goes over the full footers by bisection, then over the few segments of one
-group that have the stream. Behind the newest full footer the same is kept in memory.
+before, the stream has messages. So a search is a bisection over the full footers, then one over those segments of a
+single group that have the stream. Behind the newest full footer the same is kept in memory.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreCorrupt
-from ..format.footer import Footer, FooterData
+from .present import Backwards, Numbers, Present, last_at_most, streams_in
 
 if TYPE_CHECKING:
     from .sealed import SealedSegment
 
-Numbers = npt.NDArray[np.uint32]
-GROUP_SEGMENTS = 64  # at the most: one bit each, the full footer's own segment among them
+GROUP_SEGMENTS = 1024  # at the most, the full footer's own segment among them
 GONE_KEPT = 128  # full footers of removed segments that are still known
-ONE = np.uint64(1)
+GROUPS_KEPT = 4  # older groups that were put together of their small footers
 
-
-class Present(NamedTuple):
-    """In which of some segments in a row streams have messages.
-
-    `numbers`, `bits` (n,): the streams that have any, ascending; bit i stands for the segment `end` - i. `unknown`:
-    some that may have messages of any stream. `rows`: how many the footers of all have.
-    """
-
-    end: int
-    numbers: Numbers = np.empty(0, np.uint32)
-    bits: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
-    unknown: tuple[int, ...] = ()
-    rows: int = 0
-
-    def behind(self, sequence: int, numbers: Numbers | None) -> Present:
-        """The same and one more segment, which has messages of these streams; None: of any."""
-        steps = sequence - self.end
-        bits = self.bits << np.uint64(steps) if steps < GROUP_SEGMENTS else np.zeros(len(self.bits), np.uint64)
-        if numbers is None:
-            return Present(sequence, self.numbers, bits, (*self.unknown, sequence), self.rows)
-        merged = np.union1d(self.numbers, numbers).astype(np.uint32)
-        both = np.zeros(len(merged), np.uint64)
-        both[merged.searchsorted(self.numbers)] = bits
-        both[merged.searchsorted(numbers)] |= ONE
-        return Present(sequence, merged, both, self.unknown, self.rows + len(numbers))
-
-    def column(self, streams: int) -> npt.NDArray[np.uint64]:
-        """(streams,) the bits of each, as the full footer of the segment `end` has them."""
-        column = np.zeros(streams, np.uint64)
-        column[self.numbers] = self.bits
-        for sequence in self.unknown:
-            if self.end - sequence < GROUP_SEGMENTS:
-                column |= ONE << np.uint64(self.end - sequence)
-        return column
-
-    def has(self, number: int, sequence: int) -> bool:
-        """Whether a segment may have messages of a stream."""
-        if sequence in self.unknown or self.end - sequence >= GROUP_SEGMENTS:
-            return True
-        row = int(self.numbers.searchsorted(number))
-        found = row < len(self.numbers) and int(self.numbers[row]) == number
-        return found and bool(int(self.bits[row]) >> (self.end - sequence) & 1)
-
-
-def streams_in(footer: Footer | FooterData) -> Numbers:
-    """The streams with messages in a footer's segment, ascending."""
-    return np.asarray(footer.numbers[footer.counts > 0], np.uint32)
+Known = tuple[list[int], Present]
 
 
 class Groups:
@@ -83,18 +36,28 @@ class Groups:
         * `_known` is replaced as a whole: the sequences of the full footers, ascending, up to a segment, and what is
           present behind the last of them. It has all from `_since` on; an older view is looked at by itself;
         * it grows by whole views alone, in which no segment behind `_known` is missing.
+
+    Attributes:
+        wants_full: the newest full footer's segment is to be removed: the next one is to be full.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: tuple[list[int], Present] = [], Present(0)
+        self._known: Known = [], Present.since(0)
         self._since = 0
-        self.wants_full = False  # the newest full footer's segment is to be removed: the next one is to be full
+        self._older: dict[int, Present] = {}  # groups that no footer tells of, by the full one they begin with
+        self.wants_full = False
 
-    def look(self, sealed: Sequence[SealedSegment]) -> tuple[list[int], Present]:
+    def begin(self, sealed: Sequence[SealedSegment], present: Present | None) -> None:
+        """The lane's segments, by the opening; `present`: behind the newest full footer, if it knows that."""
+        fulls = [one.segment.sequence for one in sealed if one.record.full]
+        if present is not None and fulls[-1:] == [present.begin] and present.end == sealed[-1].segment.sequence:
+            self._known = fulls, present
+
+    def look(self, sealed: Sequence[SealedSegment]) -> Known:
         """The full footers up to the end of a view's sealed segments, and the streams of those behind the last one.
 
-        `sealed`: all that the view has. Raises OSError.
+        `sealed`: all that the view has. What is present may go on behind the view. Raises OSError.
         """
         known = self._known
         end = sealed[-1].segment.sequence if sealed else known[1].end
@@ -102,16 +65,19 @@ class Groups:
             with self._lock:
                 known = self._known
                 if known[1].end < end:
-                    known = self._known = self._with(self._without_gone(known, sealed[0].segment.sequence), sealed)
+                    before = known[1]
+                    known = self._known = _with(self._without_gone(known, sealed[0].segment.sequence), sealed)
+                    if known[1].begin != before.begin:
+                        self._keep(before)  # who has an older view looks on there
         fulls = known[0]
         if sealed and sealed[0].segment.sequence < self._since:
-            return self._with(([], Present(0)), sealed)
+            return _with(([], Present.since(0)), sealed)
         if fulls and fulls[-1] > end:  # an older view: what is present behind a later full footer tells nothing of it
             fulls = fulls[: bisect_right(fulls, end)]
-            return self._with((fulls, Present(fulls[-1] if fulls else 0)), sealed)
+            return fulls, self._group(sealed, fulls[-1] if fulls else 0, end)
         return known
 
-    def _without_gone(self, known: tuple[list[int], Present], first: int) -> tuple[list[int], Present]:
+    def _without_gone(self, known: Known, first: int) -> Known:
         """Forget full footers of segments that were removed long ago; slower threads may still have the newer ones."""
         fulls, present = known
         gone = bisect_left(fulls, first)
@@ -120,22 +86,24 @@ class Groups:
         self._since = fulls[gone - GONE_KEPT]  # first: whoever sees the shorter list sees this
         return fulls[gone - GONE_KEPT :], present
 
-    def _with(self, known: tuple[list[int], Present], sealed: Sequence[SealedSegment]) -> tuple[list[int], Present]:
-        fulls, present = known
-        begin = bisect_right(sealed, present.end, key=lambda one: one.segment.sequence)
-        fresh = sealed[begin:]
-        fulls = [*fulls, *(one.segment.sequence for one in fresh if one.record.full)]
-        last = fulls[-1] if fulls else 0
-        if last > present.end:
-            present = Present(last)
-        for one in fresh:
-            sequence = one.segment.sequence
-            if sequence > last:
-                numbers = None
-                with suppress(StoreCorrupt):
-                    numbers = streams_in(one.footer)
-                present = present.behind(sequence, numbers)
-        return fulls, present
+    def _keep(self, present: Present) -> None:
+        """Of few groups alone: a list like this is made again of their footers."""
+        older = dict(self._older)
+        older.pop(present.begin, None)
+        for begin in sorted(older)[: max(0, len(older) + 1 - GROUPS_KEPT)]:
+            del older[begin]
+        self._older = {**older, present.begin: present}
+
+    def _group(self, sealed: Sequence[SealedSegment], begin: int, end: int) -> Present:
+        """What is present behind the full footer of the segment `begin`, up to the segment `end`, by small footers."""
+        found = self._older.get(begin)
+        if found is None or found.end < end:
+            found = Present.since(begin)
+            low = bisect_right(sealed, begin, key=lambda one: one.segment.sequence)
+            high = bisect_right(sealed, end, key=lambda one: one.segment.sequence)
+            found = _grown_by(found, sealed[low:high])
+            self._keep(found)
+        return found
 
     # -- searching ------------------------------------------------------------------------------------
 
@@ -157,7 +125,10 @@ class Groups:
             if begins + count > offset:
                 return first
         following = index_of(sealed, fulls[at]) if at < high else len(sealed)
-        for index in self._candidates(sealed, number, (first + 1, following), present):
+        candidates = self._candidates(sealed, number, (first + 1, following), present)
+        last = _last_begun(sealed, candidates, number, offset)
+        for nth in range(max(0, last), len(candidates)):  # of most the first or the second is it
+            index = candidates[nth]
             begins, count = sealed[index].first_of(number)
             if count and begins + count > offset:
                 return index
@@ -166,46 +137,45 @@ class Groups:
     def around_damage(self, sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
         """The last segment whose first offset of the stream is at most `offset`, past those whose index is lost; or -1.
 
-        Of the full ones each step passes over those that stand in a row; then one group is looked at.
+        Of those that have the stream, each step passes over lost ones that stand in a row, and over no others.
         """
-        fulls = [index for index, one in enumerate(sealed) if one.record.full]
-        low, high = 0, len(fulls)
-        while low < high:
-            middle = at = (low + high) // 2
-            first = None
-            while first is None and at < high:
-                with suppress(StoreCorrupt):
-                    first = sealed[fulls[at]].first_offset(number)
-                at += 1
-            if first is not None and first <= offset:
-                low = at
-            else:  # those in between are lost, and have the first offset of the one after them
-                high = middle
-        last = fulls[low - 1] if low else -1
-        end = next((index for index in fulls[low:] if sealed[index].in_file() is not None), len(sealed))
-        for index in range(last + 1, end):
-            if not sealed[index].record.full:
-                with suppress(StoreCorrupt):
-                    begins, count = sealed[index].first_of(number)
-                    last = index if count and begins <= offset else last
+        if not sealed:
+            return -1
+        fulls, present = self.look(sealed)
+        fulls = fulls[bisect_left(fulls, sealed[0].segment.sequence) :]
+        at = last_at_most(len(fulls), offset, lambda nth: _first_of(sealed[index_of(sealed, fulls[nth])], number))
+        last = begin = index_of(sealed, fulls[at]) if at >= 0 else -1
+        for sequence in [*fulls[at + 1 :], None]:  # more than one where full ones are lost
+            end = len(sealed) if sequence is None else index_of(sealed, sequence)
+            candidates = self._candidates(sealed, number, (begin + 1, end), present)
+            found = _last_begun(sealed, candidates, number, offset)
+            if found >= 0:
+                last = candidates[found]
+            if sequence is None or sealed[end].in_file() is not None:
+                break
+            begin = end
         return last
 
     def _candidates(
         self, sealed: Sequence[SealedSegment], number: int, between: tuple[int, int], present: Present
     ) -> Sequence[int]:
-        """The segments of a group, without its full one, that may have messages of a stream."""
+        """The segments of a group, without its full one, that may have messages of a stream: their indexes."""
         low, high = between
         if low >= high:
             return ()
         if high == len(sealed):
-            return [index for index in range(low, high) if present.has(number, sealed[index].segment.sequence)]
-        full = sealed[high]
-        bits, end = full.presence(number), full.segment.sequence
-        return [
-            index
-            for index in range(low, high)
-            if (steps := end - sealed[index].segment.sequence) >= GROUP_SEGMENTS or bits >> steps & 1
-        ]
+            sequences = present.segments_of(number)
+        else:
+            told = None
+            with suppress(StoreCorrupt):
+                told = _told_by(sealed[high], number)
+            if told is None:
+                begin, end = (sealed[at].segment.sequence if at >= 0 else 0 for at in (low - 1, high - 1))
+                told = self._group(sealed, begin, end).segments_of(number)
+            sequences = told
+        first, last = sealed[low].segment.sequence, sealed[high - 1].segment.sequence
+        begin = bisect_left(sequences, first)
+        return _Indexes(sealed, sequences, begin, bisect_right(sequences, last, begin))
 
     def first_from(self, sealed: Sequence[SealedSegment], number: int, begin: int = 0) -> int | None:
         """The first offset of a stream in a view's segments from an index on; None if it has none there.
@@ -226,6 +196,99 @@ class Groups:
         return sealed[following].first_offset(number) if following < len(sealed) else None
 
 
+class _Indexes(Sequence[int]):
+    """The indexes of some segments, by their numbers `begin` .. `end` - 1 of a list."""
+
+    def __init__(self, sealed: Sequence[SealedSegment], sequences: Sequence[int], begin: int, end: int) -> None:
+        self._sealed = sealed
+        self._sequences = sequences
+        self._begin = begin
+        self._count = end - begin
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: Any) -> Any:
+        """A single one."""
+        if at >= self._count:
+            raise IndexError(at)
+        return index_of(self._sealed, self._sequences[self._begin + at])
+
+
+def _with(known: Known, sealed: Sequence[SealedSegment]) -> Known:
+    """The same with the segments of a view that are behind."""
+    fulls, present = known
+    begin = bisect_right(sealed, present.end, key=lambda one: one.segment.sequence)
+    fresh = sealed[begin:]
+    fulls = [*fulls, *(one.segment.sequence for one in fresh if one.record.full)]
+    last = fulls[-1] if fulls else 0
+    if last > present.end:
+        present = Present.since(last)
+    return fulls, _grown_by(present, [one for one in fresh if one.segment.sequence > last])
+
+
+def _grown_by(present: Present, small: Sequence[SealedSegment]) -> Present:
+    """The same with the streams of some small footers."""
+    for one in small:
+        numbers = None
+        with suppress(StoreCorrupt):
+            numbers = _streams_of(one)
+        present = present.behind(one.segment.sequence, numbers)
+    return present
+
+
+def _streams_of(one: SealedSegment) -> Numbers:
+    """The streams with messages in a segment, ascending. Raises StoreCorrupt, OSError."""
+    fresh, one.fresh = one.fresh, None
+    if fresh is not None:
+        return fresh
+    with briefly(one):
+        return streams_in(one.footer)
+
+
+@contextmanager
+def briefly(one: SealedSegment) -> Iterator[None]:
+    """Let a file go that is opened inside: a group has many, and most are looked at once."""
+    was_open = one.segment.is_open
+    try:
+        yield
+    finally:
+        if not was_open:
+            one.segment.let_go()
+
+
+def _told_by(full: SealedSegment, number: int) -> Sequence[int] | None:
+    """The segments of the group before a full footer that may have messages of a stream, ascending; None if it does not
+    tell. Raises StoreCorrupt, OSError."""
+    told = full.segments_before(number)
+    if told is None:
+        return None
+    steps, of_any = told
+    if len(of_any):  # seldom: those were damaged when it was written
+        steps = sorted({*steps, *of_any}, reverse=True)
+    return Backwards(full.segment.sequence, steps)
+
+
+def _last_begun(sealed: Sequence[SealedSegment], indexes: Sequence[int], number: int, offset: int) -> int:
+    """Which of some segments, the last whose first offset of a stream is known and at most `offset`; or -1."""
+    return last_at_most(len(indexes), offset, lambda nth: _begin_of(sealed[indexes[nth]], number))
+
+
+def _begin_of(one: SealedSegment, number: int) -> int | None:
+    """The first offset of a stream in a segment; None if it has no messages there, or its index is lost."""
+    with suppress(StoreCorrupt):
+        begins, count = one.first_of(number)
+        return begins if count else None
+    return None
+
+
+def _first_of(full: SealedSegment, number: int) -> int | None:
+    """The same of a full footer, of which a stream without messages has its next offset."""
+    with suppress(StoreCorrupt):
+        return full.first_offset(number)
+    return None
+
+
 def index_of(sealed: Sequence[SealedSegment], sequence: int) -> int:
     """The index of the segment with this number, or of the first one behind it."""
     at = sequence - sealed[0].segment.sequence  # as long as no segment between them was given up
@@ -237,24 +300,33 @@ def index_of(sealed: Sequence[SealedSegment], sequence: int) -> int:
 # -- all streams of a lane ------------------------------------------------------------------------------
 
 
-def offsets_behind_sealed(sealed: Sequence[SealedSegment], end: int) -> npt.NDArray[np.int64] | None:
-    """(streams,) where the streams go on behind the first `end` segments, by their files; None if damage hides it."""
-    begin = end - 1
+def offsets_behind_sealed(
+    sealed: Sequence[SealedSegment], end: int, known: tuple[int, npt.NDArray[np.int64]] | None = None
+) -> npt.NDArray[np.int64] | None:
+    """(streams,) where the streams go on behind the first `end` segments, by their files; None if damage hides it.
+
+    `known`: the number of a segment, and where they go on behind that: of what is behind it alone footers are read.
+    """
+    begin, offsets = end - 1, None
     while begin >= 0 and not sealed[begin].record.full:
+        if known is not None and len(known[1]) and sealed[begin].segment.sequence == known[0] + 1:
+            offsets = known[1].copy()
+            break
         begin -= 1
     if begin < 0:
         return None
-    offsets: npt.NDArray[np.int64] | None = None
     for one in sealed[begin:end]:
-        index = one.in_file()
-        if index is None:
-            return None
-        footer = index.footer
-        if footer.is_full or offsets is None:
-            offsets = footer.next_offsets
-        else:
-            offsets = grown(offsets, one.record.streams)
-            offsets[footer.stream] = footer.next_offsets
+        with briefly(one):
+            index = one.in_file()
+            if index is None:
+                return None
+            footer = index.footer
+            if footer.is_full or offsets is None:
+                offsets = footer.next_offsets
+            else:
+                if len(offsets) < one.record.streams:
+                    offsets = grown(offsets, one.record.streams)
+                offsets[footer.stream] = footer.next_offsets
     return offsets
 
 
@@ -273,13 +345,15 @@ def offsets_before(
         return None
     offsets = np.array(offsets, np.int64)
     for one in reversed(sealed[begin:end]):
-        try:
-            footer = one.footer
-        except StoreCorrupt:
-            return None
-        numbers = footer.numbers
-        offsets = grown(offsets, int(numbers[-1]) + 1 if len(numbers) else 0)
-        offsets[numbers] = footer.first
+        with briefly(one):
+            try:
+                footer = one.footer
+            except StoreCorrupt:
+                return None
+            numbers = footer.numbers
+            if len(numbers) and numbers[-1] >= len(offsets):
+                offsets = grown(offsets, int(numbers[-1]) + 1)
+            offsets[numbers] = footer.first
     return offsets
 
 

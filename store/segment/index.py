@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left
+from collections.abc import Sequence
 
-from ..format.footer import ALL_PRESENT, ENTRIES, FIRST, FRAME_ENTRY, PRESENCE, START, STREAM, Column, Footer
+from ..format.footer import ENTRIES, FIRST, FRAME_ENTRY, PRESENT, PRESENT_START, START, STREAM, Column, Footer
 from .head import Head
 from .held import Item
 from .segment import Segment
@@ -38,11 +39,16 @@ class Index(Item):
         self.frame_entry = footer.column(FRAME_ENTRY)
         super().__init__(footer.memory_bytes)
 
-    def presence(self, number: int) -> int:
-        """In which segments up to this one a stream may have messages; of one made of frames, in any."""
-        if not self.footer.is_full or self.is_remade:
-            return ALL_PRESENT
-        return int(self.footer.column(PRESENCE)[number]) if number < self.streams else 0
+    def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
+        """How many segments before this one a stream has messages, and those are that may have any; the farthest first.
+
+        None if that is not told, as by one made of frames.
+        """
+        if not self.footer.tells_presence or self.is_remade:
+            return None
+        start, steps, rows = self.footer.column(PRESENT_START), self.footer.column(PRESENT), self.streams
+        of_any: Sequence[int] = steps[start[rows] : start[rows + 1]]
+        return (steps[start[number] : start[number + 1]] if number < rows else ()), of_any
 
     def row(self, number: int) -> int:
         """The row of a stream, -1 if it has none."""

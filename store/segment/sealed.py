@@ -63,6 +63,7 @@ class SealedSegment:
         self._full_frames: int | None = None  # those with messages, once a head was decoded; NEVER: do not join them
         self._kept: dict[int, KeptPlaces] = {}  # what the open table knew, if it is held
         self._new: KeptPlaces | None = None  # until it is
+        self.fresh: npt.NDArray[np.uint32] | None = None  # of a footer that was just written: the streams with messages
 
     def join(self, lane: Lane) -> None:
         """Belong to a lane, which has the neighbours that a damaged footer is made again of, and the memory."""
@@ -174,11 +175,11 @@ class SealedSegment:
         row = index.row(number)
         return index.first[row] if row >= 0 else 0
 
-    def presence(self, number: int) -> int:
-        """In which segments up to this one a stream may have messages, by the full footer: bit i, so many before it."""
+    def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
+        """As `Index.segments_before`. Raises StoreCorrupt, OSError."""
         index = self._found.get(0) or self.index
         index.used = True
-        return index.presence(number)
+        return index.segments_before(number)
 
     def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
         """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""

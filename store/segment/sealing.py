@@ -21,10 +21,11 @@ from ..device.disk import Disk
 from ..format.footer import Footer, FooterData, by_stream, pack_names
 from ..format.layout import SEALED, SealRecord, align_up
 from ..format.records import NOTHING_TRIMMED, Trimmed
-from .groups import GROUP_SEGMENTS, Present
+from .groups import GROUP_SEGMENTS
 from .kept import sealed_places
 from .open_table import OpenTable
 from .postings import Row
+from .present import Numbers, Present
 from .sealed import SealedSegment
 from .segment import Segment
 
@@ -87,12 +88,37 @@ class Behind(NamedTuple):
         present: the streams of those behind it.
         streams: how many all of them know.
         named: streams that every footer names: of the lane's records, if there is one.
+        is_due: the next one is to be full.
     """
 
     full: int
     present: Present
     streams: int
     named: tuple[int, ...] = ()
+    is_due: bool = False
+
+    def small_rows(self, sequence: int, there: npt.NDArray[np.integer], count: int) -> Numbers | None:
+        """The streams that the small footer of the segment `sequence` has, ascending; None: a full one is due.
+
+        Those in the segment, and those that no footer names yet, of `count` in the lane. A full one is due with each
+        1,024th, and where the small ones together have half as many rows as a full one: what all footers take then
+        follows from what their segments hold. A lane of few streams has full ones alone.
+        """
+        fresh = np.arange(self.streams, count)
+        rows = np.union1d(np.union1d(there, fresh), np.array(self.named, np.int64)).astype(np.uint32)
+        is_near = sequence - self.full < GROUP_SEGMENTS and not self.is_due
+        if not is_near or count <= FEW_STREAMS or SMALL_SHARE * (self.present.rows + len(rows)) > count:
+            return None
+        return rows
+
+
+def behind_footer(
+    before: Behind | None, sequence: int, there: Numbers, count: int, named: tuple[int, ...], *, is_full: bool
+) -> Behind:
+    """What the newest footers say behind one more: `there` are the streams with messages in it, of `count`."""
+    if before is None or is_full:
+        return Behind(sequence, Present.since(sequence), count, named)
+    return before._replace(present=before.present.behind(sequence, there), streams=count, named=named)
 
 
 class Ended(NamedTuple):
@@ -137,15 +163,9 @@ def make_footer(
 def small_footer(
     full: FullSegment, streams: Sequence[Stream], behind: Behind, there: npt.NDArray[np.unsignedinteger], count: int
 ) -> FooterData | None:
-    """A footer of the streams in the segment alone, and of those that no footer names yet; None: a full one is due.
-
-    So it is with each 64th, and where the small ones together have half as many rows as a full one: what all footers
-    take then follows from what their segments hold. A lane of few streams has full ones alone.
-    """
-    fresh = np.arange(behind.streams, count)
-    rows = np.union1d(np.union1d(there, fresh), np.array(behind.named, np.int64)).astype(np.uint32)
-    is_near = full.segment.sequence - behind.full < GROUP_SEGMENTS
-    if not is_near or count <= FEW_STREAMS or SMALL_SHARE * (behind.present.rows + len(rows)) > count:
+    """A footer of the streams in the segment alone, and of those that no footer names yet; None: a full one is due."""
+    rows = behind.small_rows(full.segment.sequence, there, count)
+    if rows is None:
         return None
     table = full.table
     numbers = table.numbers()
@@ -182,17 +202,18 @@ def seal(
     Raises OSError; the segment then stays open, and is scanned at the next opening.
     """
     count = len(streams)
-    there = np.unique(full.table.numbers())
+    there = np.unique(full.table.numbers()).astype(np.uint32)
     data = None if behind is None else small_footer(full, streams, behind, there, count)
     if data is None:
         names.add(streams, _pause)
         data = make_footer(full.table, names, Ended(full.table.first_offsets()), full.trimmed)
         count = len(data.first)
         if behind is not None:
-            data.presence = behind.present.behind(full.segment.sequence, there).column(count)
+            data.presence = behind.present.columns(count, full.segment.sequence)
     data.applied = full.applied
     sealed = write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries, count)
     sealed.keep(sealed_places(data, full.table))
+    sealed.fresh = None if sealed.record.full else there
     return sealed
 
 

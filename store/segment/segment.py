@@ -85,6 +85,11 @@ class Segment:
         """The file to read from. Raises StoreClosed."""
         return self._data if self._data is not None else self.open_data()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the reading side has a descriptor."""
+        return self._data is not None
+
     def open_data(self) -> LogFile:
         """Open the reading side. Raises StoreClosed when the store was closed meanwhile."""
         with self._opening:

@@ -15,10 +15,12 @@ from ..format.frame import Definition
 from ..format.layout import RETIRED_PREFIX, SealRecord, SegmentHeader, segment_name
 from ..log.lane import Lane
 from ..log.room import define
+from ..log.sealer import behind
 from ..log.streams import NOT_DEFINED, Stream
 from ..log.together import Change
+from ..segment.present import Numbers
 from ..segment.sealed import SealedSegment
-from ..segment.sealing import StreamNames
+from ..segment.sealing import StreamNames, behind_footer
 from ..segment.segment import Segment
 from .log_end import LogEnd
 from .record_segment import write_record_segment
@@ -55,7 +57,8 @@ class LaneBuild:
         before = lane.offsets.column()[: self._known]
         self._firsts[: len(before)] = before
         self._before = self._firsts.copy()
-        self._made: list[tuple[Path, SegmentHeader, SealRecord]] = []
+        self._behind = behind(lane)
+        self._made: list[tuple[Path, SegmentHeader, SealRecord, Numbers]] = []
         self._sealed: list[SealedSegment] = []
         self._offsets = lane.offsets
         self._records = self._payload_bytes = 0
@@ -76,7 +79,7 @@ class LaneBuild:
         )  # fmt: skip
         self._firsts[number] += seal.entries
         self._records += seal.entries
-        self._note(path, place.header, seal)
+        self._note(path, place.header, seal, np.array([number], np.uint32))
 
     def add_shard(self, staged: Staged, streams: Sequence[Stream]) -> None:
         """Make a segment of a shard's file; `streams` are the shard's, by its numbers. Raises StoreCorrupt, OSError."""
@@ -89,20 +92,23 @@ class LaneBuild:
             raise StoreCorrupt("a committed shard is missing", staged.path, 0) from None
         self._firsts[numbers] += index.counts
         self._payload_bytes += index.payload_bytes
-        self._note(staged.path, place.header, seal)
+        self._note(staged.path, place.header, seal, np.sort(numbers[index.counts > 0]))
 
     def _place(self, data_end: int, streams_before: int) -> Place:
         header = self.end.header(data_end, self._clock_ms(), streams_before)
         trimmed = self._lane.trims.lend()
-        return Place(header, self.names, self._firsts.copy(), trimmed, self.commits.packed, self.end.mark)
+        return Place(header, self.names, self._firsts.copy(), trimmed, self.commits.packed, self.end.mark, self._behind)
 
-    def _note(self, path: Path, header: SegmentHeader, seal: SealRecord) -> None:
-        self._made.append((path, header, seal))
+    def _note(self, path: Path, header: SegmentHeader, seal: SealRecord, there: Numbers) -> None:
+        self._made.append((path, header, seal, there))
         self.end.passed(seal)
+        named = (self._number(self._lane.trims.records),)
+        is_full = bool(seal.full)
+        self._behind = behind_footer(self._behind, seal.sequence, there, len(self._firsts), named, is_full=is_full)
 
     def name_all(self) -> None:
         """Give the files their names, each durably before the next: a crash leaves no gap. Raises OSError."""
-        for path, header, _ in self._made:
+        for path, header, _, _ in self._made:
             self._name(path, header)
 
     def _name(self, path: Path, header: SegmentHeader) -> None:
@@ -123,11 +129,13 @@ class LaneBuild:
         # Shown with the segments: where none is open they say where a queue ends.
         self._offsets = lane.offsets.after(self._firsts - self._before, len(lane.streams))
         lane.chain, lane.messages_before, lane.commits = self.end.chain, self.end.messages_before, self.commits
-        for _, header, seal in self._made:
+        for _, header, seal, there in self._made:
             segment = Segment(self._disk, lane.folder, header, direct=False)
             self._sealed.append(SealedSegment(segment, seal))
+            self._sealed[-1].fresh = None if seal.full else there
             self._sealed[-1].join(lane)
-        lane.counters.count(sum(seal.entries for _, _, seal in self._made), self._records)
+            lane.groups.wants_full = lane.groups.wants_full and not seal.full
+        lane.counters.count(sum(seal.entries for _, _, seal, _ in self._made), self._records)
         lane.counters.payload_bytes += self._payload_bytes
 
     @property

@@ -55,11 +55,10 @@ def write_record_segment(
         positions.append(position)
         position = header.end
     count = len(columns)
-    start = np.zeros(len(place.firsts) + 1, np.int64)
-    start[number + 1 :] = count
     entries = np.arange(count, dtype=np.uint32)
     data = lane_footer(
-        place, start, entries, np.array(positions, np.uint32), entries, np.full(count, time_ms, np.int64),
+        place, np.array([number], np.uint32), np.array([count], np.int64), entries, np.array(positions, np.uint32),
+        entries, np.full(count, time_ms, np.int64),
         np.array([one.flags | HAS_PAYLOAD_CHECKSUM for one in columns], np.uint16),
     )  # fmt: skip
     file = disk.open(path, create=True)

@@ -26,7 +26,7 @@ from ..format.layout import (
 )
 from ..format.records import Trimmed
 from ..format.shard import ShardIndex
-from ..segment.sealing import StreamNames
+from ..segment.sealing import Behind, StreamNames
 from .writer import lasting_sum, length_bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -42,6 +42,7 @@ class Place(NamedTuple):
         firsts: int64 (streams,), where each goes on.
         trimmed, applied: as the log says them up to here.
         mark: how far the log is durable.
+        behind: what the newest footers say; None: there is none.
     """
 
     header: SegmentHeader
@@ -50,6 +51,7 @@ class Place(NamedTuple):
     trimmed: Trimmed
     applied: bytes
     mark: Mark
+    behind: Behind | None = None
 
 
 def lasting_head(file: LogFile, path: Path, position: int, size: int, known: int) -> tuple[FrameHeader, bytes]:
@@ -141,29 +143,42 @@ def _columns(columns: bytes, numbers: npt.NDArray[np.uint32], lows: npt.NDArray[
 
 
 def _lane_footer(index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32], counts: Int64s) -> FooterData:
-    """The shard's footer, of the lane's streams."""
+    """The shard's footer, with the lane's numbers of its streams."""
     footer = index.footer
     entries = footer.entries
-    if bool((np.diff(numbers.astype(np.int64)) < 0).any()):  # by the lane's numbers, not by the shard's
+    order = numbers.argsort()
+    if bool((np.diff(order) < 0).any()):  # by the lane's numbers, not by the shard's
         begins = footer.start.tolist()
-        entries = np.concatenate([entries[begins[at] : begins[at + 1]] for at in numbers.argsort().tolist()])
-    all_counts = np.zeros(len(place.firsts) + 1, np.int64)
-    all_counts[numbers.astype(np.int64) + 1] = counts
+        entries = np.concatenate([entries[begins[at] : begins[at + 1]] for at in order.tolist()])
     return lane_footer(
-        place, all_counts.cumsum(), entries, footer.frame_position, footer.frame_entry, footer.frame_time,
+        place, numbers[order], counts[order], entries, footer.frame_position, footer.frame_entry, footer.frame_time,
         footer.frame_flags, footer.dues,
     )  # fmt: skip
 
 
 def lane_footer(
-    place: Place, start: Int64s, entries: npt.NDArray[np.uint32], positions: npt.NDArray[np.uint32],
-    frame_entries: npt.NDArray[np.uint32], times: Int64s, flags: npt.NDArray[np.uint16], dues: DueRange = NO_DUES,
+    place: Place, there: npt.NDArray[np.uint32], counts: Int64s, entries: npt.NDArray[np.uint32],
+    positions: npt.NDArray[np.uint32], frame_entries: npt.NDArray[np.uint32], times: Int64s,
+    flags: npt.NDArray[np.uint16], dues: DueRange = NO_DUES,
 ) -> FooterData:  # fmt: skip
-    """A footer with the lane's streams."""
+    """A footer of a segment with so many messages of the streams that are `there`, ascending: small where it may be."""
     topics, queues = place.names.columns()
+    names, packed, stream, presence = list(place.names.topics), None, None, None
+    rows = np.arange(len(place.firsts), dtype=np.uint32)
+    behind, sequence = place.behind, place.header.sequence
+    small = None if behind is None else behind.small_rows(sequence, there, len(place.firsts))
+    if small is not None:
+        rows = stream = small
+        used, at = np.unique(topics[rows], return_inverse=True)
+        names, topics, queues = [names[one] for one in used.tolist()], at.astype(np.uint32), queues[rows]
+    else:
+        packed = place.names.packed
+        presence = None if behind is None else behind.present.columns(len(rows), sequence)
+    start = np.zeros(len(rows) + 1, np.int64)
+    start[rows.searchsorted(there) + 1] = counts
     return FooterData(
-        list(place.names.topics), topics, queues, place.firsts, start.astype(np.uint32), entries,
-        positions, frame_entries, times, flags, dues, place.trimmed, place.names.packed, place.applied,
+        names, topics, queues, place.firsts[rows], start.cumsum().astype(np.uint32), entries,
+        positions, frame_entries, times, flags, dues, place.trimmed, packed, place.applied, stream, presence,
     )  # fmt: skip
 
 
@@ -172,8 +187,8 @@ def finish_segment(file: LogFile, place: Place, data: FooterData, data_end: int,
     header, position = place.header, align_up(data_end)
     parts = data.parts(header.sequence)
     size = sum(map(len, parts))
-    entries, streams = len(data.entries), len(data.first)
-    record = SealRecord(SEALED, header.sequence, data_end, chain, entries, position, size, streams)
+    entries, streams, full = len(data.entries), len(place.firsts), int(data.stream is None)
+    record = SealRecord(SEALED, header.sequence, data_end, chain, entries, position, size, streams, full)
     file.write(parts, position)
     file.truncate(position + size)
     file.write([header.pack(), record.pack()], 0)

@@ -78,13 +78,17 @@ UPKEEP: dict[str, Bug] = {
         ("tests/store/test_footer.py",),
     ),
     "footers: a stream is said to be one segment further back": Bug(
-        "store/segment/groups.py", "steps = sequence - self.end\n", "steps = sequence - self.end + 1\n",
+        "store/segment/present.py", "np.uint64(sequence - self.begin) - ", "np.uint64(sequence - self.begin + 1) - ",
         ("tests/store/test_small_footers.py",),
     ),
     "footers: a group may be without its full footer": Bug(
         "store/log/removal.py", "if lane.groups.look(lane.view.sealed)[0][-1:] == [oldest.segment.sequence]:",
         "if False:",
         ("tests/store/test_small_footers.py",),
+    ),
+    "footers: an idle lane makes no full footer for retention": Bug(
+        "store/log/early.py", "return now_s - since_s >= PATIENCE_S and", "return False and",
+        ("tests/store/test_early_seals.py",),
     ),
     "footers: streams that no footer names yet are left out of small ones": Bug(
         "store/segment/sealing.py", "fresh = np.arange(behind.streams, count)", "fresh = np.arange(0)",

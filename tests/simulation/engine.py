@@ -42,7 +42,9 @@ from ..clocks import WallClock
 from .interrupts import Interrupter
 
 SMALL_RING = 512 << 10
-TASKS = ("sealer.seal_full", "removal.retire", "removal.clear_away", "_keep_ahead", "_give_way")  # of `Upkeep`
+TASKS = (
+    "sealer.seal_full", "removal.retire", "removal.clear_away", "_keep_ahead", "_give_way", "early.seal",
+)  # of `Upkeep`  # fmt: skip
 CLOCKED = ("device.leased", "segment.segment", "segment.windows", "read.lane_places")
 
 
@@ -158,6 +160,7 @@ def deterministic() -> Iterator[None]:
         stack.enter_context(mock.patch("stratalog.store.segment.sealing._pause", lambda: None))
         for name, value in SMALL_FOOTERS.items():
             stack.enter_context(mock.patch(f"stratalog.store.segment.sealing.{name}", value))
+        stack.enter_context(mock.patch("stratalog.store.log.early.PATIENCE_S", 0.0))
         stack.enter_context(mock.patch("stratalog.store.live.page.boot_id", Machine.boot_id))
         stack.enter_context(mock.patch("stratalog.store.live.publisher.boot_id", Machine.boot_id))
         stack.enter_context(mock.patch("stratalog.store.api.store.enter_folder", _enter))

@@ -14,7 +14,7 @@ import numpy as np
 from stratalog.store.format.applied import NO_BATCH, Applied, AppliedRecord, AppliedShard, pack_applied
 from stratalog.store.format.dues import DueRange
 from stratalog.store.format.extras import Extras
-from stratalog.store.format.footer import FooterData
+from stratalog.store.format.footer import FooterData, Presence
 from stratalog.store.format.frame import Definition, encode_columns
 from stratalog.store.format.layout import (
     CLOSED,
@@ -100,6 +100,7 @@ def footer_data() -> FooterData:
         np.array([HAS_PAYLOAD_CHECKSUM, HAS_DUE | HAS_KEYS], np.uint16),
         DueRange(TIME_MS + 7, TIME_MS + 99),
         {0: Low(11, 0), 1: Low(5_000_000_000, 4_999_999_999)},
+        presence=Presence(np.array([0, 3, 3, 4, 5], np.uint32), np.array([5, 3, 1, 1023, 2], np.uint16)),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -14,8 +16,10 @@ import pytest
 from stratalog.store import (
     MessageStore,
     ScanFilter,
+    ShardWriter,
     StoreConfig,
     StoreCorrupt,
+    commit_shards,
     compact_store,
     inspect_folder,
     plan_scan,
@@ -26,7 +30,8 @@ from stratalog.store.format.footer import Footer, FooterData
 from stratalog.store.format.layout import SEALED, SealRecord
 from stratalog.store.read.finder import first_offset
 from stratalog.store.segment import sealing
-from stratalog.store.segment.groups import GROUP_SEGMENTS, Groups, Present
+from stratalog.store.segment.groups import Groups
+from stratalog.store.segment.present import LEVEL_RATIO, MOST_STEPS, Present
 from stratalog.store.segment.sealed import SealedSegment
 
 from . import golden
@@ -98,7 +103,7 @@ def kinds(store: MessageStore) -> list[int]:
 
 def small_data() -> FooterData:
     """The golden footer as a small one, of the streams 1, 7 and 70,000."""
-    return replace(golden.footer_data(), stream=np.array([1, 7, 70_000], np.uint32), trimmed={})
+    return replace(golden.footer_data(), stream=np.array([1, 7, 70_000], np.uint32), trimmed={}, presence=None)
 
 
 def footer_of(data: FooterData) -> Footer:
@@ -122,24 +127,50 @@ def test_rows_that_do_not_ascend_are_damage(numbers: list[int]) -> None:
         footer_of(replace(small_data(), stream=np.array(numbers, np.uint32)))
 
 
+def told(present: Present, streams: int, sequence: int) -> list[list[int]]:
+    """The segments of each stream, and those of any, as the full footer has them."""
+    columns = present.columns(streams, sequence)
+    assert columns is not None
+    start, steps = columns.start.tolist(), columns.steps.tolist()
+    return [[sequence - step for step in steps[low:high]] for low, high in itertools.pairwise(start)]
+
+
 def test_a_full_footer_says_in_which_segments_of_its_group_a_stream_is() -> None:
-    present = Present(10)
+    present = Present.since(10)
     present = present.behind(11, np.array([3, 5], np.uint32)).behind(12, np.array([5], np.uint32))
-    present = present.behind(13, np.array([0], np.uint32))
-    assert present.column(7).tolist() == [1, 0, 0, 4, 0, 6, 0]
-    assert [present.has(5, sequence) for sequence in (11, 12, 13)] == [True, True, False]
-    assert not present.has(4, 12) and present.rows == 4
+    present = present.behind(13, np.array([0], np.uint32)).behind(14, np.empty(0, np.uint32))
+    assert told(present, 7, 15) == [[13], [], [], [11], [], [11, 12], [], []]
+    assert [list(present.segments_of(number)) for number in (5, 4, 0)] == [[11, 12], [], [13]]
+    assert present.rows == 4 and present.end == 14
 
 
 def test_a_segment_of_which_nothing_is_known_may_have_each_stream() -> None:
-    present = Present(10).behind(11, None).behind(12, np.array([1], np.uint32))
-    assert present.column(3).tolist() == [2, 3, 2]
-    assert present.has(2, 11) and not present.has(2, 12)
+    present = Present.since(10).behind(11, None).behind(12, np.array([1], np.uint32))
+    assert told(present, 3, 13) == [[], [12], [], [11]]
+    assert list(present.segments_of(1)) == [11, 12] and list(present.segments_of(2)) == [11]
 
 
-def test_segments_that_no_bit_stands_for_may_have_each_stream() -> None:
-    present = Present(1).behind(2, np.array([1], np.uint32)).behind(2 + GROUP_SEGMENTS, np.array([1], np.uint32))
-    assert present.column(2).tolist() == [0, 1] and present.has(0, 2)
+def test_where_segments_are_too_far_away_a_full_footer_does_not_tell() -> None:
+    present = Present.since(1).behind(2, np.array([1], np.uint32))
+    assert present.columns(2, 2 + MOST_STEPS) is not None and present.columns(2, 3 + MOST_STEPS) is None
+
+
+def test_a_thousand_segments_are_a_few_levels_and_each_row_is_found() -> None:
+    chance, present, expected = random.Random(1), Present.since(7), dict[int, list[int]]()
+    steps = 0
+    for sequence in range(8, 1024):
+        numbers = sorted(chance.sample(range(3000), chance.randrange(40)))
+        before = {id(level) for level in present.levels}
+        present = present.behind(sequence, np.array(numbers, np.uint32))
+        steps += sum(len(level) for level in present.levels if id(level) not in before)
+        for number in numbers:
+            expected.setdefault(number, []).append(sequence)
+    assert present.rows == sum(map(len, expected.values())) and len(present.levels) <= 8
+    assert steps < 8 * LEVEL_RATIO * present.rows
+    assert {number: list(present.segments_of(number)) for number in range(3000)} == {
+        number: expected.get(number, []) for number in range(3000)
+    }
+    assert told(present, 3000, 1024)[:-1] == [expected.get(number, []) for number in range(3000)]
 
 
 # -- a store ------------------------------------------------------------------------------------------------
@@ -274,6 +305,30 @@ def test_a_store_is_whole_behind_the_repair_of_a_lost_segment(tmp_path: Path, se
     assert verify_folder(tmp_path).damages == []
 
 
+def test_a_repair_of_a_lost_oldest_segment_leaves_a_store_that_is_whole(tmp_path: Path) -> None:
+    """Nothing before the next small footer tells of the streams that this one does not have."""
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, replace(config(), retention_bytes=1)) as store:
+        append(store, rows, ("busy-0", 0), b"first")
+        for number in range(IDLE):
+            append(store, rows, (f"idle-{number}", 0), b"first")
+        while sealed_of(store)[:1] == () or sealed_of(store)[0].segment.sequence == 1:
+            append(store, rows, ("busy-0", 0), bytes(700))
+        store._upkeep.removal._config = config()
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 2)
+        settle(store)
+        assert kinds(store)[:2] == [1, 0], "the first has the table of the lane's streams"
+        append(store, rows, ("late", 0), b"open")
+        first, other = (sealed_of(store)[at].segment.path.relative_to(tmp_path) for at in (0, 1))
+        shutil.copytree(tmp_path, tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK", "killed"))
+    killed = tmp_path / "killed"
+    (killed / first).write_bytes((killed / other).read_bytes())
+    with MessageStore.open(killed, config(), repair=True) as store:
+        assert store.losses
+    assert verify_folder(killed).damages == []
+
+
 # -- whoever looks first --------------------------------------------------------------------------------------
 
 
@@ -350,3 +405,129 @@ def test_a_search_of_an_idle_queue_asks_few_footers(tmp_path: Path, monkeypatch:
                             steps.append(len(asked))
                 most.append(max(steps))
     assert most[1] <= most[0] + 8 <= 20
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_an_opening_keeps_no_descriptor_of_the_small_footers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 1024)
+    rows: Rows = {}
+    kept: list[int] = []
+    with MessageStore.open(tmp_path, config()) as store:
+        for number in range(IDLE):
+            append(store, rows, (f"idle-{number}", 0), b"first")
+    for segments in (10, 60):
+        with MessageStore.open(tmp_path, config()) as store:
+            fill(store, rows, segments)
+            settle(store)
+        before = len(os.listdir("/proc/self/fd"))
+        with MessageStore.open(tmp_path, config(), read_only=read_only) as store:
+            assert sum(not full for full in kinds(store)) >= segments
+            assert store.queue_bounds("idle-7", 0) == (0, len(rows["idle-7", 0]))
+            kept.append(len(os.listdir("/proc/self/fd")) - before)
+            check(store, rows)
+    assert kept[1] <= kept[0] + 2
+
+
+def test_no_small_footer_is_read_twice_at_an_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 1024)
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 20)
+        settle(store)
+    looked: list[int] = []
+    real = SealedSegment.in_file
+
+    def in_file(one: SealedSegment) -> object:
+        looked.append(one.segment.sequence)
+        return real(one)
+
+    with MessageStore.open(tmp_path, config()) as store:
+        monkeypatch.setattr(SealedSegment, "in_file", in_file)
+        lane = store._lanes[0]
+        number = store._streams.topics["idle-3"][0].number
+        assert lane.groups.where(lane.view.sealed, number, 0) == 0
+        assert len(set(looked)) <= 2
+
+
+# -- damage in a large group ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [False, True], ids=["the newest group", "an older group"])
+def test_a_lost_footer_costs_a_search_few_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: bool) -> None:
+    monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 80)
+    rows: Rows = {}
+    with MessageStore.open(tmp_path, config()) as store:
+        fill(store, rows, 120 if end else 70)
+        settle(store)
+        lane, sealed = store._lanes[0], sealed_of(store)
+        lost = sealed[30]
+        flip_bit(lost.segment.path, lost.record.footer_position + 200)
+        for one in sealed:
+            one.let_go()
+        lost._is_lost = True  # nor do its frames tell it
+        real, asked = SealedSegment.first_of, list[int]()
+
+        def first_of(one: SealedSegment, number: int) -> tuple[int, int]:
+            asked.append(one.segment.sequence)
+            return real(one, number)
+
+        monkeypatch.setattr(SealedSegment, "first_of", first_of)
+        number = store._streams.topics["busy-1"][1].number
+        count = sum(real(sealed[-1], number))  # behind it is the open one
+        most = 0
+        for offset in range(0, count, 3):
+            asked.clear()
+            found = lane.groups.around_damage(sealed, number, offset)
+            most = max(most, len(asked))
+            first, messages = (0, 0) if found == 30 else real(sealed[found], number)
+            assert found != 30 and first <= offset
+            if offset >= first + messages:
+                assert found == 29, "it is in the lost one"
+            try:
+                assert lane.groups.where(sealed, number, offset) == found
+            except StoreCorrupt:
+                assert found == 29
+        assert most <= 14
+
+
+# -- bulk commits and compaction ------------------------------------------------------------------------------
+
+
+def test_bulk_commits_and_compaction_write_small_footers_that_all_is_found_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stratalog.store.shards.lane_attach.SMALL_BYTES", 0)
+    rows: Rows = {}
+    folder = tmp_path / "s"
+    with MessageStore.open(folder, config()) as store:
+        fill(store, rows, 3)
+        for number in range(12):
+            queues = [(f"busy-{number % BUSY}", number % BUSY), (f"idle-{number}", 0), (f"new-{number // 4}", 1)]
+            with ShardWriter(folder) as writer:
+                datas = [b"%d-%d" % (number, at) for at in range(3)]
+                writer.append_columns(queues, [0, 1, 2], [len(data) for data in datas], b"".join(datas))
+                shards = writer.finish()
+            commit_shards(folder, shards, name=f"commit {number}", wait_ms=0)
+            store.attach_pending()
+            for queue, data in zip(queues, datas, strict=True):
+                rows.setdefault(queue, []).append(data)
+            check(store, rows)
+        fill(store, rows, 3, seed=8)
+        settle(store)
+        assert sum(kinds(store)) <= len(kinds(store)) // 4 + 2
+        assert all(one.footer.presence is not None for one in sealed_of(store)[1:] if one.record.full)
+        check(store, rows)
+        shutil.copytree(folder, tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK"))
+    for one in (folder, tmp_path / "killed"):
+        assert verify_folder(one).damages == []
+        with MessageStore.open(one, config()) as store:
+            check(store, rows)
+    compact_store(folder)
+    assert verify_folder(folder).damages == []
+    with MessageStore.open(folder, config()) as store:
+        check(store, rows)
+        assert kinds(store)[0] == 1 and all(
+            one.footer.presence is not None for one in sealed_of(store)[1:] if one.record.full
+        )
