@@ -91,7 +91,7 @@ UPKEEP: dict[str, Bug] = {
         ("tests/store/test_early_seals.py",),
     ),
     "footers: streams that no footer names yet are left out of small ones": Bug(
-        "store/segment/sealing.py", "fresh = np.arange(behind.streams, count)", "fresh = np.arange(0)",
+        "store/segment/sealing.py", "fresh = np.arange(self.streams, count)", "fresh = np.arange(0)",
         ("tests/simulation/test_run.py",),
     ),
     "footers: the next offset leaves out the last message": Bug(

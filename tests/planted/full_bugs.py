@@ -20,8 +20,8 @@ FULL: dict[str, Bug] = {
         (f"{RESERVE}::test_reserve_is_made_again_by_itself_once_there_is_space",),
     ),
     "full disk: retention does not run while appends are refused": Bug(
-        "store/log/upkeep.py", "self.removal.retire, self.removal.clear_away,\n",
-        "lambda: [self._keep_ahead(), self.removal.retire()], self.removal.clear_away,\n",
+        "store/log/upkeep.py", "self.removal.retire, self.early.seal,",
+        "lambda: [self._keep_ahead(), self.removal.retire()], self.early.seal,",
         (f"{RESERVE}::test_retention_by_age_works_on_a_full_disk_and_appends_go_on_by_themselves",),
     ),
     "full disk: a footer takes space when its segment is sealed": Bug(
