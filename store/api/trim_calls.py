@@ -14,10 +14,10 @@ class TrimCalls:
         """Remove the messages of a queue that lie before an offset; return the queue's first offset then.
 
         It returns when this is as durable as an append is. A read that begins later gives none of these messages;
-        one that is under way may. Offsets go on where they were. At or below the queue's first offset there is nothing
-        to do but for delayed messages that retention has kept as copies: those before `before_offset` are removed as
-        well. So `trim(topic, queue_id, queue_bounds(topic, queue_id)[1])` removes all of a queue. For a queue that was
-        never used the result is 0.
+        one that is under way may. Offsets go on where they were. What retention has removed, and lives on as a copy of
+        a delayed message or was read ahead by a subscription, is removed as well. So
+        `trim(topic, queue_id, queue_bounds(topic, queue_id)[1])` removes all of a queue. For a queue that was never
+        used the result is 0.
 
         The caches use the messages' memory again. Their space on the disk is freed with the segment that they are in:
         once all of it is trimmed, and all segments before it. The newest sealed segment of a lane stays.

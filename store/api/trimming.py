@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ..errors import OffsetOutOfRange, StoreUnreadable
-from ..format.delays import COPIES
-from ..format.hidden import hidden_topic
 from ..format.records import Low
 from ..log.lane import Lane
 from ..log.streams import Stream, check_name
@@ -42,18 +40,10 @@ class Trimming:
         first, next_offset = self._bounds(stream) if stream is not None else (0, 0)
         if low > next_offset:
             raise OffsetOutOfRange(*name, low, first, next_offset)
-        if stream is None or (low <= first and not self._has_copies_below(stream, low)):
-            return first
+        if stream is None or low <= stream.low:
+            return first  # what retention has removed may live on: as a copy, or read ahead by a subscription
         self._write([(stream, Low(low))])
         return self._bounds(stream)[0]
-
-    def _has_copies_below(self, stream: Stream, low: int) -> bool:
-        """Whether delayed messages before an offset may live on as copies, though the queue begins after them."""
-        copies = self._shared.hidden.find(hidden_topic(COPIES, stream.topic)) if low > stream.low else None
-        if copies is None or copies.number < 0:
-            return False
-        first, next_offset = self._bounds(copies)
-        return first < next_offset
 
     def trim_stream(self, stream: Stream, before_offset: int) -> None:
         """Remove the messages of a stream below an offset, which it has."""

@@ -2,7 +2,7 @@
 
 Begin with `topic`: the delayed messages of one topic. `delays` has all topics, and the thread.
 
-    from the log        walk, positions, opening, told
+    from the log        walk, positions, opening, told, given_out
     to consumers        due_list, pointer, messages, skipping
     changes             decisions, changes, trimmed
     retention           keeping, copies

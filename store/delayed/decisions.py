@@ -174,11 +174,11 @@ class Decisions:
         tracker = topic.tracker  # made anew, the topic may be behind
         is_known = bool(tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0])
         due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.now_ms()
-        if due_ms <= now_ms or not self._may_be_pending(queue_id, offset, place):
+        if due_ms <= max(now_ms, topic.given.told_ms) or not self._may_be_pending(queue_id, offset, place):
             return None
         if topic.is_behind and offset >= read_up_to(topic, queue_id):
             return None if place in topic.told else due_ms
-        return due_ms if is_known or due_ms > topic.latest_ms else None  # else it came by another clock
+        return due_ms if is_known or due_ms > topic.given.latest_ms else None  # else it came by another clock
 
     def settle(self) -> None:
         """Apply the decisions that have their answer. Under the lock."""
@@ -197,7 +197,8 @@ class Decisions:
     def _apply(self, place: int, decision: Decision) -> None:
         topic, entry = self._topic, decision.offset & MOST_ENTRY
         self.changed.add(place)
-        topic.changes.note(place, decision.time_ms)
+        due_ms = CANCELLED if decision.time_ms == CANCELLED else max(decision.time_ms, topic.now_ms())
+        topic.changes.note(place, due_ms)
         self.next_offset = max(self.next_offset, int(decision.requests[0].offsets[-1]) + 1)
         self._bytes += ROW_BYTES
         topic.ask(lambda tracker: tracker.cancel(decision.queue_id, entry))  # a walk may have added it meanwhile
@@ -205,6 +206,7 @@ class Decisions:
             row = np.array([decision.queue_id], np.int64), np.array([decision.offset], np.int64)
             topic.add_due(Due(*row, np.ones(1, np.bool_)))
         elif not self._is_trimmed(decision):
+            topic.given.owes(due_ms)
             topic.tracker.put_back(decision.queue_id, entry, decision.time_ms)
         topic.count(1)
         del self.open[place]
@@ -216,6 +218,7 @@ class Decisions:
     def _give_back(self, place: int, decision: Decision) -> None:
         """The record was not written, or nobody knows: the message is as it was. Under the lock."""
         if not self._is_trimmed(decision):
+            self._topic.given.owes(decision.own_ms)
             self._topic.tracker.put_back(decision.queue_id, decision.offset & MOST_ENTRY, decision.own_ms)
         self._topic.count(1)
         del self.open[place]  # last: behind an interrupt it is given back again

@@ -272,7 +272,7 @@ class Delays:
             return True
 
     def _step_of(self, topic: DelayedTopic, walk: Walk) -> bool:
-        part = walk.look(topic.skipped_ms)
+        part = walk.look(topic.given.skipped_ms)
         if part is None:
             return False
         rows = part.rows

@@ -92,7 +92,7 @@ def mended(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s
     places = places_of(np.full(len(offsets), queue_id), offsets)
     times = topic.changes.times_of(places, times_ms)
     topic.now_ms()
-    lost: Bools = absent & (times > topic.latest_ms)
+    lost: Bools = absent & (times > topic.given.latest_ms)
     while lost.any():
         with suppress(TrackerDamaged):  # by a file of it; made anew, it takes them
             tracker = topic.tracker  # what was trimmed meanwhile has left it, and does not come into it again

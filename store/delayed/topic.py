@@ -16,6 +16,7 @@ from ..format.delays import Mark, Place
 from .copies import Copies
 from .decisions import Decisions
 from .due_list import Due, DueList, due_of
+from .given_out import GivenOut
 from .memory import MemoryLimit, SharedMemory
 from .messages import are_gone, mended, read_up_to
 from .opening import open_again, open_index
@@ -47,14 +48,14 @@ class DelayedTopic:
         * a time is compared with the clock only where a message leaves the tracker, or never gets into it: so a clock
           that jumps makes nothing early by itself, and loses nothing;
         * absence is no proof: a message that the tracker does not have is due only if its own time, or the one that it
-          was moved to, is not after `latest_ms`. Else the index has missed it, by damage of the log above all: it is
-          added when it is met, and is pending;
+          was moved to, is not after `given.latest_ms`. Else the index has missed it, by damage of the log above all: it
+          is added when it is met, and is pending;
         * a message leaves the tracker when it is in the due list (give, then take: see `index.trackers.tracker`);
         * the tracker's files say no more than the log does: a mark counts what is in the log and in the tracker.
 
     Attributes:
         walks: of a topic that is behind its store, a walk a lane, on the way to the others; None if it is not.
-        latest_ms: the latest time that the clock has shown when times were compared with it.
+        given: up to which time messages were given out.
         mended_messages: how many the index had missed, and were added when they were met.
         damaged_frames: of the log, that its walks have passed over.
         last_error: of the background, or None.
@@ -86,8 +87,7 @@ class DelayedTopic:
         self.is_closed, self.tick_ms, self.why_anew = False, 1, ""
         self.walks: list[Walk] | None = None
         self.told = Told()
-        self._drained_ms = parts.clock.wall_ms()  # all that was due then was given out: nobody was there before
-        self.latest_ms = self._drained_ms
+        self.given = GivenOut(parts.clock)
         self._behind(opened.places)
         self.decisions = Decisions(self, opened.stream, opened.changes_next, opened.changed)
         self._due = DueList()
@@ -122,16 +122,14 @@ class DelayedTopic:
 
     def now_ms(self) -> int:
         """The time, to compare times of delivery with. Under the lock."""
-        now_ms = self.parts.clock.wall_ms()
-        self.latest_ms = max(self.latest_ms, now_ms)
-        return now_ms
+        return self.given.now_ms()
 
     # -- what the log says ----------------------------------------------------------------------------
 
     def _behind(self, places: list[Place]) -> None:
         """The messages from these places on are not in the tracker."""
         self.walks = [Walk(lane, place) for lane, place in zip(self.parts.lanes, places, strict=True)]
-        self.skipped_ms = self._drained_ms - (self._tracker.latest_ms - 1)
+        self.given.behind(self._tracker.latest_ms)
 
     @property
     def should_pause_all_deliveries(self) -> bool:
@@ -153,8 +151,7 @@ class DelayedTopic:
     def _add_to(self, tracker: BucketTracker, queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> None:
         places = places_of(queue_ids, offsets)
         times = self.changes.times_of(places, times_ms)
-        now_ms = self.now_ms()
-        is_later = times > (now_ms if self.walks is None else min(now_ms, self.skipped_ms))
+        is_later = times > self.given.passed_ms(is_behind=self.walks is not None)
         kept = is_later & ~self.trimmed.are_before(queue_ids, offsets)
         if self.decisions.open:
             kept &= ~np.isin(places, np.fromiter(self.decisions.open, np.int64))
@@ -202,7 +199,6 @@ class DelayedTopic:
             absent = ~pending & ~cancelled
             if self.walks is not None:
                 now_ms = self.now_ms()
-                self.skipped_ms = min(self.skipped_ms, now_ms)
                 due_ms = self.changes.times_of(places, times_ms)
                 unread = offsets >= read_up_to(self, queue_id)
                 pending |= self.told.are_later(places, unread, due_ms, now_ms)
@@ -259,7 +255,7 @@ class DelayedTopic:
             moved |= count > 0 and bool(self._pointers)
             if count < room:
                 if self.walks is None:  # else what it has not read was not given out
-                    self._drained_ms = now_ms
+                    self.given.until_ms = now_ms
                 return moved
 
     def _give(self, queue_ids: Int64s, entries: Int64s) -> None:
@@ -363,11 +359,11 @@ class DelayedTopic:
         The new tracker is whole before it takes the place of the damaged one: what ends this in between is repeated.
         """
         damaged, why = self._tracker, self.why_anew or self._tracker.damage
-        drained_ms = self._drained_ms - (damaged.latest_ms - 1)  # what has a coarse time was not given out yet
+        until_ms = self.given.until_ms - (damaged.latest_ms - 1)  # what has a coarse time was not given out yet
         damaged.close()  # lets go of its files, and is damaged as before
         changed = self.decisions.changed.union(self.decisions.open)
         tracker, places = open_again(
-            self.name, self.parts, self.changes, self.decisions.next_offset, changed, drained_ms,
+            self.name, self.parts, self.changes, self.decisions.next_offset, changed, until_ms,
             by_files=not (self.why_anew or damaged.has_damaged_file),
         )  # fmt: skip
         if tracker.latest_ms <= self.tick_ms:
@@ -381,7 +377,8 @@ class DelayedTopic:
         if self.mended_messages:  # the log does not give them again: who has left them out is to meet them again
             for pointer in self._pointers:
                 pointer.miss(self._due.end)
-        self._tracker, self._drained_ms, self.why_anew = tracker, drained_ms, ""
+        self._tracker, self.why_anew = tracker, ""
+        self.given.made_anew(until_ms)
         self._wake()
 
     def count(self, by: int) -> None:

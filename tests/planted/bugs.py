@@ -395,7 +395,7 @@ TRACKERS: dict[str, Bug] = {
         ("tests/store/delayed/test_precision.py",),
     ),
     "precision: a message of a coarse slot is left out when the index is made anew": Bug(
-        "store/delayed/topic.py", "self._drained_ms - (self._tracker.latest_ms - 1)", "self._drained_ms",
+        "store/delayed/given_out.py", "self.until_ms - (tick_ms - 1)", "self.until_ms",
         ("tests/store/delayed/test_precision.py",),
     ),
     "index of delayed messages: what finds an entry that was taken stays in memory": Bug(

@@ -25,8 +25,28 @@ DELAYED_FAULTS: dict[str, Bug] = {
         "            try:\n                return step(*given, **named)\n",
         (f"{TRACKERS}::test_memory_that_ends_while_the_inbox_is_sorted_is_known",),
     ),
+    "delayed faults: after a step back of the clock all that comes later counts as given out": Bug(
+        "store/delayed/given_out.py", "        self.owes(now_ms + 1)\n", "",
+        ("tests/store/delayed/test_clock_steps.py"
+         "::test_message_told_to_come_later_after_a_step_back_is_in_an_index_that_is_made_anew_meanwhile",),
+    ),
+    "delayed faults: what was told to be due can be changed once the index is made anew": Bug(
+        "store/delayed/decisions.py", "max(now_ms, topic.given.told_ms)", "now_ms",
+        ("tests/store/delayed/test_clock_steps.py"
+         "::test_change_comes_too_late_for_what_was_told_to_be_due_before_a_step_back_and_an_index_made_anew",),
+    ),
+    "delayed faults: what was moved to a time that is over counts as given out": Bug(
+        "store/delayed/decisions.py", "            topic.given.owes(due_ms)\n", "",
+        ("tests/store/delayed/test_interrupted_changes.py"
+         "::test_message_moved_to_a_time_that_is_over_is_in_an_index_that_is_made_anew_before_it_came",),
+    ),
+    "trims: what retention has removed is not trimmed": Bug(
+        "store/api/trimming.py", "if stream is None or low <= stream.low:", "if stream is None or low <= first:",
+        ("tests/store/subscriptions/test_removed_messages.py"
+         "::test_a_trim_reaches_what_was_read_ahead_of_what_retention_has_removed",),
+    ),
     "delayed faults: what is not in the index is taken for due": Bug(
-        "store/delayed/messages.py", "lost: Bools = absent & (times > topic.latest_ms)",
+        "store/delayed/messages.py", "lost: Bools = absent & (times > topic.given.latest_ms)",
         "lost: Bools = absent & (times > 1 << 62)",
         (f"{PROMISES}::test_message_that_the_index_has_missed_is_pending_by_its_own_time",),
     ),

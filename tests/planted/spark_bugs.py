@@ -49,8 +49,8 @@ SPARK: dict[str, Bug] = {
         ("tests/pipeline/test_arrow.py::test_times_that_rows_have_not_become_the_last_one_that_they_have",),
     ),
     "compact: the footers of all segments stay mapped": Bug(
-        "store/compact/plan.py", "            before = ends\n",
-        "            before = ends\n            _looked_at.__dict__.setdefault('kept', []).append(footer)\n",
+        "store/compact/plan.py", "            messages += int(",
+        "            _looked_at.__dict__.setdefault('kept', []).append(footer)\n            messages += int(",
         ("tests/store/compact/test_compacting.py::test_one_footer_is_mapped_at_a_time",),
     ),
     "close: a part that raises keeps the others open and the folder locked": Bug(

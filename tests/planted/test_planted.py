@@ -19,8 +19,10 @@ TRIED = 2
 def test_bug_can_be_planted(name: str) -> None:
     """Its text is still there, once, and the tests that it names as well."""
     bug = BUGS[name]
-    assert (ROOT / bug.path).read_text().count(bug.before) == 1
+    text = (ROOT / bug.path).read_text()
+    assert text.count(bug.before) == 1
     assert bug.before != bug.after
+    compile(text.replace(bug.before, bug.after), bug.path, "exec")  # what fails is a test, and not the import
     for test in bug.tests:
         path, _, rest = test.partition("::")
         assert f"def {rest.partition('[')[0].rpartition('::')[2]}(" in (ROOT / path).read_text() if rest else True

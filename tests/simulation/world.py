@@ -318,7 +318,7 @@ class World:
     def _look_beside(self, on_moment: OnMoment, operation: Operation) -> None:
         """Have the run looked at. What is found ends the run, also if the store's code handles it as an error."""
         try:
-            with apart():
+            with stop_at_close(self._interrupter), apart():  # its lines are not the run's
                 on_moment(self, operation)
         except BrokenPromise as broken:
             self._broken = self._broken or broken

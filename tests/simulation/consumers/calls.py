@@ -9,7 +9,7 @@ from stratalog.store import DeliveryBatch, Subscription
 from ..check import BrokenPromise
 from ..engine import TASKS, upkeep_step
 from .check import check_given, check_missing, dead_letters
-from .inline import checkpoint, compact_changes, drop_copies, force, is_behind, is_held_up, work
+from .inline import checkpoint, compact_changes, drop_copies, force, has_untaken, is_behind, is_held_up, work
 from .ledger import Kind, Place
 from .moving import Moving
 from .shape import TOPIC
@@ -154,7 +154,8 @@ class Callers(Moving):
                 batch = subscription.receive_batch(visibility_timeout_ms=END_MS * END_MS)
                 came[kind.name] |= self._drained(kind, subscription, batch)
                 found += len(batch)
-            if not found and not is_behind(self.store) and not is_held_up(self.store):
+            waits = is_behind(self.store) or is_held_up(self.store) or any(has_untaken(one) for _, one in taking)
+            if not found and not waits:
                 break
             work(self.store)
         for kind, _ in taking:

@@ -9,7 +9,7 @@ from stratalog.store import MessageStore, StoreError, Subscription
 from stratalog.store.testing import SimulatedDisk
 
 from ..check import BrokenPromise
-from .inline import RunClock, end, is_behind, is_held_up, is_paused, open_on, work
+from .inline import RunClock, end, has_untaken, is_behind, is_held_up, is_paused, open_on, work
 from .ledger import Kind, Ledger, Place, Sent
 from .shape import DEAD, TOPIC, Shape
 
@@ -108,7 +108,7 @@ class Look:
         while True:
             self.clock.now_ms += most_ms  # else it is not its turn to take what is due
             came = [self._take(*one) for one in taking]
-            if not any(came) and not is_held_up(store):
+            if not any(came) and not is_held_up(store) and not any(has_untaken(one) for _, one in taking):
                 if is_paused(store):
                     return  # what its index has no room for comes once something of the index is due
                 if not is_behind(store):

@@ -235,6 +235,12 @@ def is_held_up(store: MessageStore) -> bool:
     return any(topic.is_held_up for topic in delays_of(store).topics.values())
 
 
+def has_untaken(subscription: Subscription) -> bool:
+    """Is something due that a subscription has not taken yet? Others may have made it so."""
+    pointer = subscription._dispatcher.delays._pointer
+    return pointer is not None and pointer.at < pointer._topic._due.end
+
+
 def is_paused(store: MessageStore) -> bool:
     """Is an index behind, and takes no more, as it is at its limit of memory?"""
     return any(topic.is_behind and topic.should_pause_all_deliveries for topic in delays_of(store).topics.values())

@@ -109,3 +109,47 @@ def test_message_that_an_index_behind_has_called_due_stays_due_when_the_clock_is
         until(lambda: taken(late) == [given.message.offset])
         hand.now_ms += 12
         assert taken(early) == taken(late) == [2]
+
+
+def test_message_told_to_come_later_after_a_step_back_is_in_an_index_that_is_made_anew_meanwhile(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hand.open(tmp_path / "s") as store:
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    monkeypatch.setattr(Delays, "_catch_up_topic", lambda delays, topic: False)  # it never gets on
+    with hand.open(tmp_path / "s") as store:
+        sub = store.subscribe("t", "a")
+        hand.now_ms += HOUR_MS
+        assert taken(sub) == [0]
+        hand.now_ms -= HOUR_MS
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 100)
+        assert taken(sub) == []
+        topic_of(store).why_anew = "the test says so"
+        monkeypatch.undo()
+        delays = store._running.delays
+        assert delays is not None
+        hand.now_ms += 2 * HOUR_MS  # by then it is due, and nobody has had it
+        while topic_of(store).is_behind:
+            delays.work()
+        assert topic_of(store).last_rebuild == "the test says so"
+        assert taken(sub) == [1]
+
+
+def test_change_comes_too_late_for_what_was_told_to_be_due_before_a_step_back_and_an_index_made_anew(
+    tmp_path: Path, hand: Hand
+) -> None:
+    with hand.open(tmp_path / "s") as store:
+        for _ in range(3):
+            store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        hand.now_ms += 10
+        sub = store.subscribe("t", "a", start="earliest")
+        (first,) = sub.receive(1)
+        assert first.message.offset == 0  # the others are read by now, and wait for the next call
+        hand.now_ms -= HOUR_MS
+        topic_of(store).why_anew = "the test says so"
+        assert not store.reschedule_delayed("t", 0, 1, hand.now_ms + 2 * HOUR_MS)
+        assert not store.cancel_delayed("t", 0, 2)
+        assert topic_of(store).last_rebuild == "the test says so"
+        assert taken(sub) == [1, 2]
+        later = store.append("t", 0, b"x", deliver_at_ms=START_MS + 11)
+        assert store.cancel_delayed("t", 0, later)

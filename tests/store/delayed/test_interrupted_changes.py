@@ -126,6 +126,43 @@ def test_a_change_that_is_refused_leaves_the_message_pending_behind_an_interrupt
         assert due_now(store) == [0]
 
 
+@pytest.mark.parametrize("to_ms", [0, START_MS])
+def test_message_moved_to_a_time_that_is_over_is_in_an_index_that_is_made_anew_before_it_came(
+    tmp_path: Path, to_ms: int
+) -> None:
+    hand = Hand()
+    with hand.open(tmp_path / "s") as store, store.subscribe("t", "a") as sub:
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 1000)
+        assert sub.receive() == []
+        assert store.reschedule_delayed("t", 0, 0, to_ms)
+        topic_of(store).why_anew = "the test says so"
+        assert [one.message.offset for one in sub.receive(wait_ms=60_000)] == [0]
+        assert topic_of(store).last_rebuild == "the test says so"
+
+
+def test_message_whose_change_is_refused_behind_its_time_is_in_an_index_that_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand()
+    with hand.open(tmp_path / "s") as store, store.subscribe("t", "a") as sub:
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        assert sub.receive() == []
+        topic = topic_of(store)
+
+        def refuse(request: Request, *, wait: bool = True) -> bool:
+            hand.now_ms += 100
+            topic.look()  # what is due by then is given out, and it is not: somebody decides about it
+            raise PublishBufferFull("as if there were no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(topic.decisions.stream.queue, "put", refuse)
+            with pytest.raises(PublishBufferFull):
+                store.cancel_delayed("t", 0, 0)
+        topic.why_anew = "the test says so"
+        assert [one.message.offset for one in sub.receive(wait_ms=60_000)] == [0]
+        assert topic.last_rebuild == "the test says so"
+
+
 def test_an_interrupted_compaction_of_changes_holds_up_no_later_change(tmp_path: Path) -> None:
     hand = Hand()
     with hand.open(tmp_path / "s") as store:

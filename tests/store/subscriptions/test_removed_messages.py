@@ -94,6 +94,21 @@ def test_a_message_that_lives_on_as_a_copy_stays_with_its_consumer(tmp_path: Pat
         assert places(sub.receive()) == [(0, 1)]
 
 
+def test_a_trim_reaches_what_was_read_ahead_of_what_retention_has_removed(tmp_path: Path) -> None:
+    clock = BothClocks()
+    with MessageStore.open(tmp_path / "store", tiny(retention_ms=1_000), clock=clock) as store:
+        fill(store, 5)
+        sub = store.subscribe(TOPIC, "a", start="earliest")
+        assert places(sub.receive(1)) == [(0, 0)]  # the others are read by now, and wait for the next calls
+        remove(store, clock)
+        first, end = store.queue_bounds(TOPIC, 0)
+        assert first == end == 5
+        assert store.trim(TOPIC, 0, 3) == 5
+        assert places(sub.receive(10)) == [(0, 3), (0, 4)]
+        store.trim(TOPIC, 0, 5)
+        assert sub.receive(10) == []
+
+
 # -- their receipts -----------------------------------------------------------------------------------
 
 
