@@ -30,12 +30,14 @@ class Effort:
         cuts: survivor subsets at each of them.
         nested: the share of states whose opening and first deliveries are crashed as well, at one in ten operations.
         closed: the share of states that are closed, and opened and looked at once more.
+        calls: crashes are tried in these alone; in all without them.
     """
 
     moments: float = 0.25
     cuts: int = 2
     nested: float = 0.15
     closed: float = 0.05
+    calls: frozenset[str] | None = None
 
 
 @dataclass
@@ -77,6 +79,8 @@ class Explorer:
         """Before an operation of the run: crash here."""
         self._tally.operations += 1
         chance, effort = self._chance, self._effort
+        if effort.calls is not None and world.doing not in effort.calls:
+            return
         share = effort.moments * (FILLING if world.doing == "fill" else 1)
         if chance.random() >= share or not any(one.exists for one in world.ledger.subscriptions.values()):
             return

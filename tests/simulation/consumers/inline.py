@@ -54,6 +54,7 @@ DRAWN_LIMITS: dict[str, tuple[object, ...]] = {  # by the run's seed; the first 
     "stratalog.index.trackers.time_buckets.FEW_ROWS": (1024, 3),
     "stratalog.index.trackers.due.LEAST_PULLED": (1024, 2),
 }
+TRACKER: dict[str, int] = {"seal_entries": 4, "most_entries": 9, "segment_entries": 3, "most_buckets": 2}
 STATE_BYTES = 120  # of a part of a cursor's snapshot
 
 
@@ -156,10 +157,7 @@ class Inline:
 
 def _small_tracker(files: DiskFiles) -> BucketTracker:
     """As the store makes it, but for its sizes."""
-    return BucketTracker(
-        "", files=files, memory_limit_bytes=None, seal_entries=4, most_entries=9, seal_after_ms=300, segment_ms=200,
-        segment_entries=3, most_buckets=2,
-    )  # fmt: skip
+    return BucketTracker("", files=files, memory_limit_bytes=None, seal_after_ms=300, segment_ms=200, **TRACKER)
 
 
 @contextmanager
