@@ -49,7 +49,7 @@ class CommitNames:
         return self._section
 
     def copy(self) -> CommitNames:
-        """The same, to be changed apart from this one."""
+        """A copy, to be changed apart from this one."""
         twin = copy.copy(self)
         if self._table is not None:
             twin._table, twin._parts, twin._passing = OrderedDict(self._table), dict(self._parts), set(self._passing)

@@ -131,7 +131,7 @@ class Lows:
 
 
 def rows_of(trimmed: Lows | None, footer: Footer) -> Lows | None:
-    """The same with the rows of a footer in place of the numbers; without those that it does not have."""
+    """What is wanted, by rows of a footer in place of numbers; without those that it does not have."""
     if trimmed is None or footer.is_full:
         return trimmed
     rows = footer.rows_of(trimmed.numbers)

@@ -216,7 +216,7 @@ class _Indexes(Sequence[int]):
 
 
 def _with(known: Known, sealed: Sequence[SealedSegment]) -> Known:
-    """The same with the segments of a view that are behind."""
+    """What is known with the segments of a view added that are behind."""
     fulls, present = known
     begin = bisect_right(sealed, present.end, key=lambda one: one.segment.sequence)
     fresh = sealed[begin:]
@@ -228,7 +228,7 @@ def _with(known: Known, sealed: Sequence[SealedSegment]) -> Known:
 
 
 def _grown_by(present: Present, small: Sequence[SealedSegment]) -> Present:
-    """The same with the streams of some small footers."""
+    """What is known with the streams of some small footers added."""
     for one in small:
         numbers = None
         with suppress(StoreCorrupt):
@@ -283,7 +283,7 @@ def _begin_of(one: SealedSegment, number: int) -> int | None:
 
 
 def _first_of(full: SealedSegment, number: int) -> int | None:
-    """The same of a full footer, of which a stream without messages has its next offset."""
+    """The first offset of a stream by a full footer: its next offset if it has no messages there."""
     with suppress(StoreCorrupt):
         return full.first_offset(number)
     return None

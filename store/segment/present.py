@@ -47,7 +47,7 @@ class Present(NamedTuple):
         return cls(sequence, sequence)
 
     def behind(self, sequence: int, numbers: Numbers | None) -> Present:
-        """The same and one more segment, which has messages of these streams, ascending; None: of any."""
+        """With one more segment, which has messages of these streams, ascending; None: of any."""
         if numbers is None:
             return self._replace(end=sequence, unknown=(*self.unknown, sequence))
         if not len(numbers):
@@ -74,7 +74,7 @@ class Present(NamedTuple):
         return sorted({*found, *self.unknown}) if self.unknown else found
 
     def columns(self, streams: int, sequence: int) -> Presence | None:
-        """The same as the full footer of the segment `sequence` has it, of so many streams; None if that cannot be."""
+        """What the full footer of the segment `sequence` says of it, of so many streams; None if that cannot be."""
         if sequence - min([self.begin + 1, *self.unknown]) > MOST_STEPS:
             return None
         rows = np.sort(np.concatenate([*map(np.asarray, self.levels), np.empty(0, np.uint64)]), kind="stable")

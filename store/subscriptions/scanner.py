@@ -139,7 +139,7 @@ class Scanner:
         return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed], self.removed()
 
     def newest(self) -> object:
-        """The same, of the topic's own messages alone: it takes a look at those that were not looked at yet."""
+        """Something that changes with the topic's own durable messages. It takes a look at those not looked at yet."""
         return self._ready.newest(self._topic_lanes()), self.removed()
 
     def removed(self) -> object:

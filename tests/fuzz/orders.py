@@ -87,7 +87,7 @@ def without_lock(state: Snapshot) -> Snapshot:
 
 
 def in_use(state: Snapshot) -> Snapshot:
-    """The same without spares, and without what every opening may write: indexes of delays, the committers' note."""
+    """The files without spares, and without what every opening may write: indexes of delays, the committers' note."""
     return {
         name: content
         for name, content in without_lock(state).items()

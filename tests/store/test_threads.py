@@ -52,7 +52,7 @@ def folder() -> Iterator[Path]:
 
 
 def failing_beside(call: Callable[..., Any], left: list[int | None] | None = None) -> Callable[..., Any]:
-    """The same call; MemoryError in all threads but the main one, or as often as `left` says."""
+    """The call, with MemoryError in all threads but the main one, or as often as `left` says."""
     left = [None] if left is None else left
 
     def run(*given: Any, **named: Any) -> Any:
