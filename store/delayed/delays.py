@@ -320,9 +320,10 @@ class Delays:
         is_behind = False
         for topic in list(self.topics.values()):
             for _ in range(STEPS):
-                is_behind = self._catch_up_topic(topic)
-                if not is_behind:
+                if not self._catch_up_topic(topic):
                     break
+            else:
+                is_behind = True
             topic.look()
             if topic.decisions.wants_compaction and not self._poisoned():
                 topic.decisions.compact()

@@ -277,3 +277,19 @@ def test_many_queues_and_lanes_have_one_index(tmp_path: Path, hand: Hand) -> Non
         assert consumer.poll() == []
         hand.now_ms += 2_000
         assert consumer.poll() == [Got(number % 500, number // 500) for number in reversed(range(2_000))]
+
+
+@pytest.mark.parametrize("behind", ["a", "b"])
+def test_the_thread_goes_on_at_once_while_any_topic_is_behind(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, behind: str
+) -> None:
+    with hand.open(tmp_path / "s") as store:
+        for topic in ("a", "b"):
+            store.append(topic, 0, b"x", deliver_at_ms=START_MS + 10)
+            store.subscribe(topic, "s").receive()
+        delays = store._running.delays
+        assert delays is not None
+        assert set(delays.topics) == {"a", "b"}
+        with monkeypatch.context() as patch:
+            patch.setattr(Delays, "_catch_up_topic", lambda _delays, topic: topic.name == behind)
+            assert delays.work() == 0
