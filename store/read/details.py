@@ -16,7 +16,7 @@ from ..format.layout import HAS_EXTRAS, NO_TIME
 from ..log.streams import Stream
 from ..segment.frame_heads import head_of_table
 from ..segment.held import Item
-from ..segment.open_table import OpenTable
+from ..segment.open_table import FEW, OpenTable
 from ..segment.run import Run
 from ..segment.segment import Segment
 
@@ -80,21 +80,40 @@ def _places_of(stream: Stream, run: Run) -> tuple[Times, _Places | None]:
 
 
 def _open_places(stream: Stream, run: Run, table: OpenTable) -> tuple[Times, _Places | None]:
+    if len(run.entries) <= FEW:
+        return _few_open_places(stream, run, table)
     entries = np.asarray(run.entries, np.uint32)
-    numbers, times, flags = table.frames_of(entries)
+    found, times, flags = table.frames_of(entries)
     has_extras = flags & HAS_EXTRAS != 0
     if not has_extras.any():
         return times, None
+    return times, _with_extras(stream, run, table, found.tolist(), entries.tolist(), has_extras.tolist())
+
+
+def _few_open_places(stream: Stream, run: Run, table: OpenTable) -> tuple[Times, _Places | None]:
+    """The same without arrays, whose operations cost more than they save here."""
+    entries = list(map(int, run.entries))
+    numbers, times, flags = table.few_frames(entries)
+    has_extras = [bool(one & HAS_EXTRAS) for one in flags]
+    if True not in has_extras:
+        return times, None
+    return times, _with_extras(stream, run, table, numbers, entries, has_extras)
+
+
+def _with_extras(
+    stream: Stream, run: Run, table: OpenTable, numbers: list[int], entries: list[int], has_extras: list[bool]
+) -> _Places:
+    """Of entries in the frames `numbers`, with the optional columns of those frames that have some."""
     frames: list[OptionalColumns | None] = []
     at: list[int] = []
     at_hand, columns, first = -1, None, 0
-    for number, entry, has in zip(numbers.tolist(), entries.tolist(), has_extras.tolist(), strict=True):
+    for number, entry, has in zip(numbers, entries, has_extras, strict=True):
         if number != at_hand:
             at_hand, first = number, table.frame_entry[number]
             columns = _frame_extras(stream, run.segment, table, number) if has else None
         frames.append(columns)
         at.append(entry - first)
-    return times, _Places(frames, at)
+    return _Places(frames, at)
 
 
 def _frame_extras(stream: Stream, segment: Segment, table: OpenTable, frame: int) -> OptionalColumns:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -206,6 +206,16 @@ class OpenTable:
         frames = np.frombuffer(self.frame_entry[low:high], np.uint32).searchsorted(entries, side="right") - 1
         times = np.frombuffer(self.frame_time[low:high], np.int64)
         return frames + low, times[frames], np.frombuffer(self.frame_flags[low:high], np.uint16)[frames]
+
+    def few_frames(self, entries: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """What `frames_of` says, as lists: quicker for a few entries."""
+        begins, frames = self.frame_entry, []
+        at = bisect_right(begins, entries[0]) - 1
+        for entry in entries:
+            at = bisect_right(begins, entry, at) - 1
+            frames.append(at)
+        times, flags = self.frame_time, self.frame_flags
+        return frames, [times[frame] for frame in frames], [flags[frame] for frame in frames]
 
     def nbytes(self) -> int:
         """Memory of the columns and of the rows, with the objects around them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import random
 import tracemalloc
 from array import array
 from itertools import accumulate
@@ -13,6 +14,8 @@ import pytest
 
 from stratalog.store.format.layout import WIDE_NUMBERS
 from stratalog.store.segment.open_table import OpenTable, entry_columns, entry_rows
+
+from ..seeds import draw_seed
 
 HUGE_PAGE_BYTES = 2 << 20
 
@@ -82,6 +85,19 @@ def test_frames_of_entries_with_their_times_and_flags(book: Book) -> None:
     frames, times, flags = book.table.frames_of(np.arange(4, dtype=np.uint32))
     assert (frames.tolist(), times.tolist(), flags.tolist()) == ([0, 0, 0, 1], [5] * 4, [0] * 4)
     assert book.table.frames_of(np.array([3], np.uint32))[0].tolist() == [1]
+    assert book.table.few_frames([0, 1, 2, 3]) == ([0, 0, 0, 1], [5] * 4, [0] * 4)
+    assert book.table.few_frames([3])[0] == [1]
+
+
+def test_few_entries_are_in_the_frames_that_many_are_in() -> None:
+    book, chance = Book(), random.Random(draw_seed())
+    for _ in range(50):
+        count = chance.randrange(6)  # also frames without entries
+        book.add([1] * count, [3] * count)
+    for _ in range(200):
+        entries = sorted(chance.sample(range(book.table.entries), chance.randrange(1, 5)))
+        many = [column.tolist() for column in book.table.frames_of(np.array(entries, np.uint32))]
+        assert [*book.table.few_frames(entries)] == many
 
 
 def test_columns_grow_and_keep_what_they_have() -> None:
