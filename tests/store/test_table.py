@@ -31,7 +31,7 @@ class Book:
         """A frame, by the stream number and the length of each message."""
         starts = list(accumulate(lengths[:-1], initial=self.position + 88))
         sums = array("I", [length + 1 for length in lengths])
-        rows = entry_rows(starts, array("I", lengths), sums)
+        rows = entry_rows(starts[: len(lengths)], array("I", lengths), sums)
         self.table.add_frame(self.position, 5, 0, array("H", numbers).tobytes(), rows)
         self.position += 88 + sum(lengths)
 
