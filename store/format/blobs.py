@@ -116,6 +116,10 @@ class ExtraColumns(Sequence[Extras]):
             return None
         return bytes(column.data[begins[at] : begins[at] + lengths[at]])
 
+    def key(self, at: int) -> bytes | None:
+        """The key of one message."""
+        return self._blob(0, at)
+
     def take(self, rows: npt.NDArray[np.intp]) -> ExtraColumns:
         """Those of the messages of these numbers."""
         times = None if self.times_ms is None else self.times_ms[rows]

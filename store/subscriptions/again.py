@@ -10,23 +10,24 @@ import numpy.typing as npt
 from ..errors import StoreError
 from ..read.message import MessageBatch
 from .dead_letters import MOVED_MESSAGES, are_dead, bury, hold_back
-from .fetching import Fetched, fetch_readable
-from .in_flight import Is, Places
+from .fetching import Fetched, fetch_readable, in_turn
+from .in_flight import NOTHING, Is, Places
+from .lines import Lines
 from .room import Room
 from .state import State
 
 Int64s = npt.NDArray[np.int64]
-NOTHING = np.empty(0, np.int64)
 
 
 class Again:
     """The part of a dispatcher that gives out what was given out before. One thread at a time."""
 
     def __init__(
-        self, state: State, fetch_into: Callable[[Room, Places], Fetched], end: Callable[[Places], None]
+        self, state: State, fetch_into: Callable[[Room, Places], Fetched], end: Callable[[Places], None], lines: Lines
     ) -> None:
         """`fetch_into` fetches messages; `end` takes those that are there no more."""
         self.state = state
+        self._lines = lines
         self._fetch_into = fetch_into
         self._end = end
 
@@ -36,7 +37,8 @@ class Again:
         Errors of those that cannot be read or moved are added to `failed`: they are held back, and hold up no others.
         """
         state = self.state
-        if not state.again and state.now_ms() < state.table.next_ms:
+        is_blocked = state.order is not None and len(state.order.blocked) > 0
+        if not state.again and not is_blocked and state.now_ms() < state.table.next_ms:
             return [], NOTHING, NOTHING
         with state.lock:
             state.table.expire(state.now_ms(), state.list_again)
@@ -45,6 +47,8 @@ class Again:
             with state.lock:
                 receipts, places = self._next_again(most)
             if not len(receipts):
+                if state.again:  # the first ones had to wait for others of their line
+                    continue
                 break
             receipts, places = self._bury(receipts, places, failed)
             receipts, places = receipts[: room.messages], places.take(np.arange(min(places.size, room.messages)))
@@ -54,6 +58,8 @@ class Again:
             failed += errors
             self._drop(receipts[found.gone], places.take(found.gone))
             if found.batches:
+                if state.order is not None:
+                    found = self._lines.before(in_turn(found), places, bad)
                 return found.batches, places.attempts[found.rows] + 1, receipts[found.rows]
             most = max(most, MOVED_MESSAGES)  # all of these were dead or gone; others may follow that are not
         return [], NOTHING, NOTHING
@@ -71,6 +77,8 @@ class Again:
             if most <= 0:
                 break
         found = np.unique(np.concatenate([*picked, NOTHING]))
+        if self.state.order is not None:
+            found = self._lines.next_again(found)
         return found, state.table.places(state.table.find(found))
 
     def _waiting(self, receipts: Int64s) -> Int64s:

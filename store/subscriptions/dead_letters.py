@@ -89,6 +89,6 @@ def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
         states = table.states(rows)
         rows = rows[(states == Is.LATE) | (states == Is.BACK)]
         places, old = table.places(rows), table.receipts(rows)
-        new = table.add(places, state.now_ms() + RETRY_MS)
+        new = state.enter(places, state.now_ms() + RETRY_MS)
         table.remove(table.find(old))  # found anew: room for the new ones may have moved the rows
     return new, places

@@ -19,7 +19,7 @@ from ..read.message import MessageBatch
 from .again import Again
 from .bad_copies import BadCopies, are_copies
 from .delays import SubscriptionDelays
-from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, singles, taken
+from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, taken
 from .fetching import Fetched, fetch_into, fetch_readable
 from .filters import PropertyFilter
 from .forgetting import forget_removed
@@ -53,8 +53,8 @@ class Dispatcher:
         self.receiving = threading.Lock()
         self.noted: Sequence[Request] = ()
         self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
-        self._again = Again(state, self._fetch_into, self._end)
         self._lines = Lines(state, self._fetch_into, self._end)
+        self._again = Again(state, self._fetch_into, self._end, self._lines)
         self._has_dead = False  # the newest look has found messages that were given out too often before a restart
         self._failed: StoreError | None = None  # beside what the newest call has given out: the next one raises it
         self._owner = NOBODY  # the consumer that takes now
@@ -208,6 +208,7 @@ class Dispatcher:
         self._raise_failed()
         try:
             self.noted = ()
+            self._lines.begin()
             removed = self._scanner.removed()
             if removed != self._removed:
                 forget_removed(self.state, self.delays, self._end)
@@ -241,9 +242,10 @@ class Dispatcher:
         self._scanner.rewind()
         with state.lock:
             if state.order is not None:
-                queues, offsets, _ = table.places(table.live())
-                given = set(zip(queues.tolist(), offsets.tolist(), strict=True))
-                state.order.keep(lambda *place: place in given or state.cursor.has(*place))  # or is being acknowledged
+                live = table.live()
+                queues, offsets, _ = table.places(live)
+                places = zip(queues.tolist(), offsets.tolist(), strict=True)
+                state.order.keep(dict(zip(places, table.receipts(live).tolist(), strict=True)), state.cursor.has)
             table.next_ms = 0  # deadlines are looked at anew, whatever was done
         self.delays.again = True
         self._has_missed = is_moving
@@ -311,7 +313,7 @@ class Dispatcher:
                 room.messages, room.size_bytes, limit_of, is_first=room.is_empty,
                 reopened=self._lines.reopened(), by_key=by_key,
             )  # fmt: skip
-            admitted = batches if order is None else [batch for batch in batches if self._lines.admit(batch)]
+            admitted = batches if order is None else self._lines.admitted(batches)
             room.take(admitted)
             found += admitted
             if not batches or order is None:
@@ -360,7 +362,7 @@ class Dispatcher:
         looked = found.looked + len(bad)
         batches = self._wanted(found, places)
         if self.state.order is not None:
-            batches = [one for one in singles(batches) if self._lines.admit(one)]
+            batches = self._lines.admitted(batches)
         self._bad_copies.add(places.take(bad))
         self._due.remove_first(int(ends[looked]))
         failed += errors

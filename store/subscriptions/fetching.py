@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreError
 from ..read.message import Message, MessageBatch
-from .delivery import batch_of, taken
+from .delivery import batch_of, joined, taken
 from .in_flight import Places
 from .parts import Reads
 from .room import Room
@@ -87,6 +87,14 @@ def fetch_readable(
         if part.looked < end - begin:
             break  # there is no room for the next one
     return _together(parts), np.array(bad, np.intp)
+
+
+def in_turn(found: Fetched) -> Fetched:
+    """The messages in the order of the places that asked for them."""
+    if len(found.batches) <= 1 and (found.rows[1:] > found.rows[:-1]).all():
+        return found
+    order = np.argsort(found.rows, kind="stable")
+    return found._replace(batches=[taken(joined(found.batches), order)], rows=found.rows[order])
 
 
 def _together(parts: Sequence[Fetched]) -> Fetched:

@@ -26,7 +26,7 @@ def tried(state: State, batch: MessageBatch, counts: Int64s, first: int) -> tupl
         is_dead[:first] = False  # they were looked at, maybe by another setting
         dead = np.flatnonzero(is_dead)
         if len(dead):  # the next look finds them in the table, and moves them to the dead letters
-            receipts = state.table.add(Places(queues[dead], batch.offsets[dead], counts[dead] - 1), NEVER)
+            receipts = state.enter(Places(queues[dead], batch.offsets[dead], counts[dead] - 1), NEVER)
             state.table.hold(state.table.find(receipts), state.now_ms())
             has_dead = True
     kept = np.flatnonzero(~is_dead)
@@ -47,5 +47,5 @@ def give_out(
                 kept = np.flatnonzero(still)
                 batch, attempts = taken(batch, kept), attempts[kept]
         places = Places(queue_ids_of(batch), batch.offsets, attempts)
-        receipts = state.table.add(places, state.deadline_ms(visibility_ms), owner)
+        receipts = state.enter(places, state.deadline_ms(visibility_ms), owner)
     return DeliveryBatch(batch, receipts, attempts) if len(batch) else None

@@ -17,6 +17,7 @@ FIRST_ROWS = 64
 BUSY_ROWS = 1024  # a table that many messages go through has so many: dropping rows lets go of the interpreter lock
 NEVER = 1 << 62
 NOBODY = 0  # as the consumer that has a message
+NOTHING = np.empty(0, np.int64)
 
 
 class Is:

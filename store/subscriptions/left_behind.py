@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from ..errors import StoreError
 from ..format.cursors import pack_acks
 from .cursor import Cursor
-from .in_flight import InFlight, Is, Places
+from .in_flight import NOBODY, InFlight, Is, Places
 from .journal import Journal
 from .on_way import LeftOut
 from .ordering import Order
@@ -110,6 +110,22 @@ class LeftBehind:
     def list_again(self, receipts: Int64s) -> None:
         """These messages are to be given out again. Under the lock; one that is listed twice is given out once."""
         self.again += [receipts[at : at + AGAIN_RECEIPTS] for at in range(0, len(receipts), AGAIN_RECEIPTS)]
+
+    def unlist(self, receipts: Int64s) -> None:
+        """These messages wait: whoever has them go on lists them again. Under the lock."""
+        left = [listed[~np.isin(listed, receipts)] for listed in self.again]
+        self.again = deque([listed for listed in left if len(listed)])
+
+    def enter(self, places: Places, deadline_ms: int, owner: int = NOBODY) -> Int64s:
+        """Enter messages into the table, with the lines that they are out of: their receipts (n,). Under the lock."""
+        receipts = self.table.add(places, deadline_ms, owner)
+        self.note_given(receipts, places)
+        return receipts
+
+    def note_given(self, receipts: Int64s, places: Places) -> None:
+        """The lines of messages know their receipts. Under the lock."""
+        if self.order is not None:
+            self.order.given(zip(places.queues.tolist(), places.offsets.tolist(), strict=True), receipts.tolist())
 
     def _go_on(self, places: Places) -> None:
         """`release` these messages. Again is fine."""

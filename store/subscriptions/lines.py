@@ -1,18 +1,22 @@
-"""Giving messages out in order: those whose turn has come, and new ones whose line is free."""
+"""Giving messages out in order: those that come again, those whose turn has come, and new ones of free lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from ..format.blobs import ExtraColumns
 from ..read.message import MessageBatch
-from .fetching import Fetched
-from .in_flight import Places
-from .ordering import Order
+from .delivery import joined, queue_ids_of, taken
+from .fetching import Fetched, in_turn
+from .in_flight import NOTHING, Is, Places
+from .ordering import Line, LineName, Order
 from .room import Room
 from .state import State
+
+Int64s = npt.NDArray[np.int64]
 
 
 class Lines:
@@ -26,6 +30,78 @@ class Lines:
         self._fetch_into = fetch_into
         self._end = end
 
+    def begin(self) -> None:
+        """A call of a consumer begins."""
+        if self.state.order is not None:
+            with self.state.lock:
+                self.state.order.begin()
+
+    # -- what comes again -----------------------------------------------------------------------------
+
+    def next_again(self, receipts: Int64s) -> Int64s:
+        """Those of some messages that come again, and may go out now, in order; with others whose turn has come by now.
+
+        All others are taken off the list: their line is looked at again when one of its messages is acknowledged, or
+        comes again. Under the state's lock.
+        """
+        order, table = self.state.order, self.state.table
+        assert order is not None, "only ordered subscriptions have lines"
+        places = table.places(table.find(receipts))
+        lines = dict(order.blocked)
+        free: list[int] = []
+        for receipt, *place in zip(receipts.tolist(), places.queues.tolist(), places.offsets.tolist(), strict=True):
+            line = order.line_of(*place)
+            if line is None:
+                free.append(receipt)
+            else:
+                lines[line.name] = line
+        found = [np.array(free, np.int64), *[self._of_line(order, line) for line in lines.values()]]
+        turn = np.concatenate(found)
+        listed = np.isin(receipts, turn)
+        if not listed.all():
+            self.state.unlist(receipts[~listed])
+        if np.count_nonzero(listed) < len(turn):
+            self.state.list_again(turn[~np.isin(turn, receipts)])
+        return turn
+
+    def before(self, found: Fetched, places: Places, bad: Int64s) -> Fetched:
+        """What was found of some places, but for what waits in its line for a place (n,) that could not be read."""
+        order, names = self.state.order, dict[LineName, int]()
+        assert order is not None, "only ordered subscriptions have lines"
+        if not len(bad):
+            return found
+        queues, offsets = places.queues.tolist(), places.offsets.tolist()
+        with self.state.lock:
+            for at in sorted(bad.tolist(), reverse=True):
+                line = order.line_of(queues[at], offsets[at])
+                if line is not None:
+                    names[line.name] = at
+            lines = [order.line_of(queues[at], offsets[at]) for at in found.rows.tolist()]
+        first_bad = [
+            at + 1 if line is None else names.get(line.name, at + 1)
+            for at, line in zip(found.rows.tolist(), lines, strict=True)
+        ]
+        kept = np.flatnonzero(found.rows < np.array(first_bad, np.int64))
+        return found._replace(batches=[taken(joined(found.batches), kept)], rows=found.rows[kept])
+
+    def _of_line(self, order: Order, line: Line) -> Int64s:
+        """The receipts of the messages of a line that are to go out again now: none as long as anybody has others."""
+        receipts, table = np.array(list(line.out.values()), np.int64), self.state.table
+        rows = table.find(receipts)
+        states = table.states(rows)
+        back = (states == Is.LATE) | (states == Is.BACK)
+        if (rows < 0).any() or (states == Is.OUT).any():  # without a row: its acknowledgement is on its way
+            order.blocked[line.name] = line
+            return NOTHING
+        end = len(rows) if back.all() else int(back.argmin())  # from there on all wait for one that was given back
+        if end < len(rows):
+            order.blocked[line.name] = line
+        else:
+            order.blocked.pop(line.name, None)
+        return receipts[:end]
+
+    # -- whose turn has come --------------------------------------------------------------------------
+
     def take_freed(self, room: Room, found: list[MessageBatch]) -> None:
         """Messages whose turn has come: the ones before them are acknowledged."""
         order, before = self.state.order, len(found)
@@ -35,15 +111,15 @@ class Lines:
     def _fetch_freed(self, order: Order, room: Room) -> list[MessageBatch]:
         state = self.state
         with state.lock:
-            freed = list(islice(order.freed, room.messages))  # they stay listed until they were fetched
-        places = Places(*np.array([(*place, 0) for place in freed], np.int64).T)
+            freed = order.next_freed(room.messages)
+        places = Places(*np.array([(line.name[0], at, 0) for line, at in freed], np.int64).reshape(-1, 3).T)
         found = self._fetch_into(room, places)
         with state.lock:
-            for place in freed[: found.looked]:
-                if order.freed and order.freed[0] == place:  # else a seek has taken it meanwhile
-                    order.freed.popleft()
+            order.went(freed[: found.looked])
         self._end(places.take(found.gone))
-        return found.batches
+        return in_turn(found).batches
+
+    # -- new ones -------------------------------------------------------------------------------------
 
     def limit_of(self, queue_id: int) -> int:
         """How many new messages of a queue may be read now."""
@@ -62,11 +138,27 @@ class Lines:
             reopened, order.reopened = order.reopened, []
         return reopened
 
-    def admit(self, batch: MessageBatch) -> bool:
-        """Whether a batch of one new message may go out now."""
+    def admitted(self, batches: Sequence[MessageBatch]) -> list[MessageBatch]:
+        """The new messages that may go out now; the turn of all others comes."""
+        found: list[MessageBatch] = []
+        for batch in batches:
+            rows = np.flatnonzero(self._are_admitted(batch))
+            if len(rows):
+                found.append(batch if len(rows) == len(batch) else taken(batch, rows))
+        return found
+
+    def _are_admitted(self, batch: MessageBatch) -> npt.NDArray[np.bool_]:
         order = self.state.order
         assert order is not None, "only ordered subscriptions ask"
-        extra = None if batch.extras is None else batch.extras[0]
+        keys = None
+        if order.by_key and batch.extras is not None:
+            extras = ExtraColumns.of(batch.extras)
+            keys = [extras.key(at) for at in range(len(batch))]
+        mine = queue_ids_of(batch)
+        found = np.zeros(len(batch), np.bool_)
         with self.state.lock:
-            admitted = order.admit(batch.queue_id(0), int(batch.offsets[0]), None if extra is None else extra.key)
-        return admitted
+            for queue_id in np.unique(mine).tolist():
+                rows = np.flatnonzero(mine == queue_id)
+                of_queue = None if keys is None else [keys[row] for row in rows.tolist()]
+                found[rows] = order.admit(queue_id, batch.offsets[rows].tolist(), of_queue)
+        return found

@@ -1,92 +1,194 @@
-"""Order: of a queue, or of a key in it, the next message goes out only when the one before was acknowledged."""
+"""Order: of a queue, or of a key in it, one batch is given out; the next one when all of it was acknowledged."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
-from typing import TypeAlias
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import islice, repeat
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
-MOST_PARKED = 10_000  # messages that wait for another one of their key; more are not read ahead
+MOST_PARKED = 10_000  # messages that wait for others of their key; more are not read ahead
+NO_LIMIT = 1 << 62
+NOT_GIVEN: Final = 0  # no receipt has this number
 
 Place: TypeAlias = "tuple[int, int]"  # (queue id, offset)
-Line: TypeAlias = "tuple[int, bytes]"  # (queue id, key); of a whole queue the key is empty
+LineName: TypeAlias = "tuple[int, bytes]"  # (queue id, key); of a whole queue the key is empty
+
+
+class Line:
+    """What is known of one line.
+
+    Attributes:
+        out: by offset, in the order in which they go out: what is not acknowledged for good of the batch that was given
+            out, with the receipts; NOT_GIVEN on the way to the consumer.
+        behind: the offsets whose turn is next.
+        call: which call of a consumer has begun the batch.
+    """
+
+    __slots__ = ("behind", "call", "name", "out")
+
+    def __init__(self, name: LineName, call: int) -> None:
+        self.name = name
+        self.out: dict[int, int] = {}
+        self.behind: deque[int] = deque()
+        self.call = call
 
 
 class Order:
     """Who waits for whom. One thread at a time.
 
     Invariants:
-        * of each line at most one message is out, or waits to be given out again;
+        * what is out of a line was given to one consumer by one call; some of it may wait to be given out again;
         * the messages of a line go out in the order in which they were admitted.
+
+    Attributes:
+        freed: lines whose next batch may go out; of one that is here by mistake, some messages are out.
+        reopened: queues whose line has ended since somebody asked.
+        blocked: lines with messages that are to come again, and wait until nobody has others of them.
     """
 
     def __init__(self, *, by_key: bool) -> None:
         self.by_key = by_key
-        self.freed: deque[Place] = deque()  # whose turn has come
-        self.reopened: list[int] = []  # queues whose line has ended since somebody asked
-        self._lines: dict[Line, deque[int]] = {}  # with a message out: the offsets behind it
-        self._out: dict[Place, Line] = {}
+        self.freed: deque[Line] = deque()
+        self.reopened: list[int] = []
+        self.blocked: dict[LineName, Line] = {}
+        self._lines: dict[LineName, Line] = {}
+        self._of: dict[Place, Line] = {}  # by key: of what is out
         self._parked = 0
+        self._call = 0
 
-    def admit(self, queue_id: int, offset: int, key: bytes | None) -> bool:
-        """Whether a new message may go out now; if not, its turn comes. Without a key it is in no line."""
-        if self.by_key and key is None:
-            return True
-        line = (queue_id, key or b"" if self.by_key else b"")
-        behind = self._lines.get(line)
-        if behind is None:
-            self._lines[line] = deque()
-            self._out[queue_id, offset] = line
-            return True
-        behind.append(offset)
-        self._parked += 1
-        return False
+    def begin(self) -> None:
+        """A call of a consumer: what it is given of a line is one batch."""
+        self._call += 1
+
+    def line_of(self, queue_id: int, offset: int) -> Line | None:
+        """The line of a message that is out; None if it is in none."""
+        if self.by_key:
+            return self._of.get((queue_id, offset))
+        line = self._lines.get((queue_id, b""))
+        return line if line is not None and offset in line.out else None
+
+    # -- new messages ---------------------------------------------------------------------------------
 
     def limit_of(self, queue_id: int) -> int:
         """How many new messages of a queue may be read now."""
-        is_blocked = self._parked >= MOST_PARKED if self.by_key else (queue_id, b"") in self._lines
-        return 0 if is_blocked else 1
+        if self.by_key:
+            return max(0, MOST_PARKED - self._parked)
+        return 0 if (queue_id, b"") in self._lines else NO_LIMIT
+
+    def admit(self, queue_id: int, offsets: Sequence[int], keys: Sequence[bytes | None] | None) -> list[bool]:
+        """(n,) whether each of some new messages goes out by this call; if not, its turn comes.
+
+        `keys`: by key, of each. Without one a message is in no line.
+        """
+        if not self.by_key:
+            return [self._admit((queue_id, b""), offsets)] * len(offsets)
+        if keys is None:
+            return [True] * len(offsets)
+        pairs = zip(offsets, keys, strict=True)
+        return [key is None or self._admit((queue_id, key), (offset,)) for offset, key in pairs]
+
+    def _admit(self, name: LineName, offsets: Sequence[int]) -> bool:
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = Line(name, self._call)
+        elif line.call != self._call or line.behind:
+            line.behind.extend(offsets)
+            self._parked += len(offsets)
+            return False
+        self._let_out(line, offsets)
+        return True
+
+    def _let_out(self, line: Line, offsets: Sequence[int]) -> None:
+        line.out.update(zip(offsets, repeat(NOT_GIVEN)))
+        if self.by_key:
+            self._of.update(zip(zip(repeat(line.name[0]), offsets), repeat(line)))
+
+    def given(self, places: Iterable[Place], receipts: Sequence[int]) -> None:
+        """Messages have these receipts from here on."""
+        for (queue_id, offset), receipt in zip(places, receipts, strict=True):
+            line = self.line_of(queue_id, offset)
+            if line is not None:
+                line.out[offset] = receipt
+
+    # -- the next of a line ---------------------------------------------------------------------------
+
+    def next_freed(self, most: int) -> list[tuple[Line, int]]:
+        """The next messages of lines whose turn has come, line by line, `most` together; they stay listed."""
+        found: list[tuple[Line, int]] = []
+        for line in self.freed:
+            if len(found) >= most:
+                break
+            if not line.out:
+                found += [(line, offset) for offset in islice(line.behind, most - len(found))]
+        return found
+
+    def went(self, taken: Sequence[tuple[Line, int]]) -> None:
+        """The first of `next_freed` go out by this call. Not those that a seek has taken meanwhile."""
+        for line, offset in taken:
+            if self._lines.get(line.name) is line and line.behind and line.behind[0] == offset:
+                line.behind.popleft()
+                self._parked -= 1
+                line.call = self._call
+                self._let_out(line, (offset,))
+        while self.freed and (self.freed[0].out or not self.freed[0].behind):
+            self.freed.popleft()
 
     def release(self, queue_id: int, offset: int) -> bool:
-        """A message is acknowledged, or gone; True if another one's turn has come, or the queue's."""
-        line = self._out.get((queue_id, offset))
+        """A message is acknowledged, or gone; True if the turn of others may have come by that. Again is fine."""
+        line = self.line_of(queue_id, offset)
         if line is None:
             return False
-        behind = self._lines[line]
-        # From here on there is no call, up to the last step: an interrupt finds all done, or nothing.
-        del self._out[queue_id, offset]
-        if not behind:
-            del self._lines[line]
+        name, out = line.name, line.out
+        is_last, is_blocked = len(out) == 1, name in self.blocked
+        # From here on there is no call: an interrupt finds all done, or nothing.
+        if is_last and line.behind:
+            self.freed += [line]
+        elif is_last:
+            del self._lines[name]
             if not self.by_key:
                 self.reopened += [queue_id]
-            return not self.by_key
-        following = behind[0]
-        del behind[0]
-        self._parked -= 1
-        self._out[queue_id, following] = line
-        self.freed += [(queue_id, following)]
-        return True
+        if self.by_key:
+            del self._of[queue_id, offset]
+        del out[offset]
+        return is_blocked or (is_last and (not self.by_key or bool(line.behind)))
 
     def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which messages, by queue id and offset, are out, or in a line behind one that is."""
-        known = {(line[0], offset) for line, behind in self._lines.items() for offset in behind} | self._out.keys()
+        wanted = set(queues.tolist())
+        lines = [line for line in self._lines.values() if line.name[0] in wanted]
+        known = {(line.name[0], offset) for line in lines for some in (line.behind, line.out) for offset in some}
         pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
         return np.fromiter(map(known.__contains__, pairs), np.bool_, len(offsets))
 
-    def keep(self, is_out: Callable[[int, int], bool]) -> None:
-        """Only what is out, by its queue id and offset, stays at the head of its line; all others are admitted anew."""
-        self.freed.clear()
-        self._out = {place: line for place, line in self._out.items() if is_out(*place)}
-        self._lines = {line: deque() for line in self._out.values()}
-        self._parked = 0
+    # -- anew -----------------------------------------------------------------------------------------
+
+    def keep(self, given: Mapping[Place, int], is_acked: Callable[[int, int], bool]) -> None:
+        """Only what has a receipt, or is being acknowledged, stays out; all others are admitted anew."""
+        lines: dict[LineName, Line] = {}
+        for line in self._lines.values():
+            queue_id, kept = line.name[0], Line(line.name, line.call)
+            for offset in line.out:
+                receipt = given.get((queue_id, offset), NOT_GIVEN)
+                if receipt != NOT_GIVEN or is_acked(queue_id, offset):
+                    kept.out[offset] = receipt
+            if kept.out:
+                lines[line.name] = kept
+        self._use(lines)
 
     def drop(self, queue_ids: Container[int]) -> None:
         """Nothing of some queues is out any more."""
-        self.freed = deque(place for place in self.freed if place[0] not in queue_ids)
-        self._out = {place: line for place, line in self._out.items() if place[0] not in queue_ids}
-        self._lines = {line: behind for line, behind in self._lines.items() if line[0] not in queue_ids}
-        self._parked = sum(map(len, self._lines.values()))
+        self._use({name: line for name, line in self._lines.items() if name[0] not in queue_ids})
+
+    def _use(self, lines: dict[LineName, Line]) -> None:
+        """Go on with these lines. Each may have messages that wait for others of it."""
+        freed = deque(line for line in lines.values() if not line.out)
+        parked = sum([len(line.behind) for line in lines.values()])
+        of = {(line.name[0], at): line for line in lines.values() for at in line.out} if self.by_key else {}
+        blocked = dict(lines)
+        # From here on there is no call: an interrupt finds all done, or nothing.
+        self._lines, self._of, self.freed, self.blocked, self._parked = lines, of, freed, blocked, parked

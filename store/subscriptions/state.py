@@ -263,6 +263,7 @@ class State(LeftBehind):
             still = acked.still_of(self.cursor)
             kept = np.isin(places.queues, [queue_id for queue_id, _ in still])
             self.table.restore(receipts[kept], places.take(kept), self.now_ms())
+            self.note_given(receipts[kept], places.take(kept))  # an order may have forgotten the receipts meanwhile
             for queue_id, offsets in still:  # behind the table: one that is in neither would be given out anew
                 self.cursor.queue(queue_id).remove_all(offsets)
             for receipt in receipts.tolist():  # last: after an interrupt they are taken back again
@@ -320,7 +321,7 @@ class State(LeftBehind):
             self.again.clear()
             self.tries.expect()
             if self.order is not None:  # a line waits for what is being acknowledged: that may fail
-                self.order.keep(self.cursor.has)
+                self.order.keep({}, self.cursor.has)
 
     # -- another life ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from ..check import BrokenPromise
 from .check import check_given, dead_letters
 from .inline import cut_snapshots, kept_error
 from .ledger import Kind, Place
+from .lines import check_order
 from .producing import Producing
 from .shape import TOPIC
 
@@ -97,6 +98,10 @@ class Consuming(Producing):
             given = subscription.receive_batch(most, 0, wait_ms).deliveries()
         self._ledger.settle()
         held, later = self._held[kind.name], self._later[kind.name]
+        places = [(delivery.message.queue_id, delivery.message.offset) for delivery in given]
+        if kind.is_ordered and set(places) <= self._ledger.sent.keys():  # else it is said below
+            in_hand = {place for place, one in held.items() if one.until_ms > now_ms and place not in places}
+            self._reached["followers"] += check_order(self._ledger, kind, places, in_hand, self._firsts())
         for delivery in given:
             message = delivery.message
             place = message.queue_id, message.offset

@@ -32,6 +32,7 @@ class Sent:
     is_durable: bool = False
     outlives: bool = False
     may_be_over: bool = False
+    key: bytes | None = None
 
 
 @dataclass(frozen=True)

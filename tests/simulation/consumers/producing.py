@@ -52,7 +52,7 @@ class Producing:
         if chance.random() < self._shape.delayed:
             times = (self._clock.now_ms + chance.choice(DELAYS_MS),)
             facts["deliver_at_ms"] = times[0]
-        return Sent(data, tag, times), facts
+        return Sent(data, tag, times, key=facts.get("key")), facts
 
     def append(self) -> None:
         """A message or two."""
