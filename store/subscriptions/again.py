@@ -42,7 +42,7 @@ class Again:
             return [], NOTHING, NOTHING
         with state.lock:
             state.table.expire(state.now_ms(), state.list_again)
-        most = room.messages
+        most = room.messages if state.order is None else max(room.messages, MOVED_MESSAGES)  # many may have to wait
         while not failed:
             with state.lock:
                 receipts, places = self._next_again(most)

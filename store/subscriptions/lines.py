@@ -88,12 +88,12 @@ class Lines:
         """The receipts of the messages of a line that are to go out again now: none as long as anybody has others."""
         receipts, table = np.array(list(line.out.values()), np.int64), self.state.table
         rows = table.find(receipts)
-        states = table.states(rows)
+        states = np.where(rows < 0, Is.GONE, table.states(rows))  # GONE: its acknowledgement is on its way
         back = (states == Is.LATE) | (states == Is.BACK)
-        if (rows < 0).any() or (states == Is.OUT).any():  # without a row: its acknowledgement is on its way
+        if (states == Is.OUT).any():
             order.blocked[line.name] = line
             return NOTHING
-        end = len(rows) if back.all() else int(back.argmin())  # from there on all wait for one that was given back
+        end = len(rows) if back.all() else int(back.argmin())  # behind one that comes later all wait
         if end < len(rows):
             order.blocked[line.name] = line
         else:

@@ -13,6 +13,7 @@ from .device_bugs import DEVICE
 from .full_bugs import FULL
 from .growth_consumer_bugs import GROWTH_OF_CONSUMERS
 from .interrupt_bugs import INTERRUPTS
+from .order_bugs import ORDER
 from .plan_bugs import PLANNING
 from .plant import Bug
 from .read_bugs import READING
@@ -415,6 +416,6 @@ TRACKERS: dict[str, Bug] = {
 BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **REBUILD, **READERS, **CORE, **CONSUMERS, **FULL, **SPARK,
-    **DEVICE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS,
+    **DEVICE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS,
 }  # fmt: skip

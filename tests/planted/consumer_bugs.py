@@ -51,8 +51,8 @@ CONSUMERS: dict[str, Bug] = {
         (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: a line goes on after a close beside an acknowledgement on its way": Bug(
-        "store/subscriptions/state.py", "                self.order.keep(self.cursor.has)\n",
-        "                self.order.keep(lambda *place: False)\n", (f"{FOLDER}/test_failed_acks.py",),
+        "store/subscriptions/state.py", "                self.order.keep({}, self.cursor.has)\n",
+        "                self.order.keep({}, lambda *place: False)\n", (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: retention believes an acknowledgement on its way": Bug(
         "store/subscriptions/state.py", "                        found &= ~np.isin(ascending, offsets)\n",

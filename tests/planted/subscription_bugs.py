@@ -95,11 +95,6 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "store/subscriptions/state.py", "            self.table.remove(self.table.rows_of(list(offsets)))\n", "",
         (f"{SUBSCRIPTION}::test_seeking_makes_receipts_stale_and_brings_back_what_was_acknowledged",),
     ),
-    "subscriptions: a line goes on before the acknowledgement": Bug(
-        "store/subscriptions/ordering.py", "        self._parked += 1\n        return False\n",
-        "        self._parked += 1\n        return True\n",
-        (f"{FOLDER}/test_modes.py::test_of_a_key_the_next_message_waits_for_the_one_before",),
-    ),
     "subscriptions: retention takes a cursor's records": Bug(
         "store/subscriptions/registry.py", "                shared = self._shared(*names, for_retention=True)\n"
         "                shared.move_records()\n                self._forget_deleted(shared)\n"

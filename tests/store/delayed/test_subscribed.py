@@ -126,7 +126,7 @@ def test_ordered_subscription_waits_for_acknowledgements_of_due_messages_too(
         assert received(sub) == []
         hand.now_ms += 5
         for offset in range(3):
-            (delivery,) = sub.receive()
+            (delivery,) = sub.receive(1)
             assert (delivery.message.offset, sub.receive()) == (offset, [])
             sub.ack(delivery)
         assert sub.receive() == []

@@ -182,18 +182,18 @@ def test_the_answer_to_an_acknowledgement_that_was_taken_back_frees_no_line(tmp_
         fill(store, 3)
         with store.subscribe(TOPIC, "s", mode="ordered") as sub:
             state, taken = sub._state, list[AckedOne]()
-            (first,) = sub.receive()
+            (first,) = sub.receive(1)
             one = state._take_one(first.receipt, taken)
             if taken_back == "by a seek":
                 sub.seek("earliest")
-                (first,) = sub.receive()
+                (first,) = sub.receive(1)
             else:
                 state._undo(taken)
             state.settle([one], None)
             again = sub.receive(wait_ms=0)  # what was taken back comes again at once
-            assert {delivery.message.offset for delivery in again} <= {0}, "one message of a line is out"
+            assert {delivery.message.offset for delivery in again} <= {0}, "the first message is out still"
             sub.ack([*again, first][0])
-            assert [delivery.message.offset for delivery in sub.receive()] == [1]
+            assert [delivery.message.offset for delivery in sub.receive(1)] == [1]
 
 
 def test_an_interrupted_compaction_holds_up_nobody_and_forgets_nothing(tmp_path: Path) -> None:

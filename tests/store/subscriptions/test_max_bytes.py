@@ -91,7 +91,7 @@ def test_freed_messages_behind_one_that_comes_again_end_at_max_bytes(store: Mess
     for key in (b"x", b"y", b"y"):
         store.append(TOPIC, 0, bytes(SIZE), key=key)
     sub = store.subscribe(TOPIC, "a", mode="ordered", order_by="key")
-    x, y = sub.receive()
+    x, y = sub.receive(2)
     sub.ack(y)
     sub.nack(x)
     assert [sub.receive_batch(10, max_bytes=150).offsets.tolist() for _ in range(3)] == [[0], [2], []]

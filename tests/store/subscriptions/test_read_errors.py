@@ -42,30 +42,10 @@ def test_consumers_keep_their_messages_and_attempts(store: MessageStore, clock: 
     assert first.attempt == 3
 
 
-def test_a_line_gives_nothing_out_beside_the_message_that_a_consumer_has(store: MessageStore) -> None:
-    for at in range(12):
-        store.append(TOPIC, 0, b"-", key=b"%d" % (at % 2))
-    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by="key")
-    got = sub.receive()
-    assert places(got) == [(0, 0), (0, 1)]
-    seen = []
-    while got:
-        fail(sub)
-        assert sub.receive() == []
-        one = got.pop()
-        seen.append(one.message.offset)
-        sub.ack(one)
-        got += fail(sub)
-        got += sub.receive()
-        assert len({one.message.key for one in got}) == len(got)
-    assert [at for at in seen if at % 2] == [1, 3, 5, 7, 9, 11]
-    assert [at for at in seen if not at % 2] == [0, 2, 4, 6, 8, 10]
-
-
 def test_a_line_waits_for_an_acknowledgement_that_is_on_its_way(store: MessageStore) -> None:
     fill(store, 2)
     sub = store.subscribe(TOPIC, "a", mode="ordered")
-    (first,) = sub.receive()
+    (first,) = sub.receive(1)
     journal = sub._state.journal
     real, beside = journal.append, []
 

@@ -95,7 +95,7 @@ def test_an_interrupted_acknowledgement_of_an_ordered_subscription_does_not_bloc
 ) -> None:
     fill(store, 2)
     sub = store.subscribe(TOPIC, "a", mode="ordered")
-    (got,) = sub.receive()
+    (got,) = sub.receive(1)
     seam = "put" if how == "one" else "append"
     done = getattr(sub._state.journal, seam)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from stratalog.store import Delivery, MessageStore, StaleReceipt, Subscription
 from stratalog.store.subscriptions.removed import RemovedReceipts
 
 from ...clocks import SteppedClock
-from ...seeds import draw_seed
 from ..delayed.test_retention import retire
 from ..helpers import PATIENCE_S, tiny, until
 from .helpers import TOPIC, BothClocks, fill, places
@@ -29,22 +27,22 @@ def test_a_line_goes_on_at_once_when_its_first_message_is_trimmed(store: Message
     for _ in range(4):
         store.append(TOPIC, 0, b"-", key=b"k")
     sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)  # type: ignore[arg-type]  # one of the two
-    (first,) = sub.receive(visibility_timeout_ms=LONG_MS)
+    (first,) = sub.receive(1, visibility_timeout_ms=LONG_MS)
     store.trim(TOPIC, 0, 2)
-    (next_one,) = sub.receive()
+    (next_one,) = sub.receive(1)
     assert places([next_one]) == [(0, 2)]
-    assert sub.receive() == []
+    assert sub.receive(1) == []
     sub.ack(first)
-    assert sub.receive() == [], "its line has gone on already"
+    assert sub.receive(1) == [], "its line has gone on already"
     sub.ack(next_one)
-    assert places(sub.receive()) == [(0, 3)]
+    assert places(sub.receive(1)) == [(0, 3)]
 
 
 def test_a_consumer_that_waits_for_a_line_is_woken_by_a_trim(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         fill(store, 2)
         sub = store.subscribe(TOPIC, "a", mode="ordered")
-        sub.receive(visibility_timeout_ms=LONG_MS)
+        sub.receive(1, visibility_timeout_ms=LONG_MS)
         came: list[Delivery] = []
         thread = threading.Thread(target=lambda: came.extend(sub.receive(wait_ms=int(PATIENCE_S * 1000))))
         thread.start()
@@ -86,7 +84,7 @@ def test_a_message_that_lives_on_as_a_copy_stays_with_its_consumer(tmp_path: Pat
             store.append(TOPIC, 0, b"later", deliver_at_ms=clock.wall + HOUR_MS)
         remove(store, clock)
         clock.go(HOUR_MS)
-        (first,) = sub.receive(visibility_timeout_ms=LONG_MS)
+        (first,) = sub.receive(1, visibility_timeout_ms=LONG_MS)
         assert places([first]) == [(0, 0)]
         remove(store, clock)
         assert sub.receive() == [], "the first one is out still"
@@ -161,83 +159,3 @@ def test_receipts_are_remembered_until_their_deadlines_and_let_go_then() -> None
         for begin in range(max(0, at - 19), at + 1):
             assert removed.are_in(np.arange(begin * 10, begin * 10 + 6)).tolist() == [True] * 5 + [False]
     assert 0 not in removed
-
-
-# -- lines, delays and trims together -----------------------------------------------------------------
-
-
-class LinesModel:
-    """What an ordered subscription by key is to do, whatever is trimmed beside it."""
-
-    def __init__(self, store: MessageStore, clock: BothClocks, chance: random.Random) -> None:
-        self.store, self.clock, self.chance = store, clock, chance
-        self.sub = store.subscribe(TOPIC, "a", mode="ordered", order_by="key")
-        self.keys: dict[Place, bytes] = {}  # of all that were not trimmed or acknowledged
-        self.due_ms: dict[Place, int] = {}
-        self.out: dict[Place, Delivery] = {}
-
-    def append(self) -> None:
-        queue_id, key = self.chance.randrange(2), b"k%d" % self.chance.randrange(2)
-        delay_ms = self.chance.choice([0, 0, 50, 500])
-        at_ms = self.clock.wall + delay_ms if delay_ms else None
-        place = queue_id, self.store.append(TOPIC, queue_id, bytes(500), key=key, deliver_at_ms=at_ms)
-        self.keys[place], self.due_ms[place] = key, self.clock.wall + delay_ms
-
-    def receive(self) -> None:
-        for one in self.sub.receive(self.chance.randrange(1, 8), visibility_timeout_ms=LONG_MS):
-            (place,) = places([one])
-            assert place in self.keys, "neither trimmed nor acknowledged"
-            assert place not in self.out
-            assert self.due_ms[place] <= self.clock.wall
-            busy = {(at[0], self.keys[at]) for at in self.out}
-            assert (place[0], self.keys[place]) not in busy, "of each line one is out"
-            self.out[place] = one
-
-    def ack(self) -> None:
-        for place in self.chance.sample(sorted(self.out), min(len(self.out), 2)):
-            self.sub.ack(self.out.pop(place))
-            del self.keys[place]
-
-    def give_back(self) -> None:
-        if self.out:
-            self.sub.nack(self.out.pop(self.chance.choice(sorted(self.out))))
-
-    def trim(self) -> None:
-        queue_id = self.chance.randrange(2)
-        first, end = self.store.queue_bounds(TOPIC, queue_id)
-        if end > first:
-            low = self.chance.randint(first, min(end, first + 4))
-            self.store.trim(TOPIC, queue_id, low)
-            for place in [place for place in self.keys if place[0] == queue_id and place[1] < low]:
-                del self.keys[place]
-                gone = self.out.pop(place, None)
-                if gone is not None and self.chance.random() < 0.5:
-                    self.sub.ack(gone)
-
-    def go(self) -> None:
-        self.clock.go(self.chance.choice([1, 60, 600]))
-
-    def finish(self) -> None:
-        """All that is left comes, one of each line after the other."""
-        self.clock.go(10_000)
-        deadline = 200
-        while self.keys and deadline:
-            deadline -= 1
-            self.receive()
-            self.ack()
-            self.clock.go(10)
-        assert not self.keys
-
-
-@pytest.mark.parametrize("part", range(3))
-def test_lines_go_on_whatever_is_trimmed_beside_delayed_messages(tmp_path: Path, part: int) -> None:
-    chance, clock = random.Random(draw_seed() + part), BothClocks()
-    with MessageStore.open(tmp_path / "store", tiny(lanes=2), clock=clock) as store:
-        model = LinesModel(store, clock, chance)
-        calls = [
-            *[model.append] * 4, *[model.receive] * 4, *[model.ack] * 3, model.give_back, model.trim, model.go,
-        ]  # fmt: skip
-        for _ in range(250):
-            chance.choice(calls)()
-        model.finish()
-        assert model.sub.backlog().total == 0

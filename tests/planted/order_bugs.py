@@ -1,0 +1,58 @@
+"""Bugs of order: of the batches of a line, and of what comes again of it."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+LINES = "store/subscriptions/lines.py"
+ORDERING = "store/subscriptions/ordering.py"
+TESTS = ("tests/store/subscriptions/test_order.py",)
+
+ORDER: dict[str, Bug] = {
+    "order: a line goes on before the acknowledgement": Bug(
+        ORDERING, "            self._parked += len(offsets)\n            return False\n",
+        "            self._parked += len(offsets)\n            return True\n", TESTS,
+    ),
+    "order: a line goes on once the first of its batch is acknowledged": Bug(
+        ORDERING, "is_last, is_blocked = len(out) == 1,", "is_last, is_blocked = len(out) >= 1,", TESTS,
+    ),
+    "order: a later call adds to the batch of a line": Bug(
+        ORDERING, "        elif line.call != self._call or line.behind:\n", "        elif line.behind:\n", TESTS,
+    ),
+    "order: a queue whose batch is out is read on": Bug(
+        ORDERING, '        return 0 if (queue_id, b"") in self._lines else NO_LIMIT\n', "        return NO_LIMIT\n",
+        TESTS,
+    ),
+    "order: a part of a batch comes again while a consumer has the rest": Bug(
+        LINES, "        if (states == Is.OUT).any():\n", "        if False:\n", TESTS,
+    ),
+    "order: a part of a batch comes again beside an acknowledgement on its way": Bug(
+        LINES, "np.where(rows < 0, Is.GONE, ", "np.where(rows < 0, Is.BACK, ", TESTS,
+    ),
+    "order: what was given back for a while is passed by what is behind it": Bug(
+        LINES, "        end = len(rows) if back.all() else int(back.argmin())", "        end = len(rows)", TESTS,
+    ),
+    "order: what waits for its line is forgotten": Bug(
+        LINES, "            order.blocked[line.name] = line\n            return NOTHING\n",
+        "            return NOTHING\n", TESTS,
+    ),
+    "order: nobody is told that the rest of a batch may come again": Bug(
+        ORDERING, "        return is_blocked or (is_last and", "        return (is_last and", TESTS,
+    ),
+    "order: what waits for its line hides what is behind it": Bug(
+        "store/subscriptions/again.py", "                if state.again:  # the first ones had to wait for others of"
+        " their line\n                    continue\n", "", TESTS,
+    ),
+    "order: behind a message that cannot be read its line comes again": Bug(
+        LINES, "        if not len(bad):\n            return found\n", "        if True:\n            return found\n",
+        TESTS,
+    ),
+    "order: messages whose acknowledgement failed have no receipt in their line": Bug(
+        "store/subscriptions/state.py", "            self.note_given(receipts[kept], places.take(kept))",
+        "            pass", ("tests/store/subscriptions/test_failed_acks.py",),
+    ),
+    "order: a recovery forgets what consumers have of a line": Bug(
+        ORDERING, "                if receipt != NOT_GIVEN or is_acked(queue_id, offset):\n",
+        "                if is_acked(queue_id, offset):\n", TESTS,
+    ),
+}  # fmt: skip
