@@ -25,7 +25,7 @@ class Settings:
     """Settings of one subscription.
 
     Attributes:
-        mode: "shared", or "ordered": the next message goes out only when the one before was acknowledged.
+        mode: "shared", or "ordered": the next batch of a line goes out only when the one before was acknowledged.
         order_by: what is in order then: each "queue", or each "key" of a queue.
         filter: by property name the values that are wanted, sorted; None takes all messages.
         max_attempts: how often a message is given out before it goes to `dead_letter_topic`; None: without end.
