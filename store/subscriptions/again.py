@@ -37,8 +37,8 @@ class Again:
         Errors of those that cannot be read or moved are added to `failed`: they are held back, and hold up no others.
         """
         state = self.state
-        is_blocked = state.order is not None and len(state.order.blocked) > 0
-        if not state.again and not is_blocked and state.now_ms() < state.table.next_ms:
+        is_stirred = state.order is not None and len(state.order.stirred) > 0
+        if not state.again and not is_stirred and state.now_ms() < state.table.next_ms:
             return [], NOTHING, NOTHING
         with state.lock:
             state.table.expire(state.now_ms(), state.list_again)

@@ -11,7 +11,7 @@ from ..format.blobs import ExtraColumns
 from ..read.message import MessageBatch
 from .delivery import joined, queue_ids_of, taken
 from .fetching import Fetched, in_turn
-from .in_flight import NOTHING, Is, Places
+from .in_flight import Is, Places
 from .ordering import Line, LineName, Order
 from .room import Room
 from .state import State
@@ -41,13 +41,13 @@ class Lines:
     def next_again(self, receipts: Int64s) -> Int64s:
         """Those of some messages that come again, and may go out now, in order; with others whose turn has come by now.
 
-        All others are taken off the list: their line is looked at again when one of its messages is acknowledged, or
-        comes again. Under the state's lock.
+        All others are taken off the list: their line is blocked, and is looked at again when one of its messages is
+        acknowledged or comes again. Under the state's lock.
         """
         order, table = self.state.order, self.state.table
         assert order is not None, "only ordered subscriptions have lines"
         places = table.places(table.find(receipts))
-        lines = dict(order.blocked)
+        lines = {line.name: line for line in order.stirred}
         free: list[int] = []
         for receipt, *place in zip(receipts.tolist(), places.queues.tolist(), places.offsets.tolist(), strict=True):
             line = order.line_of(*place)
@@ -55,7 +55,8 @@ class Lines:
                 free.append(receipt)
             else:
                 lines[line.name] = line
-        found = [np.array(free, np.int64), *[self._of_line(order, line) for line in lines.values()]]
+        found = [np.array(free, np.int64), *[self._of_line(line) for line in lines.values()]]
+        order.stirred = []
         turn = np.concatenate(found)
         listed = np.isin(receipts, turn)
         if not listed.all():
@@ -84,20 +85,16 @@ class Lines:
         kept = np.flatnonzero(found.rows < np.array(first_bad, np.int64))
         return found._replace(batches=[taken(joined(found.batches), kept)], rows=found.rows[kept])
 
-    def _of_line(self, order: Order, line: Line) -> Int64s:
+    def _of_line(self, line: Line) -> Int64s:
         """The receipts of the messages of a line that are to go out again now: none as long as anybody has others."""
         receipts, table = np.array(list(line.out.values()), np.int64), self.state.table
         rows = table.find(receipts)
         states = np.where(rows < 0, Is.GONE, table.states(rows))  # GONE: its acknowledgement is on its way
         back = (states == Is.LATE) | (states == Is.BACK)
-        if (states == Is.OUT).any():
-            order.blocked[line.name] = line
-            return NOTHING
         end = len(rows) if back.all() else int(back.argmin())  # behind one that comes later all wait
-        if end < len(rows):
-            order.blocked[line.name] = line
-        else:
-            order.blocked.pop(line.name, None)
+        if (states == Is.OUT).any():
+            end = 0
+        line.is_blocked = end < len(rows)
         return receipts[:end]
 
     # -- whose turn has come --------------------------------------------------------------------------

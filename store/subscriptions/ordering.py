@@ -27,15 +27,17 @@ class Line:
             out, with the receipts; NOT_GIVEN on the way to the consumer.
         behind: the offsets whose turn is next.
         call: which call of a consumer has begun the batch.
+        is_blocked: messages of the batch are to come again, and wait until nobody has others of it.
     """
 
-    __slots__ = ("behind", "call", "name", "out")
+    __slots__ = ("behind", "call", "is_blocked", "name", "out")
 
     def __init__(self, name: LineName, call: int) -> None:
         self.name = name
         self.out: dict[int, int] = {}
         self.behind: deque[int] = deque()
         self.call = call
+        self.is_blocked = False
 
 
 class Order:
@@ -48,14 +50,14 @@ class Order:
     Attributes:
         freed: lines whose next batch may go out; of one that is here by mistake, some messages are out.
         reopened: queues whose line has ended since somebody asked.
-        blocked: lines with messages that are to come again, and wait until nobody has others of them.
+        stirred: blocked lines of which a message was acknowledged since somebody looked, or of which nothing is known.
     """
 
     def __init__(self, *, by_key: bool) -> None:
         self.by_key = by_key
         self.freed: deque[Line] = deque()
         self.reopened: list[int] = []
-        self.blocked: dict[LineName, Line] = {}
+        self.stirred: list[Line] = []
         self._lines: dict[LineName, Line] = {}
         self._of: dict[Place, Line] = {}  # by key: of what is out
         self._parked = 0
@@ -144,8 +146,10 @@ class Order:
         if line is None:
             return False
         name, out = line.name, line.out
-        is_last, is_blocked = len(out) == 1, name in self.blocked
+        is_last = len(out) == 1
         # From here on there is no call: an interrupt finds all done, or nothing.
+        if line.is_blocked:
+            self.stirred += [line]
         if is_last and line.behind:
             self.freed += [line]
         elif is_last:
@@ -155,7 +159,7 @@ class Order:
         if self.by_key:
             del self._of[queue_id, offset]
         del out[offset]
-        return is_blocked or (is_last and (not self.by_key or bool(line.behind)))
+        return line.is_blocked or (is_last and (not self.by_key or bool(line.behind)))
 
     def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which messages, by queue id and offset, are out, or in a line behind one that is."""
@@ -185,10 +189,10 @@ class Order:
         self._use({name: line for name, line in self._lines.items() if name[0] not in queue_ids})
 
     def _use(self, lines: dict[LineName, Line]) -> None:
-        """Go on with these lines. Each may have messages that wait for others of it."""
+        """Go on with these lines, of which each may be blocked."""
         freed = deque(line for line in lines.values() if not line.out)
         parked = sum([len(line.behind) for line in lines.values()])
         of = {(line.name[0], at): line for line in lines.values() for at in line.out} if self.by_key else {}
-        blocked = dict(lines)
+        stirred = list(lines.values())
         # From here on there is no call: an interrupt finds all done, or nothing.
-        self._lines, self._of, self.freed, self.blocked, self._parked = lines, of, freed, blocked, parked
+        self._lines, self._of, self.freed, self.stirred, self._parked = lines, of, freed, stirred, parked
