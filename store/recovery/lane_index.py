@@ -13,7 +13,7 @@ from ..format.footer import FooterData
 from ..format.layout import DATA_START
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
-from .lane_streams import FooterNames, LaneStreams, footer_of, whole_before
+from .lane_streams import LaneStreams, NamesBehind, footer_of, whole_before
 from .neighbours import first_told, look_ahead
 from .placement import ANY, NO_OFFSET, Bounds
 from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, lost_count
@@ -42,7 +42,7 @@ class LaneIndex:
         self._repair = repair
 
     def of_scan(
-        self, scan: SegmentScan, segment: Segment, file: UsedFile, behind: FooterNames | None,
+        self, scan: SegmentScan, segment: Segment, file: UsedFile, behind: NamesBehind | None,
         later: Sequence[UsedFile], *, is_oldest: bool,
     ) -> FooterData:  # fmt: skip
         """The footer of a scanned segment: its own once more, if it was found, else one made of the frames.

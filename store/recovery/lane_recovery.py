@@ -41,7 +41,7 @@ from ..segment.sealing import write_footer
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
 from .lane_index import LaneIndex
-from .lane_streams import FooterNames, LaneStreams, whole_before
+from .lane_streams import LaneStreams, NamesBehind, whole_before
 from .reindex import lost_count, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
 from .segment_scan import SegmentScan, write_anew
@@ -317,7 +317,7 @@ class LaneRecovery:
         before, behind = None, None
         if self._repair.allowed:
             before = whole_footer(segment, file.record)
-            behind = FooterNames(self._disk, self._folder, [file, *later])
+            behind = NamesBehind(self._disk, self._folder, [file, *later])
         self._load_before(before, [file, *later])
         noted = len(self._repair.losses)
         scan, scanner = self._scan(segment, file, later, before, behind)
@@ -353,7 +353,7 @@ class LaneRecovery:
 
     def _scan(
         self, segment: Segment, file: UsedFile, later: Sequence[UsedFile],
-        before: FooterData | None, behind: FooterNames | None,
+        before: FooterData | None, behind: NamesBehind | None,
     ) -> tuple[SegmentScan, FrameScanner]:  # fmt: skip
         """Scan a segment's frames to the end of the log or of the segment."""
         end = self._log_end(segment, file)

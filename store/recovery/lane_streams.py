@@ -1,12 +1,12 @@
 """The streams of a lane as recovery comes to know them: names by number, and where each goes on.
 
 They come from the newest footer passed, then from the definitions in the frames behind it. When a repair
-has lost the frame that names a stream, a footer behind still knows the name.
+has lost what names a stream, a footer behind still knows the name, or a frame of a segment that has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ..format.footer import Footer, FooterData, names_in
 from ..format.frame import Frame
 from ..format.layout import DATA_START
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
-from ..segment.scanner import Scanned, records_in
+from ..segment.scanner import ChunkReader, FrameScanner, Scanned, open_sequential, records_in
 from ..segment.segment import Segment
 from .placement import NO_OFFSET
 from .repair import Repair, whole_footer
@@ -142,7 +142,7 @@ class LaneStreams:
         """Are all streams known, by their names?"""
         return self.is_complete and not self.unnamed and len(self.names) >= self.told
 
-    def learn(self, frame: Frame, behind: FooterNames | None, path: Path) -> None:
+    def learn(self, frame: Frame, behind: NamesBehind | None, path: Path) -> None:
         """Note the streams that a frame names. Raises StoreCorrupt."""
         for number, topic, queue_id in frame.definitions():
             self.know(number, behind, path)
@@ -157,7 +157,7 @@ class LaneStreams:
         if name[0] == RECORDS_TOPIC:
             self.records = number
 
-    def know(self, count: int, behind: FooterNames | None, path: Path) -> None:
+    def know(self, count: int, behind: NamesBehind | None, path: Path) -> None:
         """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`.
 
         Raises StoreCorrupt if so many cannot be.
@@ -168,7 +168,7 @@ class LaneStreams:
             number = len(self.names)
             name = behind.name(number) if behind is not None else None
             self.unnamed += name is None
-            # What no footer knows is kept under a name of ours: its messages can still be read.
+            # What nothing names is kept under a name of ours: its messages can still be read.
             self._add(name or (f"lost-name-{self._lane}", number), self._begin(number))
 
     def continues_with(self, footer: FooterData) -> bool:
@@ -196,7 +196,7 @@ class LaneStreams:
     def _begin(self, number: int) -> int:
         return 0 if number >= self.new_from else NO_OFFSET
 
-    def note_records(self, found: Scanned, good: npt.NDArray[np.bool_], behind: FooterNames | None, path: Path) -> None:
+    def note_records(self, found: Scanned, good: npt.NDArray[np.bool_], behind: NamesBehind | None, path: Path) -> None:
         """Note what the records in a frame say, of the `good` ones of its first messages. Raises StoreCorrupt.
 
         In a repair a record may be all that is left of its stream. The stream is known then: its number is not given to
@@ -251,8 +251,13 @@ class LaneStreams:
         self.next_offsets.append(next_offset)
 
 
-class FooterNames:
-    """Names by the first whole footers of some segments that know them. Footers are read when asked for."""
+class NamesBehind:
+    """Names by the first of some segments that know them, of its whole footer or else of its frames.
+
+    A footer counts, and may be the only one to name, the streams that came while it was made: their first frames are in
+    segments behind it. So a stream has a name of ours only if no frame that is left gives it another one.
+    What is read is read when a name is asked for.
+    """
 
     def __init__(self, disk: Disk, folder: Path, files: Sequence[UsedFile]) -> None:
         self._disk = disk
@@ -261,13 +266,20 @@ class FooterNames:
         self._names: dict[int, Name] = {}
 
     def name(self, number: int) -> Name | None:
-        """The name of a stream; None if no whole footer has it."""
+        """The name of a stream; None if nothing that is left has it."""
         while number not in self._names and self._unread:
-            footer = footer_of(self._disk, self._folder, self._unread.pop())
-            if footer is not None:
-                for known, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
-                    self._names.setdefault(known, name)
+            for known, name in self._named_in(self._unread.pop()):
+                self._names.setdefault(known, name)
         return self._names.get(number)
+
+    def _named_in(self, file: UsedFile) -> Iterator[tuple[int, Name]]:
+        footer = footer_of(self._disk, self._folder, file)
+        if footer is not None:
+            yield from zip(footer.numbers.tolist(), names_in(footer), strict=True)
+            return
+        for frame in frames_of(self._disk, file):
+            for number, topic, queue_id in frame.definitions():
+                yield number, (topic, queue_id)
 
 
 def name_columns(names: Sequence[Name]) -> tuple[list[str], npt.NDArray[np.uint32]]:
@@ -310,3 +322,18 @@ def footer_of(disk: Disk, folder: Path, file: UsedFile) -> FooterData | None:
         return whole_footer(segment, file.record)
     finally:
         segment.close()
+
+
+def frames_of(disk: Disk, file: UsedFile) -> Iterator[Frame]:
+    """The frames of a segment, on the chain or not."""
+    data = open_sequential(disk, file.path)
+    reader = ChunkReader(data, file.record.data_end if file.record is not None else data.size())
+    try:
+        scanner = FrameScanner(reader, file.header.lane, file.sequence, 0, 0)
+        for header in scanner.find_later(0, reader.size_bytes):
+            frame = scanner.frame_at(header.position)
+            if frame is not None:
+                yield frame
+    finally:
+        reader.close()
+        data.close()

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from ..device.disk import Disk
 from ..format.footer import FooterData
 from ..format.layout import UNKNOWN, kept_messages
-from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
-from .lane_streams import footer_of, whole_before
+from .lane_streams import footer_of, frames_of, whole_before
 from .placement import NO_OFFSET, WINDOW
 from .used_file import UsedFile
 
@@ -102,15 +101,6 @@ def first_told(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> Int64s:
 
 def _add_messages(disk: Disk, file: UsedFile, found: _Found) -> None:
     """Add what the frames of a segment have, on the chain or not."""
-    data = open_sequential(disk, file.path)
-    reader = ChunkReader(data, file.record.data_end if file.record is not None else data.size())
-    try:
-        scanner = FrameScanner(reader, file.header.lane, file.sequence, 0, 0)
-        for header in scanner.find_later(0, reader.size_bytes):
-            frame = scanner.frame_at(header.position)
-            if frame is not None:
-                kept = kept_messages(file.record, header)
-                found.add(frame.numbers[:kept], frame.lows[:kept])
-    finally:
-        reader.close()
-        data.close()
+    for frame in frames_of(disk, file):
+        kept = kept_messages(file.record, frame.header)
+        found.add(frame.numbers[:kept], frame.lows[:kept])

@@ -20,7 +20,7 @@ from ..segment.evidence import ends_by_trace, is_end, mark_of
 from ..segment.scanner import FrameScanner, Scanned, good_messages
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
-from .lane_streams import FooterNames, LaneStreams
+from .lane_streams import LaneStreams, NamesBehind
 from .reindex import ScanColumns
 from .repair import Repair, footer_behind
 from .used_file import UsedFile
@@ -62,7 +62,7 @@ class SegmentScan:
         self.footer = footer
         self._before = messages_before
 
-    def run(self, streams: LaneStreams, behind: FooterNames | None) -> None:
+    def run(self, streams: LaneStreams, behind: NamesBehind | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
         going, self._streams, self._behind = True, streams, behind
         while going:

@@ -28,6 +28,7 @@ from stratalog.store import (
 )
 from stratalog.store.format.footer import Footer, FooterData
 from stratalog.store.format.layout import SEALED, SealRecord
+from stratalog.store.log.sealer import Sealer
 from stratalog.store.read.finder import first_offset
 from stratalog.store.segment import sealing
 from stratalog.store.segment.groups import Groups
@@ -35,7 +36,7 @@ from stratalog.store.segment.present import LEVEL_RATIO, MOST_STEPS, Present
 from stratalog.store.segment.sealed import SealedSegment
 
 from . import golden
-from .helpers import flip_bit, segment_path, until
+from .helpers import crash_copy, flip_bit, segment_path, until
 
 Queue = tuple[str, int]
 Rows = dict[Queue, list[bytes]]
@@ -327,6 +328,45 @@ def test_a_repair_of_a_lost_oldest_segment_leaves_a_store_that_is_whole(tmp_path
     with MessageStore.open(killed, config(), repair=True) as store:
         assert store.losses
     assert verify_folder(killed).damages == []
+
+
+@pytest.mark.parametrize("harm", ["the footer", "the end"])
+@pytest.mark.parametrize("late", [1, 2])
+def test_a_queue_that_only_a_lost_footer_names_keeps_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: int, harm: str
+) -> None:
+    """It came while the footer of an older segment was made, so no other footer names it: its frame alone does."""
+    monkeypatch.setattr(Sealer, "seal_full", lambda sealer, rest_s=0: None)
+    rows: Rows = {}
+    with MessageStore.open(tmp_path / "s", config()) as store:
+        append(store, rows, ("busy", 0), b"first")
+        old = segment_path(tmp_path / "s", 1).read_bytes()
+        sealer = store._upkeep.sealer
+        while len(sealer._full) < 2:
+            append(store, rows, ("busy", 0), bytes(700))
+        for number, (lane, full) in enumerate(list(sealer._full)[:2]):
+            if number < late:
+                append(store, rows, (f"late-{number}", 0), b"late")
+            sealer.seal_now(lane, full)
+        first, second = sealed_of(store)
+        assert (first.record.full, first.record.streams) == (1, 2)
+        assert second.footer.numbers.tolist() == [0, 2][:late] and second.record.streams == 1 + late
+        crash_copy(tmp_path / "s", tmp_path / "killed")
+    path, lost = tmp_path / "killed", 0
+    if harm == "the footer":
+        flip_bit(segment_path(path, 1), first.record.footer_position + 100)
+    else:
+        segment_path(path, 1).write_bytes(old)
+        lost = first.record.entries - 1
+    with MessageStore.open(path, config(), repair=True) as store:
+        assert sum(loss.messages or 0 for loss in store.losses) == lost
+        assert set(store.topics()) == {topic for topic, _ in rows}
+        for queue, datas in rows.items():
+            left = {at: data for at, data in enumerate(datas) if queue != ("busy", 0) or not 0 < at <= lost}
+            assert {message.offset: message.data for message in store.read(*queue, 0, len(datas))} == left
+    assert verify_folder(path).damages == []
+    with MessageStore.open(path, config(), repair=True) as store:
+        assert store.losses == []
 
 
 # -- whoever looks first --------------------------------------------------------------------------------------
