@@ -367,7 +367,7 @@ def test_random_damage_never_gives_a_wrong_message_and_can_be_repaired(folder: P
         expected = long_story(store)
         crash_copy(folder / "s", folder / "crashed")
     snapshot = take_snapshot(folder / ("s" if state == "closed" else "crashed"))
-    for turn in range(80):
+    for turn in range(25):
         path = put_snapshot(snapshot, folder / "t")
         done = [hurt(chance, path) for _ in range(chance.randrange(1, 4))]
         print(turn, done)
