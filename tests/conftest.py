@@ -8,9 +8,12 @@ one or crashes the store.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -23,6 +26,11 @@ MARK_QUIET = Upkeep._mark_quiet
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+if (Path(__file__).resolve().parents[1] / ".git").exists():  # in a copy, sources change under the tests
+    # Processes that tests start keep what they have compiled: to compile the sources takes each of them a second.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 class TestTookTooLong(BaseException):
