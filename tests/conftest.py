@@ -13,13 +13,13 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from stratalog.store.log.upkeep import Upkeep
+from tests.checkout import CHANGING
 
 LIMIT_S = 240
 MARK_QUIET = Upkeep._mark_quiet
@@ -27,7 +27,7 @@ MARK_QUIET = Upkeep._mark_quiet
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-if (Path(__file__).resolve().parents[1] / ".git").exists():  # in a copy, sources change under the tests
+if CHANGING not in os.environ:
     # Processes that tests start keep what they have compiled: to compile the sources takes each of them a second.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

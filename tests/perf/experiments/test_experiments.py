@@ -221,9 +221,7 @@ def test_waits_gives_the_rates_the_latencies_and_the_memory_of_a_coroutine(tmp_p
     assert memory["threads"] <= 1  # the one for time-outs, if it is not there yet
 
 
-def test_readers_gives_the_rates_the_latency_and_the_idle_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_gives_the_rates_the_latency_and_the_idle_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "BESIDE", [(of, count) for of, count in readers.BESIDE if count == 1])
     monkeypatch.setattr(readers, "MOST_READERS", 1)  # those in the background start where nobody wants a processor
     figures = figures_of(tmp_path, "readers", "--seconds", "0.02", "--waits", "10", "--idle", "1")
