@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,6 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 70
 MAP_AT = 24  # the column at which the names of a package's map begin
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
 
 
 def name_of(path: Path) -> str:
@@ -104,7 +98,7 @@ def test_file_is_not_too_long(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES + TESTS, ids=name_of)
 def test_no_function_is_too_long(path: Path) -> None:
-    for node in ast.walk(parsed(path)):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             lines = node.end_lineno - node.lineno + 1
@@ -113,7 +107,7 @@ def test_no_function_is_too_long(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_what_is_public_has_a_docstring(path: Path) -> None:
-    tree = parsed(path)
+    tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree), "the module has none"
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
@@ -123,14 +117,14 @@ def test_what_is_public_has_a_docstring(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.name == "__init__.py"], ids=name_of)
 def test_map_of_a_package_has_files_that_are_there(path: Path) -> None:
     """The map: lines of the docstring that are indented, a heading and then names of modules."""
-    text = (ast.get_docstring(parsed(path)) or "") if path.parent.parent.name == "store" else ""
+    text = (ast.get_docstring(ast.parse(path.read_text())) or "") if path.parent.parent.name == "store" else ""
     assert [name for name in mapped_in(text) if not (path.parent / f"{name}.py").exists()] == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "store").glob("*/__init__.py")), ids=name_of)
 def test_map_of_a_package_has_all_of_its_modules(path: Path) -> None:
     """In its lines, or where the text before them says where to begin, as in `lane`."""
-    text = ast.get_docstring(parsed(path)) or ""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
     named = {*mapped_in(text), *re.findall(r"`(\w+)`", text)}
     assert {one.stem for one in path.parent.glob("*.py") if not one.stem.startswith("__")} - named == set()
 
