@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+CHANGING = "STRATALOG_SOURCES_CHANGE"  # set for tests in a copy whose sources change: nothing compiled is kept
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("stratalog", "store", "cache", "index", "pipeline", "perf", "tests", "pyproject.toml", "README.md", "LICENSE")
 

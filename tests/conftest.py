@@ -8,7 +8,9 @@ one or crashes the store.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -17,12 +19,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from stratalog.store.log.upkeep import Upkeep
+from tests.checkout import CHANGING
 
 LIMIT_S = 240
 MARK_QUIET = Upkeep._mark_quiet
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+if CHANGING not in os.environ:
+    # Processes that tests start keep what they have compiled: to compile the sources takes each of them a second.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 class TestTookTooLong(BaseException):

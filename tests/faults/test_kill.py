@@ -14,13 +14,13 @@ from ..seeds import draw_seed
 @pytest.mark.parametrize(
     ("settings", "cycles"),
     [
-        (Settings(1, 1, "adaptive", "force"), 4),
-        (Settings(10, 2, "pad", "force"), 4),
-        (Settings(40, 1, "adaptive", "force"), 10),
-        (Settings(40, 2, "trim", "force"), 10),
-        (Settings(3, 1, "pad", "os"), 4),
-        (Settings(10, 1, "adaptive", "force", 256 << 10), 4),
-        (Settings(10, 4, "adaptive", "force", 256 << 10, 2 << 20), 10),
+        (Settings(1, 1, "adaptive", "force"), 2),
+        (Settings(10, 2, "pad", "force"), 2),
+        (Settings(40, 1, "adaptive", "force"), 4),
+        (Settings(40, 2, "trim", "force"), 4),
+        (Settings(3, 1, "pad", "os"), 2),
+        (Settings(10, 1, "adaptive", "force", 256 << 10), 2),
+        (Settings(10, 4, "adaptive", "force", 256 << 10, 2 << 20), 4),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, Settings) else f"{value}-cycles",
 )

@@ -12,8 +12,8 @@ import pytest
 from stratalog.store import MessageStore
 from tests.store.helpers import ROOT, contents, tiny
 
-PROCESSES = 6
-ROUNDS = 4
+PROCESSES = 4
+ROUNDS = 2
 RACER = """
 import sys
 from stratalog import MessageStore, StoreConfig, StoreError

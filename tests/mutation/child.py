@@ -24,6 +24,8 @@ import psutil
 import pytest
 import xxhash
 
+from ..checkout import CHANGING
+
 TESTS = ("tests/cache", "tests/index", "tests/store", "tests/faults", "tests/simulation")
 MEMORY = Path("/dev/shm")
 LONGEST_COLLECTION_S = 90.0
@@ -169,7 +171,7 @@ def _child(
         os.dup2(nothing, number)
     os.set_inheritable(writing, False)
     os.environ["PYTHONPATH"] = str(tree)
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ["PYTHONDONTWRITEBYTECODE"] = os.environ[CHANGING] = "1"
     os.environ["STRATALOG_SEED"] = "1"  # a mutant's verdict is the same when it is tried again
     sys.dont_write_bytecode = not keep_bytecode
     scratch = tree.parent / f"{tree.name}-scratch"  # what a test that is ended leaves goes with the trees

@@ -22,7 +22,7 @@ THREADS = 4
 
 def test_what_a_live_process_writes_arrives_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
     """The long form is `python -m tests.pipeline.live`."""
-    found = run(spark, tmp_path, seconds=3, rate=2_000, queues=5, size=100)
+    found = run(spark, tmp_path, seconds=1, rate=3_000, queues=5, size=100)
     assert found.written == found.arrived > 1_000
 
 

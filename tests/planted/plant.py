@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from ..checkout import copy_of_the_checkout
+from ..checkout import CHANGING, copy_of_the_checkout
 
 WITHIN_S = 60.0
 NOT_FINISHED = "not finished in time"
@@ -47,7 +47,7 @@ def run(tree: Path, tests: tuple[str, ...], within_s: float) -> Verdict:
     """Run the tests in a process of their own: found if one fails, or takes the process down."""
     # Plain assertions: to explain how two megabytes differ takes longer than the test.
     command = [sys.executable, "-m", "pytest", "-n0", "-x", "-rf", "--assert=plain", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", CHANGING: "yes"}
     environment.pop("PYTEST_ADDOPTS", None)
     began = time.monotonic()
     process = subprocess.Popen(

@@ -33,14 +33,14 @@ def test_footers_tell_what_frames_tell(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=2)) as store:
         for lane in store._lanes:
             lane._clock_ms = clock.wall_ms
-        for _ in range(15):
+        for _ in range(10):
             fill(store, chance, 200)
             clock.now_ms += chance.choice([0, 10, 500, -300])
         store.trim("orders", 1, 100)
         store.delete_topic("bills")
         fill(store, chance, 300)
         times = list(framed(plan_scan(tmp_path)).values())
-        for _ in range(40):  # also of the segments that are written
+        for _ in range(15):  # also of the segments that are written
             wanted, size = drawn_filter(chance, times), chance.choice([20_000, 1 << 30])
             for payload in (False, True):
                 plan = plan_scan(tmp_path, wanted, part_bytes=size, payload=payload)

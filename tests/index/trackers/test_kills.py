@@ -15,7 +15,7 @@ from tests.seeds import draw_seed
 
 from .kinds import taken
 
-KILLS = 5
+KILLS = 3
 LEDGER_ENTRIES = 500
 PROGRAM = """
 import sys

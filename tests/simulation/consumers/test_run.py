@@ -17,7 +17,7 @@ from .inline import TRACKER, inline
 from .shape import KINDS, Shape, draw_shape
 from .world import World
 
-STATES = 400
+STATES = 240  # the long form is `python -m tests.simulation.consumers`
 MOST_RUNS = 60
 BUSY = Shape(kinds=KINDS[:2], delayed=0.8, steps=160, lives=2)
 TINY_TRACKER = {"seal_entries": 2, "most_buckets": 1}  # else a merge is in one run of eight

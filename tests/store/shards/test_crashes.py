@@ -8,7 +8,7 @@ from tests.seeds import draw_seed
 
 from .crashes import run_round
 
-ROUNDS = 6
+ROUNDS = 3
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
@@ -18,4 +18,4 @@ def test_a_cut_at_any_step_leaves_the_commit_done_or_not_done(number: int) -> No
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_a_cut_while_rows_become_segments_leaves_the_commit_done_or_not_done(number: int) -> None:
-    assert run_round(draw_seed(), share=0.8, only_segments=True) > 5
+    assert run_round(draw_seed(), share=0.5, only_segments=True) > 5
