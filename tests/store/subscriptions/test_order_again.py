@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from stratalog.store import MessageStore, StoreFull
+from stratalog.store import MessageStore, PublishBufferFull, StoreFull
 from stratalog.store.subscriptions import again, dead_letters, left_behind
+from stratalog.store.subscriptions.waits import is_waited_for
 
 from ...clocks import SteppedClock
+from ..helpers import PATIENCE_S, tiny, until
 from .helpers import TOPIC, fill
 from .test_order import ORDERS, OrderBy, keyed, offsets
 
@@ -71,3 +75,19 @@ def test_lines_that_one_call_had_no_room_for_come_by_the_next_ones(store: Messag
         sub.ack_batch(some)
     assert sorted(seen) == [3, 4, 5, 6, 7, 8]
     assert sub.backlog().total == 0
+
+
+@pytest.mark.parametrize("mode", ["shared", "ordered"])
+def test_a_consumer_that_waits_is_told_of_an_acknowledgement_that_failed(tmp_path: Path, mode: str) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store, ThreadPoolExecutor(1) as pool:
+        fill(store, 1)
+        sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[arg-type]  # one of the two
+        got = sub.receive()
+        waiting = pool.submit(sub.receive, 1, int(PATIENCE_S * 1000))
+        until(lambda: is_waited_for(sub._state.parts.waiting, TOPIC))
+        with (
+            patch.object(sub._state.journal, "append", side_effect=PublishBufferFull("full")),
+            pytest.raises(PublishBufferFull),
+        ):
+            sub.ack_batch(got)
+        assert offsets(waiting.result(PATIENCE_S / 4)) == [0]
