@@ -42,7 +42,7 @@ class Again:
             return [], NOTHING, NOTHING
         with state.lock:
             state.table.expire(state.now_ms(), state.list_again)
-        most = room.messages if state.order is None else max(room.messages, MOVED_MESSAGES)  # many may have to wait
+        most = room.messages
         while not failed:
             with state.lock:
                 receipts, places = self._next_again(most)
@@ -67,7 +67,9 @@ class Again:
     def _next_again(self, most: int) -> tuple[Int64s, Places]:
         """The next receipts that are to be given out again. They stay listed until their rows are GONE."""
         state, again = self.state, self.state.again
-        picked: list[Int64s] = []
+        picked, enough = list[Int64s](), most
+        if state.order is not None:
+            most = max(most, MOVED_MESSAGES)  # many may have to wait
         while again and not len(live := self._waiting(again[0])):
             again.popleft()
         for receipts in again:
@@ -77,8 +79,8 @@ class Again:
             if most <= 0:
                 break
         found = np.unique(np.concatenate([*picked, NOTHING]))
-        if self.state.order is not None:
-            found = self._lines.next_again(found)
+        if state.order is not None:
+            found = self._lines.next_again(found, enough)
         return found, state.table.places(state.table.find(found))
 
     def _waiting(self, receipts: Int64s) -> Int64s:
@@ -95,11 +97,13 @@ class Again:
         if not dead.any():
             return receipts, places
         assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
+        left = ~dead
         try:
             bury(self.state, settings.dead_letter_topic, receipts[dead], self._fetch_into)
         except StoreError as error:
             failed.append(error)
-        return receipts[~dead], places.take(np.flatnonzero(~dead))
+            left &= self.state.order is None or self._lines.are_free(places, np.flatnonzero(dead))
+        return receipts[left], places.take(np.flatnonzero(left))
 
     def _drop(self, receipts: Int64s, places: Places) -> None:
         """The messages are there no more: they count as acknowledged."""

@@ -137,7 +137,7 @@ class Dispatcher:
         order = state.order
         if order is None:
             return self._scanner.has_left()
-        return len(order.freed) > 0 or self._scanner.has_left(self._lines.limit_of)
+        return len(order.freed) + len(order.stirred) > 0 or self._scanner.has_left(self._lines.limit_of)
 
     def newest(self) -> object:
         """Something that changes when there may be new messages of the topic."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,8 @@ from ..format.blobs import ExtraColumns
 from ..read.message import MessageBatch
 from .delivery import joined, queue_ids_of, taken
 from .fetching import Fetched, in_turn
-from .in_flight import Is, Places
-from .ordering import Line, LineName, Order
+from .in_flight import NOTHING, Is, Places
+from .ordering import NOT_GIVEN, Line, Order
 from .room import Room
 from .state import State
 
@@ -38,54 +39,59 @@ class Lines:
 
     # -- what comes again -----------------------------------------------------------------------------
 
-    def next_again(self, receipts: Int64s) -> Int64s:
+    def next_again(self, receipts: Int64s, enough: int) -> Int64s:
         """Those of some messages that come again, and may go out now, in order; with others whose turn has come by now.
 
-        All others are taken off the list: their line is blocked, and is looked at again when one of its messages is
-        acknowledged or comes again. Under the state's lock.
+        It looks at no more once it has `enough`. What it has looked at and has to wait is taken off the list: its line
+        is blocked, and is looked at again when one of its messages is acknowledged or comes again. Under the state's
+        lock.
         """
         order, table = self.state.order, self.state.table
         assert order is not None, "only ordered subscriptions have lines"
-        places = table.places(table.find(receipts))
-        lines = {line.name: line for line in order.stirred}
-        free: list[int] = []
-        for receipt, *place in zip(receipts.tolist(), places.queues.tolist(), places.offsets.tolist(), strict=True):
-            line = order.line_of(*place)
+        places, stirred = table.places(table.find(receipts)), order.stirred
+        listed = zip(receipts.tolist(), places.queues.tolist(), places.offsets.tolist(), strict=True)
+        lines = ((order.line_of(queue_id, offset), receipt) for receipt, queue_id, offset in listed)
+        found, seen, count, looked = [NOTHING], set[Line](), 0, 0
+        for line, receipt in chain(zip(stirred, repeat(NOT_GIVEN)), lines):
+            if count >= enough:
+                break
+            looked += 1
+            if line in seen:
+                continue
             if line is None:
-                free.append(receipt)
+                found.append(np.array([receipt], np.int64))
             else:
-                lines[line.name] = line
-        found = [np.array(free, np.int64), *[self._of_line(line) for line in lines.values()]]
-        order.stirred = []
-        turn = np.concatenate(found)
-        listed = np.isin(receipts, turn)
-        if not listed.all():
-            self.state.unlist(receipts[~listed])
-        if np.count_nonzero(listed) < len(turn):
-            self.state.list_again(turn[~np.isin(turn, receipts)])
+                seen.add(line)
+                found.append(self._of_line(line, enough - count))
+            count += len(found[-1])
+        order.stirred = stirred[looked:]
+        turn, known = np.concatenate(found), receipts[: max(0, looked - len(stirred))]
+        waits = ~np.isin(known, turn)
+        if waits.any():
+            self.state.unlist(known[waits])
+        self.state.list_again(turn[~np.isin(turn, receipts)])
         return turn
 
     def before(self, found: Fetched, places: Places, bad: Int64s) -> Fetched:
         """What was found of some places, but for what waits in its line for a place (n,) that could not be read."""
-        order, names = self.state.order, dict[LineName, int]()
-        assert order is not None, "only ordered subscriptions have lines"
         if not len(bad):
             return found
-        queues, offsets = places.queues.tolist(), places.offsets.tolist()
-        with self.state.lock:
-            for at in sorted(bad.tolist(), reverse=True):
-                line = order.line_of(queues[at], offsets[at])
-                if line is not None:
-                    names[line.name] = at
-            lines = [order.line_of(queues[at], offsets[at]) for at in found.rows.tolist()]
-        first_bad = [
-            at + 1 if line is None else names.get(line.name, at + 1)
-            for at, line in zip(found.rows.tolist(), lines, strict=True)
-        ]
-        kept = np.flatnonzero(found.rows < np.array(first_bad, np.int64))
+        kept = np.flatnonzero(self.are_free(places, bad)[found.rows])
         return found._replace(batches=[taken(joined(found.batches), kept)], rows=found.rows[kept])
 
-    def _of_line(self, line: Line) -> Int64s:
+    def are_free(self, places: Places, stuck: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which places wait in no line for one of those (m,) that are stuck, and in it still."""
+        order, first = self.state.order, dict[Line, int]()
+        assert order is not None, "only ordered subscriptions have lines"
+        with self.state.lock:
+            lines = [order.line_of(*at) for at in zip(places.queues.tolist(), places.offsets.tolist(), strict=True)]
+        for at in sorted(stuck.tolist(), reverse=True):
+            line = lines[at]
+            if line is not None:
+                first[line] = at
+        return np.array([line is None or first.get(line, at) >= at for at, line in enumerate(lines)], np.bool_)
+
+    def _of_line(self, line: Line, most: int) -> Int64s:
         """The receipts of the messages of a line that are to go out again now: none as long as anybody has others."""
         receipts, table = np.array(list(line.out.values()), np.int64), self.state.table
         rows = table.find(receipts)
@@ -94,6 +100,7 @@ class Lines:
         end = len(rows) if back.all() else int(back.argmin())  # behind one that comes later all wait
         if (states == Is.OUT).any():
             end = 0
+        end = min(end, most)  # the others wait for these
         line.is_blocked = end < len(rows)
         return receipts[:end]
 

@@ -163,11 +163,11 @@ class Order:
 
     def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which messages, by queue id and offset, are out, or in a line behind one that is."""
-        wanted = set(queues.tolist())
-        lines = [line for line in self._lines.values() if line.name[0] in wanted]
-        known = {(line.name[0], offset) for line in lines for some in (line.behind, line.out) for offset in some}
+        lines = self._lines.values() if self._parked else ()  # few wait behind others, and many may be out
+        behind = {(line.name[0], offset) for line in lines for offset in line.behind}
         pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
-        return np.fromiter(map(known.__contains__, pairs), np.bool_, len(offsets))
+        known = [at in behind or self.line_of(*at) is not None for at in pairs]
+        return np.array(known, np.bool_)
 
     # -- anew -----------------------------------------------------------------------------------------
 

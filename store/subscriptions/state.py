@@ -268,6 +268,7 @@ class State(LeftBehind):
                 self.cursor.queue(queue_id).remove_all(offsets)
             for receipt in receipts.tolist():  # last: after an interrupt they are taken back again
                 self.on_way.pop(receipt, None)
+        self.ring()  # they come again at once
 
     def compact_in_time(self) -> None:
         """Compact if the journal wants it, and nobody changes the subscription just now. It does not raise if that

@@ -1,0 +1,93 @@
+"""What comes again of the lines of an ordered subscription: in order, and by short looks."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from stratalog.store import MessageStore, PublishBufferFull, StoreFull
+from stratalog.store.subscriptions import again, dead_letters, left_behind
+from stratalog.store.subscriptions.waits import is_waited_for
+
+from ...clocks import SteppedClock
+from ..helpers import PATIENCE_S, tiny, until
+from .helpers import TOPIC, fill
+from .test_order import ORDERS, OrderBy, keyed, offsets
+
+
+@pytest.mark.parametrize("order_by", ORDERS)
+def test_behind_a_dead_letter_that_cannot_be_moved_nothing_of_its_line_comes_again(
+    store: MessageStore, clock: SteppedClock, order_by: OrderBy
+) -> None:
+    keyed(store, b"xxx")
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by, max_attempts=2, dead_letter_topic="dead")
+    got = sub.receive()
+    sub.nack_batch(got)
+    (again_0,) = sub.receive(1)
+    sub.nack(again_0)
+    with patch.object(dead_letters, "_append", side_effect=StoreFull("full")), pytest.raises(StoreFull):
+        sub.receive()
+    assert sub.receive() == [], "the first one waits for its next try"
+    clock.now += 2
+    assert offsets(sub.receive()) == [1, 2]
+    assert len(store.read("dead", 0, 0)) == 1
+
+
+def test_a_call_looks_at_no_more_lines_than_it_gives_messages(store: MessageStore) -> None:
+    keyed(store, bytes(range(ord("a"), ord("z"))) * 2)
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by="key")
+    sub.nack_batch(sub.receive(64))
+    lines = sub._dispatcher._lines
+    with patch.object(lines, "_of_line", wraps=lines._of_line) as looked:
+        assert offsets(sub.receive(1)) == [0]
+        assert looked.call_count == 1
+        assert offsets(sub.receive(2)) == [1, 26]
+
+
+def test_what_comes_again_one_by_one_of_a_long_line_is_listed_once(store: MessageStore) -> None:
+    fill(store, 64)
+    sub = store.subscribe(TOPIC, "a", mode="ordered")
+    with patch.object(again, "MOVED_MESSAGES", 4), patch.object(left_behind, "AGAIN_RECEIPTS", 8):
+        sub.nack_batch(sub.receive(64))
+        for _ in range(50):
+            (first,) = sub.receive(1)
+            assert first.message.offset == 0
+            sub.nack(first)
+        assert sum(map(len, sub._state.again)) < 2 * 64
+        got = sub.receive(64)
+    assert offsets(got) == list(range(64))
+
+
+@pytest.mark.parametrize("order_by", ORDERS)
+def test_lines_that_one_call_had_no_room_for_come_by_the_next_ones(store: MessageStore, order_by: OrderBy) -> None:
+    keyed(store, b"xyzxyzxyz")
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)
+    got = sub.receive()
+    sub.nack_batch(got[3:])
+    assert sub.receive() == []
+    sub.ack_batch(got[:3])  # all lines are stirred
+    seen = []
+    while some := sub.receive(1):
+        seen += offsets(some)
+        sub.ack_batch(some)
+    assert sorted(seen) == [3, 4, 5, 6, 7, 8]
+    assert sub.backlog().total == 0
+
+
+@pytest.mark.parametrize("mode", ["shared", "ordered"])
+def test_a_consumer_that_waits_is_told_of_an_acknowledgement_that_failed(tmp_path: Path, mode: str) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store, ThreadPoolExecutor(1) as pool:
+        fill(store, 1)
+        sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[arg-type]  # one of the two
+        got = sub.receive()
+        waiting = pool.submit(sub.receive, 1, int(PATIENCE_S * 1000))
+        until(lambda: is_waited_for(sub._state.parts.waiting, TOPIC))
+        with (
+            patch.object(sub._state.journal, "append", side_effect=PublishBufferFull("full")),
+            pytest.raises(PublishBufferFull),
+        ):
+            sub.ack_batch(got)
+        assert offsets(waiting.result(PATIENCE_S / 4)) == [0]
