@@ -8,6 +8,7 @@ import numpy.typing as npt
 from ..read.message import MessageBatch
 from .delivery import DeliveryBatch, queue_ids_of, taken
 from .in_flight import NEVER, Places
+from .ordering import Line, Order
 from .state import State
 
 Int64s = npt.NDArray[np.int64]
@@ -40,12 +41,29 @@ def give_out(
     with state.lock:
         if len(used):
             rows = state.table.find(used)
-            still = np.ones(len(batch), np.bool_)
-            still[: len(used)] = rows >= 0  # else acknowledged meanwhile, late
-            state.table.remove(rows[rows >= 0])
+            still = rows >= 0  # else acknowledged meanwhile, late
+            if state.order is not None and not still.all():
+                still = _not_behind_gaps(state.order, batch, still)
+            state.table.remove(rows[still])
             if not still.all():
-                kept = np.flatnonzero(still)
+                kept = np.append(np.flatnonzero(still), np.arange(len(used), len(batch)))
                 batch, attempts = taken(batch, kept), attempts[kept]
         places = Places(queue_ids_of(batch), batch.offsets, attempts)
         receipts = state.enter(places, state.deadline_ms(visibility_ms), owner)
     return DeliveryBatch(batch, receipts, attempts) if len(batch) else None
+
+
+def _not_behind_gaps(order: Order, batch: MessageBatch, still: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """(n,) which of the first messages go out: none behind one of its line whose acknowledgement is on its way. If that
+    fails, it comes before them.
+    """
+    queues, offsets = queue_ids_of(batch)[: len(still)].tolist(), batch.offsets[: len(still)].tolist()
+    gaps, found = set[Line](), still.copy()
+    for at, place in enumerate(zip(queues, offsets, strict=True)):
+        line = order.line_of(*place)
+        if line is None:  # in no line, or acknowledged for good
+            continue
+        if not still[at]:
+            gaps.add(line)
+        found[at] &= line not in gaps
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
@@ -10,11 +11,15 @@ import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreFull
 from stratalog.store.subscriptions import again, dead_letters, left_behind
+from stratalog.store.subscriptions.fetching import Fetched
+from stratalog.store.subscriptions.in_flight import Places
+from stratalog.store.subscriptions.room import Room
 from stratalog.store.subscriptions.waits import is_waited_for
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny, until
 from .helpers import TOPIC, fill
+from .test_failed_acks import begin_to_ack
 from .test_order import ORDERS, OrderBy, keyed, offsets
 
 
@@ -34,6 +39,30 @@ def test_behind_a_dead_letter_that_cannot_be_moved_nothing_of_its_line_comes_aga
     clock.now += 2
     assert offsets(sub.receive()) == [1, 2]
     assert len(store.read("dead", 0, 0)) == 1
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("order_by", ORDERS)
+def test_what_is_acknowledged_while_it_is_fetched_holds_up_its_line(
+    store: MessageStore, clock: SteppedClock, order_by: OrderBy, is_stored: bool
+) -> None:
+    keyed(store, b"xxx")
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)
+    (first, *_), answers, taking = sub.receive(), list[Callable[[bool], None]](), sub._dispatcher._again
+    clock.now += 31
+    fetch = taking._fetch_into
+
+    def acknowledged_meanwhile(room: Room, places: Places) -> Fetched:
+        found = fetch(room, places)
+        if not answers:
+            answers.append(begin_to_ack(sub, first))
+        return found
+
+    with patch.object(taking, "_fetch_into", acknowledged_meanwhile):
+        assert sub.receive() == []
+    answers[0](is_stored)
+    clock.now += 1
+    assert offsets(sub.receive()) == ([1, 2] if is_stored else [0, 1, 2])
 
 
 def test_a_call_looks_at_no_more_lines_than_it_gives_messages(store: MessageStore) -> None:
