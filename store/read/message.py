@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -175,6 +175,18 @@ class MessageBatch:
 def packed_properties(properties: Mapping[str, str] | None) -> bytes | None:
     """Properties as a frame has them."""
     return None if properties is None else json.dumps(dict(properties), separators=(",", ":")).encode()
+
+
+def plain_messages(
+    topic: str, queue_id: int, offsets: Iterable[int], datas: Iterable[bytes], times: Iterable[int]
+) -> list[Message]:
+    """Messages of a queue without a delivery time, key or properties: no call a message but for the object's."""
+    found: list[Message] = []
+    for offset, data, time_ms in zip(offsets, datas, times, strict=True):
+        draft = _Draft(topic, queue_id, offset, data, time_ms)
+        draft.__class__ = Message  # type: ignore[assignment]  # see `make_message`
+        found.append(draft)  # type: ignore[arg-type]
+    return found
 
 
 def make_message(topic: str, queue_id: int, offset: int, data: bytes, time_ms: int, extra: Extras | None) -> Message:

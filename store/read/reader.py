@@ -20,7 +20,7 @@ from .details import Times, columns_of, details_of
 from .few import Few
 from .finder import RUN_MESSAGES
 from .lane_places import LanePlaces
-from .message import Message, MessageBatch, make_message
+from .message import Message, MessageBatch, make_message, plain_messages
 from .picking import Picks, picks_of
 from .recent import Recent
 from .sources import LOW_32, Sources
@@ -187,10 +187,12 @@ class Reader:
         for run in self._within(stream, offset, limit, max_bytes):
             datas = self._payloads(stream, run)
             times, extras = details_of(stream, run)
+            if extras is None:
+                plain = times if isinstance(times, list) else list(map(int, times))
+                messages += plain_messages(stream.topic, stream.queue_id, run.offsets, datas, plain)
+                continue
             try:
-                for at, data, time_ms, extra in zip(
-                    run.offsets, datas, times, extras or [None] * len(datas), strict=True
-                ):
+                for at, data, time_ms, extra in zip(run.offsets, datas, times, extras, strict=True):
                     messages.append(make_message(stream.topic, stream.queue_id, at, data, int(time_ms), extra))
             except StoreError as error:
                 position = run.places[0][run.offsets.index(at)]

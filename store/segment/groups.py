@@ -116,6 +116,8 @@ class Groups:
             return 0
         fulls, present = self.look(sealed)
         low, high = bisect_left(fulls, sealed[0].segment.sequence), len(fulls)
+        if high - low == len(sealed):
+            return _where_all_are_full(sealed, number, offset)
         at = bisect_right(
             fulls, offset, low, high, key=lambda sequence: sealed[index_of(sealed, sequence)].first_offset(number)
         )
@@ -267,6 +269,16 @@ def _told_by(full: SealedSegment, number: int) -> Sequence[int] | None:
     if len(of_any):  # seldom: those were damaged when it was written
         steps = sorted({*steps, *of_any}, reverse=True)
     return Backwards(full.segment.sequence, steps)
+
+
+def _where_all_are_full(sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
+    """As `Groups.where`, in a lane of few streams."""
+    at = bisect_right(sealed, offset, key=lambda one: one.first_offset(number))
+    if at:
+        begins, count = sealed[at - 1].first_of(number)
+        if begins + count > offset:
+            return at - 1
+    return at
 
 
 def _last_begun(sealed: Sequence[SealedSegment], indexes: Sequence[int], number: int, offset: int) -> int:
