@@ -165,17 +165,13 @@ class SealedSegment:
         """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
         index = self._found.get(0) or self.index
         index.used, start = True, index.start
-        row = number  # of a full footer, as each read asks: not by another call
-        if index.numbers is not None or number >= index.streams:
-            row = index.row(number)
+        row = index.row(number)
         return (index.first[row], start[row + 1] - start[row]) if row >= 0 else (0, 0)
 
     def first_offset(self, number: int) -> int:
         """The first offset of a stream here, or, of a full footer, its next one if it has no messages here."""
         index = self._found.get(0) or self.index
         index.used = True
-        if index.numbers is None and number < index.streams:
-            return index.first[number]
         row = index.row(number)
         return index.first[row] if row >= 0 else 0
 
