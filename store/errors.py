@@ -177,7 +177,7 @@ def system_errors(what: object, advice: str = NOTHING_IS_LOST) -> Iterator[None]
 
 
 def again(error: Failure) -> Failure:
-    """The same error as an object of its own: one that is raised twice keeps the frames of both, and their locals."""
+    """A copy of an error to raise: one that is raised twice keeps the frames of both, and their locals."""
     fresh = copy.copy(error)
     fresh.__cause__ = error.__cause__
     return fresh

@@ -65,7 +65,7 @@ class SparkWrites(Experiment):
     def measure(self, base: Path, run: Run) -> Figures:
         """Rows and bytes a second of each way, ratios, and the seconds of attaching."""
         from ..references.arrow_files import NAME, ArrowFiles  # noqa: PLC0415  # it imports PySpark, which is an extra
-        from ..references.arrow_sink import ArrowSink  # noqa: PLC0415  # the same
+        from ..references.arrow_sink import ArrowSink  # noqa: PLC0415  # it imports PySpark
 
         with run.stage("writing the rows to Arrow files"):
             count = self._write_source(base)

@@ -166,7 +166,7 @@ class Following(Fetcher):
                     raise
 
     def fresh(self, read: Callable[[], Given]) -> Given:
-        """The same of a read that looks at segments by itself. Raises StoreUnreadable for what the system refuses."""
+        """What a read gives that looks at segments by itself. Raises StoreUnreadable for what the system refuses."""
 
         def guarded() -> Given:
             try:
@@ -206,7 +206,7 @@ class Following(Fetcher):
         self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wait_ms: int,
         min_messages: int = 1, min_bytes: int = 0,
     ) -> list[Message]:  # fmt: skip
-        """The same for coroutines."""
+        """`read` for coroutines."""
         self._check_open()
         if not self.follower.is_fresh:
             try:

@@ -174,7 +174,7 @@ class OsDisk:
 
 
 class ReadingDisk(OsDisk):
-    """The same for those who only look: files are opened for reading, so it may be mounted read-only."""
+    """A disk for those who only look: files are opened for reading, so it may be mounted read-only."""
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
         return OsFile(path, create=False, direct=direct, write=False)

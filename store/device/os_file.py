@@ -230,7 +230,7 @@ class OsFile:
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def sequential(self) -> OsFile:
-        """The same file opened once more, past the page cache where possible; also after a rename."""
+        """This file opened once more, past the page cache where possible; also after a rename."""
         return OsFile(Path(f"/proc/self/fd/{self._fd}"), create=False, direct=True, write=False)
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class Applied(NamedTuple):
         return b"".join([head, name, *(_BATCH.pack(*one) for one in self.older)])
 
     def behind(self, known: Applied | None) -> Applied:
-        """The same behind an earlier batch of its query, which it names."""
+        """This commit behind an earlier batch of its query, which it names."""
         if known is None or self.batch == NO_BATCH:
             return self
         return self._replace(older=((known.batch, known.digest), *known.older)[:HISTORY])

@@ -313,7 +313,7 @@ class Footer:
             self.stored, self._held = stored, b""
 
     def check_entries_once(self) -> None:
-        """The same, for a reader who comes again and again: what was found whole is not read another time."""
+        """`check_entries` for a reader who comes again and again: what was found whole is not read another time."""
         if not self._is_checked:
             self.check_entries()
 

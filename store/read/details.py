@@ -91,7 +91,7 @@ def _open_places(stream: Stream, run: Run, table: OpenTable) -> tuple[Times, _Pl
 
 
 def _few_open_places(stream: Stream, run: Run, table: OpenTable) -> tuple[Times, _Places | None]:
-    """The same without arrays, whose operations cost more than they save here."""
+    """`_open_places` of few messages without arrays, whose operations cost more than they save here."""
     entries = list(map(int, run.entries))
     numbers, times, flags = table.few_frames(entries)
     has_extras = [bool(one & HAS_EXTRAS) for one in flags]
