@@ -3,6 +3,8 @@
 Begin with `MessageStore.open`.
 """
 
+import numpy.ma  # noqa: F401  # `numpy.unique` loads it at its first call: a seal, perhaps where no file can be opened
+
 from .api.arrow import arrow_column
 from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
