@@ -9,6 +9,7 @@ from types import FrameType
 import typer
 
 from ...store import StoreError
+from ..machine.checkouts import NoCheckout
 from ..machine.folders import TooLittleSpace
 from ..report.curves import NoPicture
 from ..report.figures import messages_console
@@ -28,7 +29,7 @@ def run_app(app: typer.Typer, name: str) -> None:
         app(prog_name=name)
     except WrongResult as error:
         _end(f"{type(error).__name__}: {error}", WRONG)
-    except (StoreError, TooLittleSpace, NoPicture) as error:
+    except (StoreError, TooLittleSpace, NoPicture, NoCheckout) as error:
         _end(f"{type(error).__name__}: {error}", FAILED)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

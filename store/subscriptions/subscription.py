@@ -69,11 +69,9 @@ class Subscription:
 
     def _settings(self) -> Settings:
         """The settings. Raises SubscriptionClosed, StoreClosed."""
-        state = self._state
-        state.parts.check_open()
-        if state.unfinished.change is not None:
-            state.unfinished.finish()
-        settings = state.cursor.settings
+        self._state.parts.check_open()
+        self._state.unfinished.finish()
+        settings = self._state.cursor.settings
         if self.closed or settings is None:
             why = "closed" if self._closed else "deleted"
             raise SubscriptionClosed(f"the subscription {self.name!r} of {self.topic!r} was {why}; subscribe again")

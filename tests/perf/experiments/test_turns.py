@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog.perf.machine.checkouts import NoCheckout
+from stratalog.perf.workload.checker import WrongResult
+from stratalog.perf.workload.stream_calls import CALLS
+
+from ...checkout import copy_checkout
+from ..short import error_of, figures_of
+
+
+def test_each_call_is_measured_beside_another_checkout_and_its_copy(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "turns", "--against", str(copy_checkout(tmp_path / "other")))
+    assert [row["call"] for row in figures["rows"]] == list(CALLS)
+    for row in figures["rows"]:
+        assert row["speed"] == pytest.approx(row["other"] / row["this"])
+        assert row["turns"] >= 2 and row["control"] > 0
+    assert figures["checked_messages"] > 0
+
+
+def test_a_code_that_reads_something_else_is_told(tmp_path: Path) -> None:
+    other = copy_checkout(tmp_path / "other")
+    calls = other / "store" / "api" / "read_calls.py"
+    before = "return self._fetcher.read(topic, queue_id, offset,"
+    assert calls.read_text().count(before) == 1
+    calls.write_text(calls.read_text().replace(before, before.replace("offset", "offset + 1")))
+    assert isinstance(error_of(tmp_path, "turns", "--only", "read of 4", "--against", str(other)), WrongResult)
+
+
+def test_a_folder_without_the_code_is_said(tmp_path: Path) -> None:
+    assert isinstance(error_of(tmp_path, "turns", "--against", str(tmp_path)), NoCheckout)
