@@ -83,7 +83,7 @@ class Appender:
             request = BlockingRequest()  # an append within one of this thread: of a finalizer that the interpreter ran
         request.stream, request.data, request.size_bytes, request.extras = stream, data, size_bytes, extras
         try:
-            stream.queue.put(request)
+            stream.lane.queue.put(request)
             request.lock.acquire()  # until the answer
             if request.chain:
                 pass_on(request.chain)
@@ -122,7 +122,7 @@ class Appender:
         else:
             stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
             ticket = SubmitRequest(stream, data, len(data), extras)
-        stream.queue.put(ticket)
+        stream.lane.queue.put(ticket)
         return ticket
 
     def append_async(
@@ -139,10 +139,10 @@ class Appender:
         stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
         loop = asyncio.get_running_loop()
         request = AsyncRequest(stream, data, len(data), extras, loop)
-        if not stream.queue.put(request, wait=False):
+        if not stream.lane.queue.put(request, wait=False):
             timeout_s = self.config.append_timeout_ms / 1000
-            timer = loop.call_later(timeout_s, _give_up, stream.queue, request)
-            request.future.add_done_callback(lambda future: _leave_line(stream.queue, request, timer))
+            timer = loop.call_later(timeout_s, _give_up, stream.lane.queue, request)
+            request.future.add_done_callback(lambda future: _leave_line(stream.lane.queue, request, timer))
         return request.future
 
     def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> npt.NDArray[np.int64]:
@@ -150,7 +150,7 @@ class Appender:
         parts = self._cut(messages)
         for part in parts:
             for group in part.groups:
-                group.stream.queue.put(group)
+                group.stream.lane.queue.put(group)
         return offsets_of(parts)
 
     def append_batch_async(self, messages: Iterable[tuple[str, int, Payload]]) -> asyncio.Future[npt.NDArray[np.int64]]:
@@ -264,7 +264,7 @@ class Appender:
     def _make(self, topic: str, queue_id: int) -> Stream:
         """A new stream. The lock of names is held."""
         index = lane_of(topic, queue_id, len(self._lanes))
-        stream = Stream(topic, queue_id, self._lanes[index], self._queues[index])
+        stream = Stream(topic, queue_id, self._lanes[index])
         self._streams.add(stream)
         return stream
 

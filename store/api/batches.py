@@ -77,7 +77,7 @@ class AsyncBatch:
         """Hand the groups over. Raises StorePoisoned or StoreClosed; some may then be on their way."""
         for part in self._parts:
             for group in part.groups:
-                if not group.stream.queue.put(group, wait=False):
+                if not group.stream.lane.queue.put(group, wait=False):
                     self._lined.append(group)
                 group.then(self._tell)
         if self._lined:
@@ -101,7 +101,7 @@ class AsyncBatch:
 
     def _look_at_line(self, timeout_s: float) -> None:
         """Wait on if some came in since the last look: a batch may be larger than what is written in that time."""
-        waiting = [group for group in self._lined if group.stream.queue.is_in_line(group)]
+        waiting = [group for group in self._lined if group.stream.lane.queue.is_in_line(group)]
         if len(waiting) < len(self._lined):
             self._lined = waiting
             self._timer = self._loop.call_later(timeout_s, self._look_at_line, timeout_s)
@@ -111,7 +111,7 @@ class AsyncBatch:
     def _give_up(self) -> None:
         """The time to wait for space in the publish buffer is over."""
         for group in reversed(self._lined):  # or one that goes would let in the ones behind it
-            error = group.stream.queue.withdraw(group)
+            error = group.stream.lane.queue.withdraw(group)
             if error is not None:
                 group.answer(error)
 
@@ -121,4 +121,4 @@ class AsyncBatch:
             self._timer.cancel()
         if self.future.cancelled():
             for group in reversed(self._lined):
-                group.stream.queue.withdraw(group)
+                group.stream.lane.queue.withdraw(group)

@@ -79,7 +79,7 @@ class ColumnAppender:
 def _put(parts: list[Part]) -> None:
     for part in parts:
         for group in part.groups:
-            group.stream.queue.put(group)
+            group.stream.lane.queue.put(group)
 
 
 def _cut_by_lane(rows: ColumnRows, payload: memoryview, lanes: Int64s, limit_bytes: int) -> list[Part]:

@@ -58,7 +58,8 @@ class LaneMaker:
         sizer = Sizer(OVERLAP_BYTES)
         queue = RequestQueue(cap, config.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
         queue.listeners = running.listeners
-        adopt_streams(lane, queue, found.streams, found.trimmed, shared.streams)
+        lane.queue = queue
+        adopt_streams(lane, found.streams, found.trimmed, shared.streams)
         lane.offsets = NextOffsets(found.next_offsets)
         for sequence, capacity in found.segments:
             upkeep.found_segment(index, sequence, capacity)

@@ -132,10 +132,10 @@ class Following(Fetcher):
         queue.close(refusal(shared.path))
         ring = FollowedRing(header.lanes)
         lane = Lane(index, folder, self._disk, config, clock.wall_ms, ring, _no_segment, _nothing, _nothing)
-        lane.held = held
+        lane.held, lane.queue = held, queue
         shared.lanes.append(lane)
         shared.queues.append(queue)
-        return FollowedLane(self._disk, lane, ring, header.store_id, shared.streams, queue)
+        return FollowedLane(self._disk, lane, ring, header.store_id, shared.streams)
 
     # -- following ------------------------------------------------------------------------------------
 

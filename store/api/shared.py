@@ -37,9 +37,7 @@ class Shared:
         self.why_closed = f"the store {path} was closed; open it again"
         self.lanes: list[Lane] = []
         self.queues: list[RequestQueue] = []
-        self.hidden = HiddenStreams(
-            self.streams, self.lanes, self.queues, self.naming, self.check_open, config.frame_bytes
-        )
+        self.hidden = HiddenStreams(self.streams, self.lanes, self.naming, self.check_open, config.frame_bytes)
 
     def counts_shown(self) -> Change:
         """The change of `shown` that goes with changes of several lanes."""

@@ -77,7 +77,7 @@ class Trimming:
         """Write the records, those of each lane together; return when they are durable."""
         requests = self.requests_of(changes)
         for request in requests:
-            request.stream.queue.put(request)
+            request.stream.lane.queue.put(request)
         for request in requests:
             request.result()
         for stream, low in changes:

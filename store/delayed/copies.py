@@ -109,7 +109,7 @@ class Copies:
             head = CopyHead(message.queue_id, message.offset, message.timestamp_ms, message.key)
             extras = Extras(message.deliver_at_ms, head.pack(), packed_properties(message.properties))
             request = SubmitRequest(stream, message.data, len(message.data), extras)
-            stream.queue.put(request)
+            stream.lane.queue.put(request)
             requests.append(request)
         offsets = [request.result() for request in requests]
         rows = [

@@ -125,7 +125,7 @@ class Decisions:
         Behind an interrupt nobody may know whether the record was accepted. So a barrier goes out: it has its answer
         when all that was accepted before has, and the decision is open until then. It needs no room.
         """
-        requests, queue = decision.requests, self.stream.queue
+        requests, queue = decision.requests, self.stream.lane.queue
         try:
             requests.extend(self._topic.parts.hidden.requests(self.stream, [record]))
             queue.put(requests[0])

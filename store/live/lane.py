@@ -20,7 +20,6 @@ from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
-from ..log.queue import RequestQueue
 from ..log.streams import Stream, StreamMap
 from ..log.trims import Trims
 from ..log.write import Shown
@@ -75,16 +74,13 @@ class FollowedLane:
         * a stream's number and name come from a durable frame or footer, in the order of the numbers.
     """
 
-    def __init__(
-        self, disk: Disk, lane: Lane, ring: FollowedRing, store_id: bytes, streams: StreamMap, queue: RequestQueue
-    ) -> None:
+    def __init__(self, disk: Disk, lane: Lane, ring: FollowedRing, store_id: bytes, streams: StreamMap) -> None:
         self.lane = lane
         self.ring = ring
         self._disk = disk
         self._folder: Path = lane.folder
         self._store_id = store_id
         self._streams = streams
-        self._queue = queue
         self._tails: list[Tail] = []
         self._first = 1  # of the log
         self._sealed = 0  # the newest sealed segment that is in the view, or before the log
@@ -92,7 +88,7 @@ class FollowedLane:
         self._is_under_way = False  # a look that an interrupt ended may have left half of a frame
         self.bell = 0  # of the page, in the state that was followed last
         lane.offsets = FollowedOffsets(lane)
-        lane.trims = Trims(Stream(RECORDS_TOPIC, lane.index, lane, queue))
+        lane.trims = Trims(Stream(RECORDS_TOPIC, lane.index, lane))
         self.look_at_start()
 
     def look_at_start(self) -> bool:
@@ -254,7 +250,7 @@ class FollowedLane:
             stream = self.lane.trims.records
             stream.number = number
         else:
-            stream = Stream(topic, queue_id, self.lane, self._queue, number)
+            stream = Stream(topic, queue_id, self.lane, number)
             self._streams.add(stream)
         self.lane.streams.append(stream)
 

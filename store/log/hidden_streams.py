@@ -11,7 +11,6 @@ import numpy.typing as npt
 from ..format.hidden import hidden_parts, is_hidden
 from ..format.records import Low
 from .lane import Lane
-from .queue import RequestQueue
 from .request import RowGroup, cut
 from .streams import Stream, StreamMap, lane_of
 from .trims import trim_requests
@@ -29,7 +28,6 @@ class HiddenStreams:
         self,
         streams: StreamMap,
         lanes: Sequence[Lane],
-        queues: Sequence[RequestQueue],
         naming: threading.Lock,
         check_open: Callable[[], None],
         limit_bytes: int,
@@ -37,7 +35,6 @@ class HiddenStreams:
         """`naming` is the lock of all that make streams, `limit_bytes` the size of a frame."""
         self._streams = streams
         self.lanes = lanes
-        self._queues = queues
         self.naming = naming
         self._check_open = check_open
         self._limit_bytes = limit_bytes
@@ -54,7 +51,7 @@ class HiddenStreams:
             stream = self._streams.hidden.get(topic)
             if stream is None:
                 index = lane_of(topic, QUEUE_ID, len(self.lanes))
-                stream = Stream(topic, QUEUE_ID, self.lanes[index], self._queues[index])
+                stream = Stream(topic, QUEUE_ID, self.lanes[index])
                 self._streams.add(stream)
         return stream
 
@@ -77,7 +74,7 @@ class HiddenStreams:
         """Hand messages over: requests whose `result` waits until they are durable."""
         groups = self.requests(stream, datas)
         for group in groups:
-            stream.queue.put(group)
+            stream.lane.queue.put(group)
         return groups
 
     def requests(self, stream: Stream, datas: Sequence[bytes]) -> list[RowGroup]:
@@ -91,6 +88,6 @@ class HiddenStreams:
         """Let go of the messages before an offset. Returns when that is durable; raises as `MessageStore.trim` does."""
         requests = trim_requests(stream.lane.trims, [(stream, Low(before_offset))], self._limit_bytes)
         for request in requests:
-            request.stream.queue.put(request)
+            request.stream.lane.queue.put(request)
         for request in requests:
             request.result()

@@ -59,6 +59,7 @@ from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Writ
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
+    from .queue import RequestQueue
     from .reserve import Reserve
 
 PROGRESS_BYTES = 4 << 20
@@ -94,6 +95,7 @@ class Lane:
         self.ring = ring
         self.streams: list[Stream] = []  # by number
         self.hidden: list[Stream] = []  # those that users never see, but for the records
+        self.queue: RequestQueue  # what comes to it; given by the opening, as are its trims
         self.trims: Trims  # given by the opening, which knows the lane's stream of records
         self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
         self.view = View()

@@ -67,5 +67,5 @@ class Pace:
             return False
         if self._held_bytes() <= limit_bytes + self._most_bytes:
             return False
-        queue = lane.trims.records.queue
+        queue = lane.queue
         return not queue.is_refusing and not any(one.count and is_hidden(one.stream.topic) for one in queue.requests)

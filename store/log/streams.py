@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -14,7 +14,6 @@ from ..format.layout import MAX_QUEUE_ID, MAX_TOPIC_BYTES, checksum64
 
 if TYPE_CHECKING:
     from .lane import Lane
-    from .queue import RequestQueue
 
 NOT_DEFINED = -1
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -33,13 +32,12 @@ class Stream:
             `trims` moves both.
     """
 
-    __slots__ = ("hidden", "lane", "low", "number", "queue", "queue_id", "topic")
+    __slots__ = ("hidden", "lane", "low", "number", "queue_id", "topic")  # few: a store may have a million
 
-    def __init__(self, topic: str, queue_id: int, lane: Lane, queue: RequestQueue, number: int = NOT_DEFINED) -> None:
+    def __init__(self, topic: str, queue_id: int, lane: Lane, number: int = NOT_DEFINED) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.lane = lane
-        self.queue = queue
         self.number = number
         self.low = 0
         self.hidden = 0
@@ -71,6 +69,19 @@ class StreamMap:
             if queues is None:
                 queues = self.topics[stream.topic] = {}
             queues[stream.queue_id] = stream
+
+    def add_all(self, streams: Iterable[Stream]) -> None:
+        """Add streams; for those of one topic in a row it is looked up once."""
+        topic: str | None = None
+        queues: dict[int, Stream] | None = None
+        for stream in streams:
+            if stream.topic is not topic:
+                topic = stream.topic
+                queues = None if is_hidden(topic) else self.topics.setdefault(topic, {})
+            if queues is None:
+                self.add(stream)
+            else:
+                queues[stream.queue_id] = stream
 
     def get(self, topic: str, queue_id: int) -> Stream | None:
         """The users' stream of a name, if there is one."""

@@ -95,7 +95,7 @@ class SubmitRequest(Request, Ticket):
             except Exception as error:  # what a caller's own code raises harms no other callback
                 report(f"a callback of {self!r} has raised", error)
         else:
-            listeners = self.stream.queue.listeners
+            listeners = self.stream.lane.queue.listeners
             self.then(lambda: listeners.call(lambda: callback(self)))
 
     def __await__(self) -> Generator[Any, None, int]:

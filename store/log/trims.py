@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy.typing as npt
 from ..errors import StoreCorrupt, StoreError
 from ..format.hidden import is_said_again
 from ..format.records import (
-    NOT_TRIMMED,
     NOTHING_TRIMMED,
     RECORD_BYTES,
     RECORDS_TOPIC,
@@ -27,7 +26,6 @@ from .streams import NOT_DEFINED, Stream, StreamMap
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
     from .lane import Lane
-    from .queue import RequestQueue
 
 GROUP_BYTES = 32 << 10  # of records: a part of a lane's reserve, however many queues are trimmed at once
 
@@ -96,20 +94,19 @@ class Trims:
         return lows
 
 
-def adopt_streams(
-    lane: Lane, queue: RequestQueue, names: Sequence[tuple[str, int]], trimmed: Trimmed, streams: StreamMap
-) -> None:
+def adopt_streams(lane: Lane, names: Iterable[tuple[str, int]], trimmed: Trimmed, streams: StreamMap) -> None:
     """Give a lane the streams that recovery has found, by number, and its trims; users' streams go into `streams`."""
-    records = Stream(RECORDS_TOPIC, lane.index, lane, queue)
+    records = Stream(RECORDS_TOPIC, lane.index, lane)
+    made, ids = lane.streams, dict[int, int]()  # one int for all queues with the same id
     for number, (topic, queue_id) in enumerate(names):
         if topic == RECORDS_TOPIC:
-            stream = records
-            stream.number = number
+            records.number = number
+            made.append(records)
         else:
-            stream = Stream(topic, queue_id, lane, queue, number)
-            streams.add(stream)
-        stream.low, stream.hidden = trimmed.get(number, NOT_TRIMMED)
-        lane.streams.append(stream)
+            made.append(Stream(topic, ids.setdefault(queue_id, queue_id), lane, number))
+    streams.add_all(stream for stream in made if stream is not records)
+    for number, low in trimmed.items():
+        made[number].low, made[number].hidden = low
     lane.trims = Trims(records, trimmed)
 
 

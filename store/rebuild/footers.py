@@ -19,6 +19,7 @@ from ..live.files import FollowedSegment, TailReader
 from ..recovery.placement import Bounds
 from ..recovery.reindex import ScanColumns, index_columns
 from ..recovery.repair import Repair
+from ..recovery.stream_names import StreamNames
 from ..segment.scanner import FrameScanner
 from ..segment.sealing import write_footer
 from ..segment.segment import Segment
@@ -48,7 +49,7 @@ def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> Ma
     finally:
         segment.close()
     refusing = Repair(used, staging, at.lane, allowed=False)
-    data, _ = index_columns(columns, list(part.names), Bounds(part.first), refusing, segment.path)
+    data, _ = index_columns(columns, StreamNames(part.names), Bounds(part.first), refusing, segment.path)
     if columns.next_entry != record.entries or (data.entries == LOST_ENTRY).any():
         raise StoreCorrupt("a frame is damaged or missing", segment.path, record.data_end)
     data.trimmed, data.applied, data.presence = part.trimmed, part.applied, part.presence

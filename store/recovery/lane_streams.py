@@ -24,12 +24,11 @@ from ..segment.scanner import ChunkReader, FrameScanner, Scanned, open_sequentia
 from ..segment.segment import Segment
 from .placement import NO_OFFSET
 from .repair import Repair, whole_footer
+from .stream_names import Name, StreamNames
 from .used_file import UsedFile
 
 WIDEST = 1 << 32  # streams; a number has 32 bits
 MOST_UNNAMED = 1 << 20  # streams in a row whose names were lost: more are no streams, but a number that makes no sense
-
-Name = tuple[str, int]  # (topic, queue)
 
 
 class LaneStreams:
@@ -46,7 +45,7 @@ class LaneStreams:
     def __init__(self, lane: int, repair: Repair) -> None:
         self._lane = lane
         self._repair = repair
-        self.names: list[Name] = []
+        self.names = StreamNames()
         self.next_offsets: list[int] = []
         self.trimmed: dict[int, Low] = {}
         # Of the two at least one has all commits so far; None: it does not. Most openings need no single one.
@@ -72,8 +71,9 @@ class LaneStreams:
         self._load(footer, footer.first.tolist())
 
     def _load(self, footer: FooterData, next_offsets: list[int], *, is_newest: bool = True) -> None:
-        self.names, self.next_offsets = names_in(footer), next_offsets
-        self.records = next((number for number, name in enumerate(self.names) if name[0] == RECORDS_TOPIC), None)
+        self.names, self.next_offsets = StreamNames.of(footer), next_offsets
+        topics = self.names.topics
+        self.records = topics.index(RECORDS_TOPIC) if RECORDS_TOPIC in topics else None
         if is_newest:
             add_trimmed(self.trimmed, footer.trimmed)
             self._apply(footer.applied)
@@ -104,7 +104,7 @@ class LaneStreams:
         """
         if footer.stream is None:
             return footer
-        names, first = list(self.names), list(self.next_offsets)
+        names, first = self.names.copy(), list(self.next_offsets)
         for number, name in zip(footer.stream.tolist(), names_in(footer), strict=True):
             if number > len(names):
                 return None
@@ -117,9 +117,9 @@ class LaneStreams:
         firsts[firsts == NO_OFFSET] = 0
         counts[footer.stream], firsts[footer.stream] = footer.counts, footer.first
         start = np.concatenate([np.zeros(1, np.int64), counts.cumsum()]).astype(np.uint32)
-        topics, columns = name_columns(names)
+        topics, topic_of, queue_of = names.columns()
         return replace(
-            footer, topics=topics, stream_topic=columns[0], stream_queue=columns[1], first=firsts, start=start,
+            footer, topics=topics, stream_topic=topic_of, stream_queue=queue_of, first=firsts, start=start,
             packed_names=None, stream=None,
         )  # fmt: skip
 
@@ -176,7 +176,7 @@ class LaneStreams:
         known = len(self.names)
         assert footer.stream is None
         first = footer.first[:known]
-        if len(first) < known or names_in(footer)[:known] != self.names:
+        if len(first) < known or not self.names.begins(StreamNames.of(footer)):
             return False
         before = np.array(self.next_offsets, np.int64)
         return bool((first >= before if self._repair.allowed else first == before).all())
@@ -280,13 +280,6 @@ class NamesBehind:
         for frame in frames_of(self._disk, file):
             for number, topic, queue_id in frame.definitions():
                 yield number, (topic, queue_id)
-
-
-def name_columns(names: Sequence[Name]) -> tuple[list[str], npt.NDArray[np.uint32]]:
-    """The topics of some streams, and (2, streams) topic index and queue id of each."""
-    topics = {topic: index for index, topic in enumerate(dict.fromkeys(topic for topic, _ in names))}
-    columns = np.array([[topics[topic] for topic, _ in names], [queue_id for _, queue_id in names]], np.uint32)
-    return list(topics), columns
 
 
 def whole_before(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> FooterData | None:

@@ -242,7 +242,7 @@ class GroupCommit:
             return
         record = in_time[0]
         try:
-            error = record.stream.queue.withdraw(record)
+            error = record.stream.lane.queue.withdraw(record)
         except BaseException:  # an interrupt: it may be out of the line
             self._put(record)
             raise

@@ -91,7 +91,7 @@ class Journal:
 
     def put(self, request: Request) -> bool:
         """Hand a record over, without waiting; False if it stands in line at the cap. Raises StoreError."""
-        return request.stream.queue.put(request, wait=False)
+        return request.stream.lane.queue.put(request, wait=False)
 
     def count(self, records: Sequence[bytes]) -> None:
         """Note records that were handed over."""
@@ -143,7 +143,7 @@ def _append_one(stream: Stream, record: bytes) -> None:
     request = BlockingRequest()
     request.stream, request.data, request.size_bytes, request.extras = stream, record, len(record), None
     try:
-        stream.queue.put(request)
+        stream.lane.queue.put(request)
         request.lock.acquire()  # until the answer
         if request.chain:
             pass_on(request.chain)

@@ -146,7 +146,7 @@ class State(LeftBehind):
         try:
             one = self._take_one(receipt, taken)
             request = AckRequest(self.settle, one, self.journal.stream)
-            request.stream.queue.put(request)
+            request.stream.lane.queue.put(request)
         except _MessageRemoved:
             return self._done()
         except BaseException:  # also an interrupt: it may be acknowledged again, whatever became of the record

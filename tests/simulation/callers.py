@@ -95,7 +95,7 @@ class Callers:
             columns = [streams[i] for i in picked], [datas[i] for i in picked], [sizes[i] for i in picked]
             groups = cut(*columns, store.config.frame_bytes)
             for group in groups:
-                group.stream.queue.put(group)
+                group.stream.lane.queue.put(group)
             at = 0
             for group in groups:
                 mine = [rows[i] for i in picked[at : at + group.count]]
@@ -120,7 +120,7 @@ class Callers:
             self._reached["queues trimmed"] += bool(changes)
         for request in requests_of(store, changes):
             datas = list(request.datas)
-            request.stream.queue.put(request)
+            request.stream.lane.queue.put(request)
             self._ledger.hand_trims(request, datas)
 
     def _produce_columns(self, store: MessageStore, settings: Settings) -> None:
@@ -138,7 +138,7 @@ class Callers:
             picked = list(range(len(rows))) if part.rows is None else list(map(int, part.rows))
             at = 0
             for group in part.groups:
-                group.stream.queue.put(group)
+                group.stream.lane.queue.put(group)
                 mine = [rows[i] for i in picked[at : at + group.count]]
                 at += group.count
                 lane = group.stream.lane.index

@@ -83,7 +83,7 @@ def make(closed: bool) -> SimulatedDisk:
             if number == TRIMMED_BEHIND:
                 changes = changes_of_trim(store, ("orders", 0), LOWS["orders", 0]) + changes_of_topic(store, DELETED)
                 for request in requests_of(store, changes):
-                    request.stream.queue.put(request)
+                    request.stream.lane.queue.put(request)
                 settle(store)
             for task in range(4):
                 upkeep_step(store, task)

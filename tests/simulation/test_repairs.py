@@ -118,7 +118,7 @@ def hand_trim(store: MessageStore, ledger: Ledger, lane: int, queue: Queue, low:
     """Hand over the record of a trim, write it, and tell the ledger."""
     for request in requests_of(store, changes_of_trim(store, queue, low)):
         datas = list(request.datas)
-        request.stream.queue.put(request)
+        request.stream.lane.queue.put(request)
         ledger.hand_trims(request, datas)
     write_all(store, ledger, lane)
 

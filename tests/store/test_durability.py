@@ -230,7 +230,7 @@ def test_frame_that_lacks_bytes_of_a_message_poisons_the_store_and_never_gets_in
         stream = store._streams.get("t", 0)
         assert stream is not None
         broken = SubmitRequest(stream, b"", 40)  # as a bug would have it
-        stream.queue.put(broken)
+        stream.lane.queue.put(broken)
         with pytest.raises(StorePoisoned):
             broken.result(PATIENCE_S)
     with MessageStore.open(tmp_path, tiny()) as store:

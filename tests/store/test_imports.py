@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LIFE = '''
+LIFE = """
 import asyncio, sys, time
 from stratalog.store import MessageStore, StoreConfig, StoreError, inspect_folder, verify_folder
 
@@ -43,7 +43,7 @@ with MessageStore.open(sys.argv[1], read_only=True) as reader:
 inspect_folder(sys.argv[1])
 verify_folder(sys.argv[1])
 print(sorted(set(sys.modules) - before))
-'''
+"""
 
 
 def test_nothing_is_loaded_once_the_package_is(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from . import golden
 
 def stream(number: int, topic: str = "t") -> Stream:
     lane: object = None
-    return Stream(topic, 0, lane, lane, number)  # type: ignore[arg-type]  # neither is asked for anything
+    return Stream(topic, 0, lane, number)  # type: ignore[arg-type]  # it is not asked for anything
 
 
 def test_golden_record_unpacks_to_its_value() -> None:

@@ -31,7 +31,7 @@ Frames = list[list[int]]  # the stream numbers of each frame's messages
 def streams_of(count: int) -> list[Stream]:
     """A lane's streams by number, a few a topic."""
     nobody = cast(Any, None)
-    return [Stream(f"topic-{number // 3}", number % 3, nobody, nobody, number) for number in range(count)]
+    return [Stream(f"topic-{number // 3}", number % 3, nobody, number) for number in range(count)]
 
 
 def fill(offsets: NextOffsets, frames: Frames, wide: bool) -> OpenTable:

@@ -211,7 +211,7 @@ def test_cancel_that_cannot_be_written_leaves_the_message_pending(
         store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
         consumer.poll()
         topic = topic_of(store)
-        put = topic.decisions.stream.queue.put
+        put = topic.decisions.stream.lane.queue.put
 
         def refuse(request: Request, *, wait: bool = True) -> bool:
             if request.count:  # no mark
@@ -219,7 +219,7 @@ def test_cancel_that_cannot_be_written_leaves_the_message_pending(
             return put(request, wait=wait)
 
         with monkeypatch.context() as patch, pytest.raises(StoreFull):
-            patch.setattr(topic.decisions.stream.queue, "put", refuse)
+            patch.setattr(topic.decisions.stream.lane.queue, "put", refuse)
             store.cancel_delayed("t", 0, 0)
         hand.now_ms += 10
         assert consumer.poll() == [Got(0, 0)]

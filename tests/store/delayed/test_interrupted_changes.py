@@ -66,7 +66,7 @@ def test_an_interrupted_change_is_the_same_for_both_also_where_the_log_takes_no_
     with hand.open(tmp_path / "s") as store:
         store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
         topic, records = topic_of(store), list[Request]()
-        queue = topic.decisions.stream.queue
+        queue = topic.decisions.stream.lane.queue
         put = queue.put
 
         def put_one(request: Request, *, wait: bool = True) -> bool:
@@ -100,7 +100,7 @@ def test_a_change_that_is_refused_leaves_the_message_pending_behind_an_interrupt
     with hand.open(tmp_path / "s") as store:
         store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
         topic = topic_of(store)
-        queue = topic.decisions.stream.queue
+        queue = topic.decisions.stream.lane.queue
         put = queue.put
 
         def refuse(request: Request, *, wait: bool = True) -> bool:
@@ -155,7 +155,7 @@ def test_message_whose_change_is_refused_behind_its_time_is_in_an_index_that_is_
             raise PublishBufferFull("as if there were no room")
 
         with monkeypatch.context() as patch:
-            patch.setattr(topic.decisions.stream.queue, "put", refuse)
+            patch.setattr(topic.decisions.stream.lane.queue, "put", refuse)
             with pytest.raises(PublishBufferFull):
                 store.cancel_delayed("t", 0, 0)
         topic.why_anew = "the test says so"

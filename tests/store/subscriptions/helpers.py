@@ -41,7 +41,7 @@ def fill_buffer(sub: Subscription) -> RequestQueue:
     """
     stream = sub._state.journal.stream
     assert stream is not None, "the subscription is durable"
-    queue = stream.queue
+    queue = stream.lane.queue
     with queue._lock:  # its threads count, too
         queue.used_bytes += queue.cap_bytes
         queue._taken_bytes += queue.cap_bytes

@@ -93,7 +93,7 @@ def test_those_that_come_while_a_record_is_on_its_way_share_the_next_one(tmp_pat
             wait_until(lambda: len(sub._state.group_commit._waiting) == 10)
             assert len(held) == 1
         before = sub._state.journal.next_offset
-        held[0].stream.queue.put(held[0])
+        held[0].stream.lane.queue.put(held[0])
         for thread in threads:
             thread.join(PATIENCE_S)
         assert sub._state.journal.next_offset == before + 2
@@ -213,7 +213,7 @@ def start_acking(sub: Subscription, one: Delivery) -> threading.Thread:
 def stands_in_line(sub: Subscription) -> bool:
     """Whether the newest record waits at the cap."""
     newest = sub._state.group_commit._in_time
-    return newest is not None and newest[0].stream.queue.is_in_line(newest[0])
+    return newest is not None and newest[0].stream.lane.queue.is_in_line(newest[0])
 
 
 def interrupt_refused(sub: Subscription, place: int) -> tuple[threading.Thread, bool]:
@@ -332,7 +332,7 @@ def test_an_interrupted_acknowledgement_takes_nothing_back_of_another_one_of_its
             assert isinstance(result, Interrupted if interrupted else StaleReceipt)
             if not interrupted:
                 break
-    held[0].stream.queue.put(held[0])
+    held[0].stream.lane.queue.put(held[0])
     thread.join(PATIENCE_S)
     assert sub.backlog().total == 0
 

@@ -145,7 +145,7 @@ def test_an_acknowledgement_that_fails_can_be_made_again_behind_an_interrupt(
                     sub.submit_ack(only)
 
             with monkeypatch.context() as patch:
-                patch.setattr(stream.queue, "put", refuse)
+                patch.setattr(stream.lane.queue, "put", refuse)
                 for place in places():
                     interrupted, result = interrupt_at(place, FILES, ack)
                     assert isinstance(result, Interrupted if interrupted else PublishBufferFull)

@@ -1,0 +1,79 @@
+"""The names of a lane's streams by number, while a store is opened: two columns, for there may be millions."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from operator import eq
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..format.footer import Footer, FooterData
+
+Name: TypeAlias = tuple[str, int]  # (topic, queue)
+
+
+class StreamNames:
+    """A list of names. A pair for each would take 100 bytes a stream, and hold the memory around it when it is gone.
+
+    Attributes:
+        topics: by number.
+        queue_ids: "I", by number.
+    """
+
+    __slots__ = ("queue_ids", "topics")
+
+    def __init__(self, names: Iterable[Name] = ()) -> None:
+        self.topics: list[str] = []
+        self.queue_ids = array("I")
+        for name in names:
+            self.append(name)
+
+    @classmethod
+    def of(cls, footer: Footer | FooterData) -> StreamNames:
+        """Those of the rows of a footer: by number, if it is full. Raises StoreCorrupt."""
+        names = cls()
+        topics = footer.topics() if isinstance(footer, Footer) else footer.topics
+        names.topics = [topics[index] for index in footer.stream_topic.tolist()]
+        names.queue_ids.frombytes(footer.stream_queue.astype(np.uint32).tobytes())
+        return names
+
+    def append(self, name: Name) -> None:
+        """The name of the next stream."""
+        self.topics.append(name[0])
+        self.queue_ids.append(name[1])
+
+    def copy(self) -> StreamNames:
+        """A list of its own."""
+        copied = StreamNames()
+        copied.topics, copied.queue_ids = self.topics.copy(), self.queue_ids[:]
+        return copied
+
+    def begins(self, other: StreamNames) -> bool:
+        """Whether these are the first names of another list."""
+        count = len(self)
+        return (
+            count <= len(other)
+            and self.queue_ids == other.queue_ids[:count]
+            and all(map(eq, self.topics, other.topics))
+        )
+
+    def columns(self) -> tuple[list[str], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """The topics, each once, and the topic index and the queue id of each stream: what a footer has."""
+        topics = {topic: index for index, topic in enumerate(dict.fromkeys(self.topics))}
+        topic_of = np.fromiter(map(topics.__getitem__, self.topics), np.uint32, len(self))
+        return list(topics), topic_of, np.array(self.queue_ids, np.uint32)
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    def __getitem__(self, number: int) -> Name:
+        return self.topics[number], self.queue_ids[number]
+
+    def __setitem__(self, number: int, name: Name) -> None:
+        self.topics[number], self.queue_ids[number] = name
+
+    def __iter__(self) -> Iterator[Name]:
+        return zip(self.topics, self.queue_ids, strict=True)
