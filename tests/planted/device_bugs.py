@@ -22,7 +22,7 @@ DEVICE: dict[str, Bug] = {
     ),
     "device: a column of a footer that became shorter is believed": Bug(
         "store/format/stored_column.py", "        if len(data) != size:", "        if False:",
-        ("tests/store/test_cut_files.py::test_a_sealed_segment_that_is_cut_is_an_error_and_no_signal",),
+        ("tests/store/test_cut_files.py::test_a_column_of_a_file_that_became_shorter_is_an_error",),
     ),
     "device: pages that the device cannot read are looked at in a mapping": Bug(
         "store/device/leased.py", "                if not self._is_resident(window):", "                if False:",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, StoreError, StoreUnreadable
@@ -84,6 +85,22 @@ def test_a_sealed_segment_that_is_cut_is_an_error_and_no_signal(store: MessageSt
     for queue in range(QUEUES):
         newest = store.queue_bounds("t", queue)[1] - 1
         assert store.get_range("t", queue, newest, 1) == {0: data_of(queue, newest)}  # other segments are whole
+
+
+def test_a_column_of_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(np.arange(10, dtype=np.uint32).tobytes())
+    file = OsDisk().open(path)
+    try:
+        column = StoredColumn(file, str(path), 8, "<u4", 8)
+        assert column[7] == 9 and list(column[2:4]) == [4, 5]
+        os.truncate(path, 30)
+        assert column[4] == 6
+        for key in (5, slice(4, 6)):
+            with pytest.raises(StoreCorrupt, match="the footer is cut short"):
+                column[key]  # it raises
+    finally:
+        file.close()
 
 
 class BadFile(OsFile):

@@ -68,9 +68,11 @@ def test_an_append_waits_for_retention_that_is_behind_and_goes_on_behind_its_ste
         most = LIMIT + (MOST_OVER + 2) * config.segment_bytes
         filler = threading.Thread(target=fill, args=(store, 40))
         filler.start()
-        until(lambda: store._upkeep.removal.pace.waits > 0 or not filler.is_alive())
-        assert filler.is_alive() and stopped.stands.is_set() and held(store) <= most
-        stopped.go_on.set()
+        try:
+            until(lambda: store._upkeep.removal.pace.waits > 0 or not filler.is_alive())
+            assert filler.is_alive() and stopped.stands.is_set() and held(store) <= most
+        finally:
+            stopped.go_on.set()
         filler.join(PATIENCE_S)
         assert not filler.is_alive() and held(store) <= most
         assert store._upkeep.removal.removed_segments > 20

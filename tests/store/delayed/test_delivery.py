@@ -12,12 +12,14 @@ import pytest
 from stratalog.store import MessageStore
 from stratalog.store.delayed import pointer as pointer_module
 from stratalog.store.delayed import topic as topic_module
+from stratalog.store.delayed.due_list import due_of
 from stratalog.store.delayed.figures import figures_of
 from tests.clocks import SteppedClock
 from tests.seeds import draw_seed
 
 from ..helpers import tiny, until
 from .consumer import START_MS, Consumer, Got, Hand, topic_of
+from .test_promises import quiet
 
 
 def test_message_is_delivered_at_its_time_and_not_before(tmp_path: Path, hand: Hand) -> None:
@@ -31,6 +33,16 @@ def test_message_is_delivered_at_its_time_and_not_before(tmp_path: Path, hand: H
         hand.now_ms += 1
         assert consumer.poll() == [Got(0, 0)]
         assert consumer.poll() == []
+
+
+def test_who_asks_is_told_of_all_that_is_durable(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        topic = topic_of(store)
+        quiet(store)  # nobody else has the index catch up
+        store.append("t", 0, b"later", deliver_at_ms=START_MS + 100)
+        pending, cancelled = topic.waiting(0, np.zeros(1, np.int64), np.full(1, START_MS + 100))
+        assert (pending.tolist(), cancelled.tolist()) == ([True], [False])
+        assert topic.mended_messages == 0  # the index had it, and nobody took it for missed
 
 
 def test_due_messages_come_by_time_queue_and_offset(tmp_path: Path, hand: Hand) -> None:
@@ -182,6 +194,17 @@ def test_trimmed_and_deleted_messages_are_not_delivered(tmp_path: Path, hand: Ha
         hand.now_ms += 100
         assert consumer.poll() == []
         assert len(consumer.done) == 10, "those that are gone count as done"
+
+
+def test_what_was_trimmed_meanwhile_leaves_the_tracker_as_cancelled(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s") as store:
+        parts = topic_of(store).parts
+        for number in range(6):
+            store.append("t", 0, b"x", deliver_at_ms=START_MS + 1 + number)
+        store.trim("t", 0, 4)
+        due = due_of(parts, "t", np.zeros(6, np.int64), np.arange(6))
+        assert due.offsets.tolist() == [0, 1, 2, 3, 4, 5]
+        assert due.cancelled.tolist() == [True, True, True, True, False, False]
 
 
 def test_store_without_subscriptions_has_no_thread_and_no_files(tmp_path: Path, hand: Hand) -> None:

@@ -102,15 +102,18 @@ def test_damaged_index_is_built_anew_from_the_log(tmp_path: Path, hand: Hand, wh
         assert topic_of(store).rebuilds == 1
 
 
-def test_index_that_is_ahead_of_the_log_is_built_anew(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_index_that_is_ahead_of_the_log_is_built_anew(tmp_path: Path, hand: Hand, lanes: int) -> None:
+    """Also where it is ahead of the log of one lane alone."""
+    with hand.open(tmp_path / "s", tiny(lanes=lanes)) as store:
         topic_of(store)
         fill(store)
         crash_copy(tmp_path / "s", tmp_path / "older")
-        fill(store)
+        for _ in range(COUNT):
+            store.append("t", 1, bytes(1000), deliver_at_ms=START_MS + 1)
     shutil.rmtree(tmp_path / "older" / "delayed", ignore_errors=True)
     shutil.copytree(tmp_path / "s" / "delayed", tmp_path / "older" / "delayed")
-    with hand.open(tmp_path / "older") as store:
+    with hand.open(tmp_path / "older", tiny(lanes=lanes)) as store:
         assert topic_of(store).last_rebuild == "it is ahead of the log"
         check_all(store, hand)
 
