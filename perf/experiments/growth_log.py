@@ -30,6 +30,7 @@ from ..workload.growing import (
 
 LOOKS = 200
 TOUCHED = 100
+TOUCHING = 64  # segments, so that a full table now and then counts by its share
 MEASURED_SEGMENTS = 20
 
 
@@ -111,7 +112,7 @@ def by_streams(timer: Timer, folder: Path, streams: int) -> Figures:
         sealed, log_bytes = store.stats()["segments"]["sealed"], _bytes(folder)
         cpu_s = cpu_seconds()
         written = 0
-        for _ in range(3 * (1 << 20) // (TOUCHED * MESSAGE_BYTES) + 1):
+        for _ in range((TOUCHING if streams > 10 * TOUCHED else 2) * (1 << 20) // (TOUCHED * MESSAGE_BYTES) + 1):
             rows = [(f"{WIDE}-0", at % min(streams, 1000), bytes(MESSAGE_BYTES)) for at in range(TOUCHED)]
             store.append_batch(rows)
             written += TOUCHED * MESSAGE_BYTES
