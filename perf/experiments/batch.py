@@ -47,7 +47,7 @@ class Job:
         ]
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """The same with keys of queue and offset."""
+        """The messages with keys of queue and offset."""
         rows = zip(self.plan.rows(), self.items, strict=True)
         return [(KEY.pack(queue, serial), data) for (queue, serial, *_), (_, _, data) in rows]
 

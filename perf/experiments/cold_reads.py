@@ -35,7 +35,7 @@ Step = tuple[int, int, int]  # queue, offset, messages
 
 @dataclass(frozen=True)
 class Data:
-    """The same messages in a store and in LMDB (None: not installed), both closed."""
+    """Some messages in a store and in LMDB (None: not installed), both closed."""
 
     work: Workload
     home: Path

@@ -189,7 +189,7 @@ def tasks_without_engine(
     seed: int = 0,
     file_bytes: int = FILE_BYTES,
 ) -> NoEngineRate:
-    """The same with tasks of one event loop; one call into the loop answers a whole batch."""
+    """Producers without an engine as tasks of one event loop; one call into the loop answers a whole batch."""
     work, tracks = _tracks(tasks, sizes, seconds, seed)
 
     def resolve(taken: Sequence[tuple[asyncio.Future[int], int]]) -> None:

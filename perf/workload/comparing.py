@@ -24,7 +24,7 @@ def check_store(store: MessageStore, work: Workload) -> int:
 def check_log(
     store: MessageStore, addresses: Sequence[tuple[str, int]], written: Sequence[int], content: Content
 ) -> int:
-    """The same for queues numbered by their place in `addresses`, each with so many messages `written`.
+    """Compare all messages of queues that are numbered by their place in `addresses`; each has so many `written`.
 
     Raises WrongResult if a message is lost, repeated, out of order or damaged, or was never written.
     """

@@ -32,7 +32,7 @@ def check_offsets(tracks: list[Track]) -> None:
 
 
 def fill_and_die(folder: Path, work: Workload, size_bytes: int, settings: Mapping[str, Any]) -> None:
-    """The same in a child process that ends at once after its last answer, without a close.
+    """Fill a store in a child process that ends at once after its last answer, without a close.
 
     The same plan is made here again, so that `work.written` says what must be in the store.
     """

@@ -52,7 +52,7 @@ class Low(NamedTuple):
         return Low(max(self.low, other.low), max(self.hidden, other.hidden))
 
     def cut(self, next_offset: int) -> Low:
-        """The same of a stream that ends at `next_offset`."""
+        """What holds of a stream that ends at `next_offset`."""
         return Low(min(self.low, next_offset), min(self.hidden, next_offset))
 
 
@@ -62,7 +62,7 @@ NOT_TRIMMED: Final = Low()
 
 
 class TrimmedColumns(Trimmed):
-    """The same as three columns, as a footer has them. Numbers ascend."""
+    """Trims as three columns, as a footer has them. Numbers ascend."""
 
     def __init__(self, numbers: Int64s, low: Int64s, hidden: Int64s) -> None:
         self.numbers = numbers
@@ -126,6 +126,6 @@ def add_low(trimmed: dict[int, Low], number: int, low: Low) -> None:
 
 
 def add_trimmed(trimmed: dict[int, Low], more: Trimmed) -> None:
-    """The same of several streams."""
+    """Note what is said of several streams."""
     for number, low in more.items():
         add_low(trimmed, number, low)

@@ -66,7 +66,7 @@ class Tail:
         self._last: tuple[int, Sequence[int]] = (0, ())  # of the newest frame: its first entry, the messages' ends
 
     def again(self) -> Tail:
-        """The same segment from its beginning."""
+        """A tail of this segment, from its beginning."""
         return Tail(self.segment, self._ring, self.firsts, self._learn, self._records, self._take_lows)
 
     @property
@@ -132,7 +132,7 @@ class Tail:
         return head if head is not None and head.header.chain == scanner.chain else None
 
     def _next(self, end: int) -> FrameHead | None:
-        """The same below a durable position: what is missing there is damage, unless it can only be padding."""
+        """The frame that follows below a durable position. Missing there is damage, unless it can only be padding."""
         head = self._head()
         if head is None and align_up(self._scanner.position) < end:
             self._reader.forget()

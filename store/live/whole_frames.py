@@ -111,6 +111,6 @@ class WholeFrames:
         self._used = 0
 
     def let_go(self) -> None:
-        """The same, and keep no buffer for others."""
+        """Let go of the copies, and keep no buffer for others."""
         self.close()
         self._pool.clear()

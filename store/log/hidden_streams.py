@@ -44,7 +44,7 @@ class HiddenStreams:
         return self._streams.hidden.get(topic)
 
     def find_or_make(self, topic: str) -> Stream:
-        """The same, made at first use. It is durable with its first message."""
+        """The stream of a hidden topic, made at first use. It is durable with its first message."""
         assert is_hidden(topic)
         with self.naming:
             self._check_open()
@@ -78,7 +78,7 @@ class HiddenStreams:
         return groups
 
     def requests(self, stream: Stream, datas: Sequence[bytes]) -> list[RowGroup]:
-        """The same, not handed over yet: for one who has to know them behind an interrupt."""
+        """Requests for messages, not handed over yet: for one who has to know them behind an interrupt."""
         self._check_open()
         if not datas:
             return []

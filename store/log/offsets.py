@@ -53,7 +53,7 @@ class NextOffsets:
         return array("q", given)
 
     def give_column(self, numbers: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.int64]:
-        """The same as int64 (n), of a column of numbers: the running count of each stream, without a loop."""
+        """What `give` gives, as int64 (n) of a column of numbers: the running count of each stream, without a loop."""
         column, count = self._column, len(numbers)
         first = int(numbers[0])
         if count <= FEW_MESSAGES:

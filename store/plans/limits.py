@@ -220,7 +220,7 @@ def _of_footer(footer: Footer, bounds: Bounds) -> Int64s:
 
 
 def _of_numbers(numbers: Int64s, firsts: Int64s, bounds: Bounds) -> Int64s:
-    """The same of a segment that is not sealed; `numbers` (messages,) are the stream numbers in log order."""
+    """The wanted entries of a segment that is not sealed; `numbers` (messages,) are the stream numbers in log order."""
     order = np.argsort(numbers, kind="stable")
     counts = np.bincount(numbers, minlength=len(firsts))
     starts = counts.cumsum() - counts

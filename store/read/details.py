@@ -49,7 +49,7 @@ def details_of(stream: Stream, run: Run) -> tuple[Times, list[Extras | None] | N
 
 
 def columns_of(stream: Stream, run: Run) -> tuple[Times, ExtraColumns | None]:
-    """The same in columns: no object a message."""
+    """As `details_of`, in columns: no object a message."""
     times, found = _places_of(stream, run)
     return times, None if found is None else _columns(found)
 

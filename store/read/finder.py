@@ -96,7 +96,7 @@ def first_offset(lane: Lane, view: View, number: int, at: int = 0) -> int:
 
 
 def _first_behind(lane: Lane, view: View, at: int, number: int) -> int:
-    """The same of the sealed segments from the index `at` on and the open ones; the next offset if they have none."""
+    """The first offset in the sealed segments from index `at` on and the open ones; else the next offset."""
     for segment in view.sealed[at:]:
         with suppress(StoreCorrupt):
             first, count = segment.first_of(number)

@@ -149,7 +149,7 @@ class LanePlaces(Item):
     def copied_by_name(
         self, lane: Lane, topic: str, queue_id: int, offset: int, limit: int, found: dict[int, bytes]
     ) -> bool | None:
-        """The same by topic and queue id, without a look at the stream: None if only the stream says what there is.
+        """As `copied`, by topic and queue id, without a look at the stream: None if only the stream says what there is.
 
         Of many queues none is in the processor's caches: to find a stream and to ask it costs as much as two messages.
         `lane` is this table's, the only one of its store.
@@ -211,7 +211,7 @@ class LanePlaces(Item):
     def _mixed(  # noqa: PLR0912, PLR0915  # in one loop: most calls of many queues have messages of each kind
         self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]
     ) -> int:
-        """The same without system calls. The ring has what lies at `low` and behind it."""
+        """As `_copied`, without system calls. The ring has what lies at `low` and behind it."""
         bases, segments = self._bases, self._segments
         origin, size, memory = ring.shape
         lap = low - (low - origin) % size  # where the ring's memory begins; again a size behind it
@@ -283,7 +283,7 @@ class LanePlaces(Item):
         return True
 
     def _recent(self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]) -> int:
-        """The same of messages that are all in the ring, from `low` on."""
+        """Add copies of messages that are all in the ring, from `low` on."""
         bases = self._bases
         origin, size, memory = ring.shape
         lap = low - (low - origin) % size
@@ -307,7 +307,7 @@ class LanePlaces(Item):
         return row + index
 
     def _mapped(self, row: int, end: int, found: dict[int, bytes]) -> int:
-        """The same of messages of which the ring has none: to ask for each where it lies would show."""
+        """Add copies of messages of which the ring has none: to ask for each where it lies would show."""
         segments, begun = self._segments, len(found)
         index, size, least = begun, 0, NOWHERE
         with MAPS.lock:

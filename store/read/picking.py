@@ -79,7 +79,7 @@ def _found(sources: Sources, streams: Sequence[Stream], which: Int64s, offsets: 
 
 
 def _of_lane(stream: Stream, numbers: Int64s, offsets: Int64s, rows: Rows) -> Iterator[_Found]:
-    """The same of some streams of a lane, by their numbers; `stream` is one of them. The newest segment first."""
+    """Where messages of some streams of a lane lie, newest segment first; `stream` is one of them."""
     lane = stream.lane
     view = lane.view
     for opened in reversed(view.open):

@@ -81,7 +81,7 @@ class Reader:
         return found if table.copied(stream, offset, limit, found) else self.rest_of(stream, offset, limit, found)
 
     def rest_of(self, stream: Stream, offset: int, limit: int, found: dict[int, bytes]) -> dict[int, bytes]:
-        """The same once the table of the lane's places has given what it can have."""
+        """What `get_range` gives, once the table of the lane's places has given what it can have."""
         count = len(found)
         if not count:
             return self._from_log(stream, offset, limit)
@@ -95,7 +95,7 @@ class Reader:
         return found
 
     def _from_log(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
-        """The same without the table of the lane's places."""
+        """What `get_range` gives, without the table of the lane's places."""
         found = self._newest(stream, offset, limit)
         if found is None and self._straight is not None:
             found = self._straight.get_range(stream, offset, limit)
@@ -200,7 +200,7 @@ class Reader:
         return messages
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
-        """The same in columns over one buffer."""
+        """Messages in columns over one buffer."""
         if self._recent is not None and self._bulk is not None:
             batch = self._recent.read_batch(stream, offset, limit, max_bytes)
             if batch is None:

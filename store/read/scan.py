@@ -205,7 +205,7 @@ def _are_lost(offsets: npt.NDArray[np.int64]) -> bool:
 
 
 def _open_offsets(opened: OpenSegment, visible: int) -> npt.NDArray[np.int64]:
-    """The same of an open segment's first `visible` entries."""
+    """The offsets of an open segment's first `visible` entries."""
     offsets = np.full(visible, NO_OFFSET, np.int64)
     for first, row in opened.table.all_rows():
         entries = np.frombuffer(row[:], np.uint32)

@@ -64,7 +64,7 @@ class ReadCounters:
             self.device_least_bytes = least
 
     def count_both(self, mapped: int, mapped_bytes: int, least: int, recent: int, recent_bytes: int) -> None:
-        """The same of a call that has messages of both."""
+        """So many messages of a mapping and of the ring, which one call has read."""
         self.messages += mapped + recent
         self.bytes += mapped_bytes + recent_bytes
         self.recent_messages += recent

@@ -202,7 +202,7 @@ class Straight:
     def _fetch_device(
         self, segment: Segment, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
     ) -> bool:
-        """The same of messages of a segment, by system calls."""
+        """Add messages of a segment by system calls; False if one of them is not what its checksum says."""
         if len(entries) == 1:  # as in a queue that is spread over the log
             at = 3 * entries[0]
             length = flat[at + 1]

@@ -204,7 +204,7 @@ class WaitingReaders:
             read.force_complete()
 
     def begin(self, name: Name, missing: Missing, patience_s: float) -> CoroutineRead:
-        """The same for a coroutine, which awaits `rung` and calls `end` whatever comes. Within its loop.
+        """Begin to wait in a coroutine, which awaits `rung` and calls `end` whatever comes. Within its loop.
 
         Not a coroutine itself: ten thousand of them wait, and each is an object more.
         """

@@ -16,10 +16,10 @@ from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..format.layout import LOST_ENTRY, align_up, checksum64, kept_messages
 from ..live.files import FollowedSegment, TailReader
+from ..recovery.name_list import NameList
 from ..recovery.placement import Bounds
 from ..recovery.reindex import ScanColumns, index_columns
 from ..recovery.repair import Repair
-from ..recovery.stream_names import StreamNames
 from ..segment.scanner import FrameScanner
 from ..segment.sealing import write_footer
 from ..segment.segment import Segment
@@ -49,7 +49,7 @@ def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> Ma
     finally:
         segment.close()
     refusing = Repair(used, staging, at.lane, allowed=False)
-    data, _ = index_columns(columns, StreamNames(part.names), Bounds(part.first), refusing, segment.path)
+    data, _ = index_columns(columns, NameList(part.names), Bounds(part.first), refusing, segment.path)
     if columns.next_entry != record.entries or (data.entries == LOST_ENTRY).any():
         raise StoreCorrupt("a frame is damaged or missing", segment.path, record.data_end)
     data.trimmed, data.applied, data.presence = part.trimmed, part.applied, part.presence

@@ -20,8 +20,8 @@ from ..errors import StoreCorrupt
 from ..format.footer import FooterData, Presence, names_in
 from ..format.records import Low
 from ..recovery.lane_streams import LaneStreams, footer_of
+from ..recovery.name_list import Name
 from ..recovery.repair import Repair
-from ..recovery.stream_names import Name
 from ..recovery.used_file import UsedFile
 from ..segment.evidence import is_unlinked
 from ..segment.present import Present, streams_in

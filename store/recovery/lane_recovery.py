@@ -42,10 +42,10 @@ from ..segment.segment import Segment
 from .lane_files import LaneFiles
 from .lane_index import LaneIndex
 from .lane_streams import LaneStreams, NamesBehind, whole_before
+from .name_list import NameList
 from .reindex import lost_count, open_table
 from .repair import Loss, Repair, is_healthy, whole_footer
 from .segment_scan import SegmentScan, write_anew
-from .stream_names import StreamNames
 from .tally import Tally
 from .used_file import UsedFile
 
@@ -56,7 +56,7 @@ class Found:
 
     sealed: list[SealedSegment] = field(default_factory=list)
     resumable: tuple[OpenSegment, int, int] | None = None  # with its data end and chain
-    streams: StreamNames = field(default_factory=StreamNames)
+    streams: NameList = field(default_factory=NameList)
     next_offsets: list[int] = field(default_factory=list)  # by number
     trimmed: Trimmed = field(default_factory=dict)  # of those that were trimmed
     applied: bytes = b""  # the commits that the log has, as a footer has them

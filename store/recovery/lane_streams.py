@@ -22,9 +22,9 @@ from ..format.layout import DATA_START
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
 from ..segment.scanner import ChunkReader, FrameScanner, Scanned, open_sequential, records_in
 from ..segment.segment import Segment
+from .name_list import Name, NameList
 from .placement import NO_OFFSET
 from .repair import Repair, whole_footer
-from .stream_names import Name, StreamNames
 from .used_file import UsedFile
 
 WIDEST = 1 << 32  # streams; a number has 32 bits
@@ -45,7 +45,7 @@ class LaneStreams:
     def __init__(self, lane: int, repair: Repair) -> None:
         self._lane = lane
         self._repair = repair
-        self.names = StreamNames()
+        self.names = NameList()
         self.next_offsets: list[int] = []
         self.trimmed: dict[int, Low] = {}
         # Of the two at least one has all commits so far; None: it does not. Most openings need no single one.
@@ -71,7 +71,7 @@ class LaneStreams:
         self._load(footer, footer.first.tolist())
 
     def _load(self, footer: FooterData, next_offsets: list[int], *, is_newest: bool = True) -> None:
-        self.names, self.next_offsets = StreamNames.of(footer), next_offsets
+        self.names, self.next_offsets = NameList.of(footer), next_offsets
         topics = self.names.topics
         self.records = topics.index(RECORDS_TOPIC) if RECORDS_TOPIC in topics else None
         if is_newest:
@@ -176,7 +176,7 @@ class LaneStreams:
         known = len(self.names)
         assert footer.stream is None
         first = footer.first[:known]
-        if len(first) < known or not self.names.begins(StreamNames.of(footer)):
+        if len(first) < known or not self.names.begins(NameList.of(footer)):
             return False
         before = np.array(self.next_offsets, np.int64)
         return bool((first >= before if self._repair.allowed else first == before).all())

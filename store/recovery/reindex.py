@@ -21,9 +21,9 @@ from ..format.frame import Frame
 from ..format.layout import DATA_START, LOST_ENTRY, WIDE_NUMBERS
 from ..segment.open_table import OpenTable, entry_rows
 from ..segment.postings import Row, Rows
+from .name_list import NameList
 from .placement import NO_OFFSET, Bounds, Placed, place
 from .repair import Repair
-from .stream_names import StreamNames
 
 Offsets = npt.NDArray[np.int64]
 Entries = npt.NDArray[np.uint32]
@@ -98,7 +98,7 @@ class ScanColumns:
 
 
 def index_columns(
-    columns: ScanColumns, names: StreamNames, bounds: Bounds, repair: Repair, path: Path
+    columns: ScanColumns, names: NameList, bounds: Bounds, repair: Repair, path: Path
 ) -> tuple[FooterData, bool]:
     """Sort a scan's messages by stream; the footer of the segment, and whether all of its offsets are sure.
 
@@ -134,9 +134,7 @@ def index_columns(
     return _footer_data(columns.frames, names, first, start, entries), sure
 
 
-def _footer_data(
-    frames: list[Frame], names: StreamNames, first: Offsets, start: Offsets, entries: Entries
-) -> FooterData:
+def _footer_data(frames: list[Frame], names: NameList, first: Offsets, start: Offsets, entries: Entries) -> FooterData:
     topics, topic_of, queue_of = names.columns()
     return FooterData(
         topics,

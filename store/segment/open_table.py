@@ -252,7 +252,7 @@ def entry_rows(starts: Iterable[int], lengths: array[int], checksums: array[int]
 
 
 def entry_columns(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], checksums: Uint32s) -> Uint32s:
-    """The same of columns."""
+    """As `entry_rows`, of columns."""
     rows = np.empty((len(lengths), 3), np.uint32)
     rows[:, POSITION] = starts
     rows[:, LENGTH] = lengths

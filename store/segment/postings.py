@@ -33,7 +33,7 @@ class Source(Protocol):
         """Those of begin .. end - 1, of which there is one."""
 
     def numbers_between(self, begin: int, end: int) -> Numbers:
-        """The same as an array."""
+        """Those of begin .. end - 1, as an array."""
 
 
 class Rows:
@@ -108,7 +108,7 @@ class Rows:
                 row[1].append(entry)
 
     def _add_runs(self, numbers: Numbers, begin: int) -> None:
-        """The same for many: sorted by stream, and a stream's added together."""
+        """As `_add_each`, for many: sorted by stream, and a stream's added together."""
         order = by_stream(numbers)
         ordered = numbers[order]
         begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))

@@ -241,7 +241,7 @@ class FrameScanner:
         return None if head is None else frame_of(head)
 
     def head_at(self, position: int) -> FrameHead | None:
-        """The same, its columns not decoded; its checksum is compared."""
+        """The head of the frame at `position`, its columns not decoded; its checksum is compared."""
         head = self.reader.view(position, FRAME_HEADER_BYTES)
         if head[: len(FRAME_MAGIC)].tobytes() != FRAME_MAGIC:
             return None  # mostly: zeros where the log ends, or behind padding

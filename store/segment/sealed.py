@@ -335,7 +335,7 @@ class SealedSegment:
     def _many_places(
         self, index: Index, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
     ) -> tuple[Places, list[Head]]:
-        """The same, a frame at a time: faster where a frame has several of the messages."""
+        """As `_places`, a frame at a time: faster where a frame has several of the messages."""
         at, heads = 0, []
         rows: list[npt.NDArray[np.uint32]] = []
         wanted = np.array(entries, np.uint32)

@@ -72,7 +72,7 @@ class StreamNames:
         return self._packed
 
     def copy(self) -> StreamNames:
-        """The same, to be added to apart from these."""
+        """A copy, to be added to apart from these."""
         return copy.deepcopy(self)
 
     def columns(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:

@@ -226,7 +226,7 @@ class Segment:
         return leased is not None and leased.copied_pieces(view, begins, ends)
 
     def read_pieces(self, view: memoryview, begins: Sequence[int], ends: Sequence[int]) -> bool:
-        """The same with a system call for each; False if the file ends before. Raises OSError."""
+        """Fill a buffer with some ranges, a system call each; False if the file ends before. Raises OSError."""
         self._used = True
         data, at = self._data or self.data, 0
         for begin, end in zip(begins, ends, strict=True):

@@ -117,7 +117,7 @@ class GroupCommit:
             raise again(acking.failure)
 
     def begin(self, acking: AwaitedAcking) -> None:
-        """The same for a coroutine, which awaits `acking.future` then. Called in its loop."""
+        """Begin an acknowledgement for a coroutine, which awaits `acking.future` then. Called in its loop."""
         acking.is_handed_over = True
         self._awaited.append(acking)
         if acking.loop not in self._looking:

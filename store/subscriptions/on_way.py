@@ -47,7 +47,7 @@ class AckedOne(NamedTuple):
         return self.receipt
 
     def as_many(self) -> AckedMany:
-        """The same in columns."""
+        """This acknowledgement in columns."""
         places = Places(*np.array([[self.queue_id], [self.offset], [self.attempt]]))
         groups = [(self.queue_id, self.era, places.offsets)]
         return AckedMany(self.life, self.start, self.receipt, groups, np.array([self.receipt]), places)

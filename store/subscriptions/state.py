@@ -104,7 +104,7 @@ class State(LeftBehind):
             self.compact_in_time()
 
     async def ack_one_async(self, receipt: int) -> None:
-        """The same for a coroutine. If its task is cancelled, the acknowledgement becomes durable all the same.
+        """As `ack_one`, for a coroutine. If its task is cancelled, the acknowledgement becomes durable all the same.
 
         Its loop lets nobody pass at the lock: all its coroutines would sleep meanwhile.
         """

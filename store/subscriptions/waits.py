@@ -56,7 +56,7 @@ def wait(
 async def wait_async(
     readers: WaitingReaders, topic: str, has_news: Callable[[], bool], patience_s: float, group: object
 ) -> None:  # fmt: skip
-    """The same for a coroutine."""
+    """As `wait`, for a coroutine."""
     waits = readers.begin_for(_CoroutineReceive(readers, topic, has_news, _timeout_ms(patience_s), group), patience_s)
     try:
         await waits.rung

@@ -263,7 +263,7 @@ class Content:
         return self._fingerprint
 
     def copy(self) -> Content:
-        """The same state, to be changed apart from this one."""
+        """A content in this state, to be changed apart from this one."""
         twin = Content()
         twin.bad = self.bad
         twin.written, twin.forced = self.written, self.forced

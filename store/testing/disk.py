@@ -305,7 +305,7 @@ class SimulatedDisk(Outside):
         return self.copy()
 
     def copy(self) -> SimulatedDisk:
-        """The same state, forced and not, on a disk of its own."""
+        """A disk of its own in this state, forced and not."""
         with self.lock:
             twin = SimulatedDisk(capacity_bytes=self.capacity_bytes)
             twin._folders = {folder: names.copy() for folder, names in self._folders.items()}

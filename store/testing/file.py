@@ -166,7 +166,7 @@ class SimulatedFile:
         return self._content.sharers > 0
 
     def sequential(self) -> SimulatedFile:
-        """The same file opened once more; also after a rename."""
+        """This file, opened once more; also after a rename."""
         self._disk.look(self.path)
         return SimulatedFile(self._disk, self.path, self._content, direct=True, writes=False)
 

@@ -54,7 +54,7 @@ class Names:
         return hash(frozenset([(name, content.fingerprint()) for name, content in self.now.items()]))
 
     def copy(self) -> Names:
-        """The same state, to be changed apart from this one."""
+        """Names in this state, to be changed apart from these."""
         twins = {id(content): content.copy() for content in self.contents()}
         twin = Names({name: twins[id(content)] for name, content in self.now.items()})
         if self.unforced:

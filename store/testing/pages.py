@@ -60,7 +60,7 @@ class SimulatedPage:
         """Nothing is held."""
 
     def copy(self, content: Content) -> SimulatedPage:
-        """The same state, for the copy of a disk."""
+        """A page in this state, for the copy of a disk."""
         return SimulatedPage(content, bytes(self._data), list(self._before))
 
     def survive(self, chance: random.Random, content: Content) -> SimulatedPage:

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.store.format.layout import MAX_QUEUE_ID
-from stratalog.store.recovery.stream_names import StreamNames
+from stratalog.store.recovery.name_list import NameList
 
 NAMES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 1, 257, MAX_QUEUE_ID])), max_size=8)
 
 
 @given(NAMES, st.integers(0, 7), st.tuples(st.just("new"), st.integers(0, MAX_QUEUE_ID)))
 def test_names_are_those_that_were_put_in(pairs: list[tuple[str, int]], at: int, other: tuple[str, int]) -> None:
-    names = StreamNames(pairs)
+    names = NameList(pairs)
     copied = names.copy()
     assert list(names) == pairs and len(names) == len(pairs)
     assert [names[number] for number in range(len(pairs))] == pairs
@@ -26,12 +26,12 @@ def test_names_are_those_that_were_put_in(pairs: list[tuple[str, int]], at: int,
 
 @given(NAMES, NAMES)
 def test_names_begin_others_as_lists_do(some: list[tuple[str, int]], others: list[tuple[str, int]]) -> None:
-    assert StreamNames(some).begins(StreamNames(others)) == (others[: len(some)] == some)
-    assert StreamNames(some).begins(StreamNames(some + others))
+    assert NameList(some).begins(NameList(others)) == (others[: len(some)] == some)
+    assert NameList(some).begins(NameList(some + others))
 
 
 @given(NAMES)
 def test_columns_of_names_give_them_again(pairs: list[tuple[str, int]]) -> None:
-    topics, topic_of, queue_of = StreamNames(pairs).columns()
+    topics, topic_of, queue_of = NameList(pairs).columns()
     assert len(topics) == len(set(topics))
     assert [(topics[topic], queue) for topic, queue in zip(topic_of.tolist(), queue_of.tolist(), strict=True)] == pairs

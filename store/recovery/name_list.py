@@ -15,7 +15,7 @@ from ..format.footer import Footer, FooterData
 Name: TypeAlias = tuple[str, int]  # (topic, queue)
 
 
-class StreamNames:
+class NameList:
     """A list of names. A pair for each would take 100 bytes a stream, and hold the memory around it when it is gone.
 
     Attributes:
@@ -32,7 +32,7 @@ class StreamNames:
             self.append(name)
 
     @classmethod
-    def of(cls, footer: Footer | FooterData) -> StreamNames:
+    def of(cls, footer: Footer | FooterData) -> NameList:
         """Those of the rows of a footer: by number, if it is full. Raises StoreCorrupt."""
         names = cls()
         topics = footer.topics() if isinstance(footer, Footer) else footer.topics
@@ -45,13 +45,13 @@ class StreamNames:
         self.topics.append(name[0])
         self.queue_ids.append(name[1])
 
-    def copy(self) -> StreamNames:
+    def copy(self) -> NameList:
         """A list of its own."""
-        copied = StreamNames()
+        copied = NameList()
         copied.topics, copied.queue_ids = self.topics.copy(), self.queue_ids[:]
         return copied
 
-    def begins(self, other: StreamNames) -> bool:
+    def begins(self, other: NameList) -> bool:
         """Whether these are the first names of another list."""
         count = len(self)
         return (
