@@ -26,7 +26,7 @@ DEVICE: dict[str, Bug] = {
     ),
     "device: pages that the device cannot read are looked at in a mapping": Bug(
         "store/device/leased.py", "                if not self._is_resident(window):", "                if False:",
-        ("tests/simulation/test_served.py::test_a_store_serves_right_bytes_or_errors_while_its_files_are_harmed",),
+        ("tests/simulation/test_served.py::test_a_leased_map_does_not_look_at_a_page_that_cannot_be_read",),
     ),
     "device: a lease is given back while its mapping is looked at": Bug(
         "store/device/leased.py", "            self._forget()\n            self._lease.give_back()",
