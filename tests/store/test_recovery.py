@@ -43,7 +43,7 @@ from .helpers import (
 Rows = dict[Queue, dict[int, bytes]]
 QUEUES: list[Queue] = [("a", 0), ("a", 1), ("b", 7)]
 TINY = tiny()
-EVERY = 4  # of bytes that are harmed in turn, one of so many; from which on, the seed says
+EVERY = 6  # of bytes that are harmed in turn, one of so many; from which on, the seed says
 
 
 @pytest.fixture
