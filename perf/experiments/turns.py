@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 from rich.console import Console
 
-from ..machine.checkouts import HERE, store_of
+from ..machine.checkouts import HERE, load_store
 from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.checker import WrongResult
-from ..workload.stream_calls import CALLS, Kind, Opened
+from ..workload.stream_calls import CALLS, Side, Kind
 from .experiment import Experiment, setting
 
 NEW, OLD, CONTROL = "this code", "the other", "the other again"
@@ -60,28 +60,30 @@ class Turns(Experiment):
         return {"rows": rows}
 
     @contextmanager
-    def _stores(self, base: Path, run: Run) -> Iterator[dict[str, Opened]]:
-        """A store of each code, with the same messages; which is opened first is by the seed."""
+    def _stores(self, base: Path, run: Run) -> Iterator[dict[str, Side]]:
+        """A store of each code, with the same messages. The seed says which is first; another seed has another one."""
         other = Path(self.against) if self.against else HERE
         places = [(NEW, HERE), (OLD, other), (CONTROL, other)]
         random.Random(self.seed).shuffle(places)
         with ExitStack() as stack:
             made = {
-                name: stack.enter_context(Opened(store_of(place), base / str(number)))
+                name: stack.enter_context(Side(load_store(place), base / str(number)))
                 for number, (name, place) in enumerate(places)
             }
-            for opened in made.values():
-                opened.fill(self.filled)
+            for side in made.values():
+                side.fill(self.filled)
             gc.collect()
             gc.freeze()  # else a collection of all that is loaded falls into somebody's call
             stack.callback(gc.unfreeze)
             yield made
 
-    def _row(self, kind: Kind, stores: dict[str, Opened], run: Run) -> Figures:
+    def _row(self, kind: Kind, stores: dict[str, Side], run: Run) -> Figures:
         """One call with each store by turns. What the first ones give, which do not count, is compared."""
-        calls = {name: kind.make(opened, random.Random(self.seed)) for name, opened in stores.items()}
         turns = max(2, round(kind.turns * self.turns))
         warm = turns // WARM_PART + 1
+        for side in stores.values():
+            side.have_ready(kind.takes * (warm + turns))
+        calls = {name: kind.make(side, random.Random(self.seed)) for name, side in stores.items()}
         taken: dict[str, list[int]] = {name: [] for name in calls}
         order, dice = list(calls), random.Random(self.seed)
         for turn in range(warm + turns):
@@ -91,6 +93,8 @@ class Turns(Experiment):
                 began = perf_counter_ns()
                 given[name] = calls[name]()
                 taken[name].append(perf_counter_ns() - began)
+            if kind.takes and not all(map(len, given.values())):
+                raise WrongResult("a subscription gave nothing, though it has messages")
             if turn < warm:
                 run.checked(_compared([kind.listed(found) for found in given.values()]))
         return _figures({name: sorted(times[warm:]) for name, times in taken.items()})
@@ -101,6 +105,8 @@ class Turns(Experiment):
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:
         """The slowest call."""
+        if not figures["rows"]:
+            return True, f"no call has {self.only!r} in its name"
         least = min(figures["rows"], key=lambda row: row["speed"])
         far = max(abs(row["control"] - 1) for row in figures["rows"])
         return True, f"slowest beside the other: {least['call']}, {least['speed']:.3f}; the control is off by {far:.3f}"

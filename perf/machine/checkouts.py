@@ -1,7 +1,7 @@
 """The store's code of several checkouts in one process, so that their calls can be measured by turns.
 
 Two processes of the same code differ by up to a third in what a call takes: by where their memory lies, by their hash
-seed, by what their threads have done. In one process, with a call of each in turn, the same code differs by 1 or 2 %.
+seed, by what their threads have done. In one process, with a call of each in turn, the same code differs by 1 to 3 %.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NoCheckout(Exception):
     """A folder does not hold the code of the package."""
 
 
-def store_of(checkout: Path) -> Any:
+def load_store(checkout: Path) -> Any:
     """The module `stratalog.store` of a checkout, loaded anew: a second one has its own classes, threads and locks.
 
     It has to load all its modules when it is imported; one that comes later would be the running code's.

@@ -134,7 +134,7 @@ class Lmdb:
 
     @staticmethod
     def _cut(cursor: Any, queue: int, offset: int, fetch_messages: int) -> list[bytes]:
-        """Values of a queue that ends before: its keys are looked at."""
+        """As `get_range`, of a queue that has fewer values: its keys are looked at."""
         cursor.set_range(KEY.pack(queue, offset))
         found, prefix = [], KEY.pack(queue, 0)[:QUEUE_BYTES]
         for key, value in islice(cursor.iternext(), fetch_messages):

@@ -17,11 +17,12 @@ import numpy as np
 QUEUES = 8
 BODY = bytes(200)
 LARGE = random.Random(1).randbytes(1 << 20)
+SCANNED = 50_000  # messages, or all where there are fewer
 FAR_MS = 10**9  # delayed messages: after the run
 TOPIC = "filled"
 
 
-class Opened:
+class Side:
     """A store of some checkout's code, and a subscription of what it was filled with. `with` closes both."""
 
     def __init__(self, code: Any, folder: Path) -> None:
@@ -37,13 +38,13 @@ class Opened:
         self.end = self.store.queue_bounds(TOPIC, 0)[1]
         self.subscription = self.store.subscribe(TOPIC, "workers")
 
-    def more(self, least: int) -> None:
-        """Have at least so many messages to receive, and no more taken ahead than any other code has."""
+    def have_ready(self, least: int) -> None:
+        """Append until the subscription has so many messages to give."""
         batch = [(TOPIC, number % QUEUES, BODY) for number in range(2_000)]
         while self.subscription.backlog().ready < least:
             self.store.append_batch(batch)
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> Side:
         return self
 
     def __exit__(
@@ -56,23 +57,25 @@ Call = Callable[[], Any]
 
 
 class Kind(NamedTuple):
-    """How a call is made ready, how many turns give a steady median within some seconds, and what it gave as a list."""
+    """A call: how it is made ready, how many turns give a steady median within some seconds, what it gave as a list,
+    and how many messages of the subscription it takes."""
 
-    make: Callable[[Opened, random.Random], Call]
+    make: Callable[[Side, random.Random], Call]
     turns: int
     listed: Callable[[Any], list[Any]] = list
+    takes: int = 0
 
 
-def _appends(at: Opened, dice: random.Random) -> Call:
+def _appends(at: Side, dice: random.Random) -> Call:
     return lambda: [at.store.append("one", dice.randrange(QUEUES), BODY)]
 
 
-def _batches(at: Opened, dice: random.Random) -> Call:
+def _batches(at: Side, dice: random.Random) -> Call:
     batch = [("batches", number % QUEUES, BODY) for number in range(2_000)]
     return lambda: at.store.append_batch(batch)
 
 
-def _submits(at: Opened, dice: random.Random) -> Call:
+def _submits(at: Side, dice: random.Random) -> Call:
     def call() -> list[int]:
         tickets = [at.store.submit("tickets", number % QUEUES, BODY) for number in range(1_000)]
         return [ticket.result() for ticket in tickets]
@@ -80,17 +83,17 @@ def _submits(at: Opened, dice: random.Random) -> Call:
     return call
 
 
-def _columns(at: Opened, dice: random.Random) -> Call:
+def _columns(at: Side, dice: random.Random) -> Call:
     streams = [("columns", queue) for queue in range(QUEUES)]
     index, lengths, payload = np.arange(4_000) % QUEUES, np.full(4_000, len(BODY)), BODY * 4_000
     return lambda: at.store.append_columns(streams, index, lengths, payload)
 
 
-def _large(at: Opened, dice: random.Random) -> Call:
+def _large(at: Side, dice: random.Random) -> Call:
     return lambda: [at.store.append("large", 0, LARGE)]
 
 
-def _delayed(at: Opened, dice: random.Random) -> Call:
+def _delayed(at: Side, dice: random.Random) -> Call:
     due_ms = int(time.time() * 1000) + FAR_MS
 
     def call() -> list[int]:
@@ -100,8 +103,8 @@ def _delayed(at: Opened, dice: random.Random) -> Call:
     return call
 
 
-def _reads(count: int) -> Callable[[Opened, random.Random], Call]:
-    def make(at: Opened, dice: random.Random) -> Call:
+def _reads(count: int) -> Callable[[Side, random.Random], Call]:
+    def make(at: Side, dice: random.Random) -> Call:
         return lambda: at.store.read(TOPIC, 1, dice.randrange(at.end - count), count)
 
     return make
@@ -111,28 +114,27 @@ def _messages(found: Any) -> list[Any]:
     return [(message.offset, message.data) for message in found]
 
 
-def _ranges(at: Opened, dice: random.Random) -> Call:
+def _ranges(at: Side, dice: random.Random) -> Call:
     return lambda: at.store.get_range(TOPIC, 0, dice.randrange(at.end - 32), 32)
 
 
-def _read_batches(at: Opened, dice: random.Random) -> Call:
+def _read_batches(at: Side, dice: random.Random) -> Call:
     return lambda: at.store.read_batch(TOPIC, 2, dice.randrange(at.end // 2), 4_096, 1 << 20)
 
 
-def _scans(at: Opened, dice: random.Random) -> Call:
-    def call() -> None:
+def _scans(at: Side, dice: random.Random) -> Call:
+    def call() -> int:
         found = 0
         for batch in at.store.scan():
             found += len(batch)
-            if found > 50_000:
+            if found > SCANNED:
                 break
+        return found
 
     return call
 
 
-def _receive_batches(at: Opened, dice: random.Random) -> Call:
-    at.more(200_000)
-
+def _receive_batches(at: Side, dice: random.Random) -> Call:
     def call() -> Any:
         batch = at.subscription.receive_batch(1_000)
         at.subscription.ack_batch(batch.receipts)
@@ -141,9 +143,7 @@ def _receive_batches(at: Opened, dice: random.Random) -> Call:
     return call
 
 
-def _receives(at: Opened, dice: random.Random) -> Call:
-    at.more(10_000)
-
+def _receives(at: Side, dice: random.Random) -> Call:
     def call() -> Any:
         found = at.subscription.receive(1)
         at.subscription.ack(found[0])
@@ -152,9 +152,7 @@ def _receives(at: Opened, dice: random.Random) -> Call:
     return call
 
 
-def _submitted_acks(at: Opened, dice: random.Random) -> Call:
-    at.more(20_000)
-
+def _submitted_acks(at: Side, dice: random.Random) -> Call:
     def call() -> Any:
         found = at.subscription.receive(32)
         for ticket in [at.subscription.submit_ack(delivery) for delivery in found]:
@@ -162,11 +160,6 @@ def _submitted_acks(at: Opened, dice: random.Random) -> Call:
         return found
 
     return call
-
-
-def _nothing(found: Any) -> list[Any]:
-    """Of a scan: its parts are by segments, which are not the same in two stores."""
-    return []
 
 
 def _count(found: Any) -> list[Any]:
@@ -185,9 +178,9 @@ CALLS: dict[str, Kind] = {
     "read of 1": Kind(_reads(1), 8_000, _messages),
     "read of 4": Kind(_reads(4), 8_000, _messages),
     "read of 32": Kind(_reads(32), 4_000, _messages),
-    "read_batch of 1 MiB": Kind(_read_batches, 300, lambda batch: list(batch.offsets)),
-    "scan of 50,000": Kind(_scans, 80, _nothing),
-    "receive_batch of 1,000 and ack_batch": Kind(_receive_batches, 200, _count),
-    "receive(1) and ack": Kind(_receives, 2_000, _count),
-    "receive(32) and submit_ack": Kind(_submitted_acks, 400, _count),
+    "read_batch of 4,096": Kind(_read_batches, 300, lambda batch: list(batch.offsets)),
+    "scan of 50,000": Kind(_scans, 80, lambda found: [found]),
+    "receive_batch of 1,000 and ack_batch": Kind(_receive_batches, 200, _count, 1_000),
+    "receive(1) and ack": Kind(_receives, 2_000, _count, 1),
+    "receive(32) and submit_ack": Kind(_submitted_acks, 400, _count, 32),
 }

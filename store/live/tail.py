@@ -132,7 +132,7 @@ class Tail:
         return head if head is not None and head.header.chain == scanner.chain else None
 
     def _next(self, end: int) -> FrameHead | None:
-        """The frame that follows below a durable position. Missing there is damage, unless it can only be padding."""
+        """The frame that follows below a durable position. None there is damage, unless it can only be padding."""
         head = self._head()
         if head is None and align_up(self._scanner.position) < end:
             self._reader.forget()

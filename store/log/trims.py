@@ -106,7 +106,8 @@ def adopt_streams(lane: Lane, names: Iterable[tuple[str, int]], trimmed: Trimmed
             made.append(Stream(topic, ids.setdefault(queue_id, queue_id), lane, number))
     streams.add_all(stream for stream in made if stream is not records)
     for number, low in trimmed.items():
-        made[number].low, made[number].hidden = low
+        if number < len(made):
+            made[number].low, made[number].hidden = low
     lane.trims = Trims(records, trimmed)
 
 

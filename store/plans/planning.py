@@ -235,7 +235,7 @@ class LaneLook:
             yield self._range(source, own, max(1, int(size * share)), trimmed, known)
 
     def rescued(self, one: FrameRange, wanted: ScanFilter, error: StoreCorrupt) -> FrameRange:
-        """A range, found by its segment's frames, as its footer is damaged. Raises `error` if that cannot be done."""
+        """`one`, found anew by its segment's frames: its footer is damaged. Raises `error` if that cannot be done."""
         bounds = self.bounds(wanted)
         for source, _ in self.sources:
             if source.segment.sequence == one.sequence and isinstance(source, SealedSegment):

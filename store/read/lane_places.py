@@ -283,7 +283,7 @@ class LanePlaces(Item):
         return True
 
     def _recent(self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]) -> int:
-        """Add copies of messages that are all in the ring, from `low` on."""
+        """Add copies of messages with right checksums, all in the ring from `low` on: the row behind them."""
         bases = self._bases
         origin, size, memory = ring.shape
         lap = low - (low - origin) % size
@@ -307,7 +307,8 @@ class LanePlaces(Item):
         return row + index
 
     def _mapped(self, row: int, end: int, found: dict[int, bytes]) -> int:
-        """Add copies of messages of which the ring has none: to ask for each where it lies would show."""
+        """Add copies of messages of which the ring has none, as `_recent` does: to ask for each where it lies would
+        show."""
         segments, begun = self._segments, len(found)
         index, size, least = begun, 0, NOWHERE
         with MAPS.lock:

@@ -79,7 +79,7 @@ def _found(sources: Sources, streams: Sequence[Stream], which: Int64s, offsets: 
 
 
 def _of_lane(stream: Stream, numbers: Int64s, offsets: Int64s, rows: Rows) -> Iterator[_Found]:
-    """Where messages of some streams of a lane lie, newest segment first; `stream` is one of them."""
+    """Where messages of a lane lie, by the numbers of their streams, newest segment first; `stream` is one of them."""
     lane = stream.lane
     view = lane.view
     for opened in reversed(view.open):

@@ -150,7 +150,7 @@ def _times(table: OpenTable, entries: array[int], index: Uint32s) -> Int64s | No
 
 
 def _times_of_few(table: OpenTable, entries: array[int]) -> list[int] | None:
-    """When each of a few was put into the log, as a list."""
+    """When each of a few was put into the log, as a list; None if one of them has optional columns."""
     begins, times, flags = table.frame_entry, table.frame_time, table.frame_flags
     at, following, found = -1, 0, []
     for entry in entries:

@@ -176,7 +176,7 @@ class LaneStreams:
         known = len(self.names)
         assert footer.stream is None
         first = footer.first[:known]
-        if len(first) < known or not self.names.begins(NameList.of(footer)):
+        if len(first) < known or not self.names.is_prefix_of(NameList.of(footer)):
             return False
         before = np.array(self.next_offsets, np.int64)
         return bool((first >= before if self._repair.allowed else first == before).all())

@@ -33,7 +33,7 @@ class NameList:
 
     @classmethod
     def of(cls, footer: Footer | FooterData) -> NameList:
-        """Those of the rows of a footer: by number, if it is full. Raises StoreCorrupt."""
+        """The names of the rows of a footer: by number, if it is full. Raises StoreCorrupt."""
         names = cls()
         topics = footer.topics() if isinstance(footer, Footer) else footer.topics
         names.topics = [topics[index] for index in footer.stream_topic.tolist()]
@@ -41,7 +41,7 @@ class NameList:
         return names
 
     def append(self, name: Name) -> None:
-        """The name of the next stream."""
+        """Add the name of the next stream."""
         self.topics.append(name[0])
         self.queue_ids.append(name[1])
 
@@ -51,7 +51,7 @@ class NameList:
         copied.topics, copied.queue_ids = self.topics.copy(), self.queue_ids[:]
         return copied
 
-    def begins(self, other: NameList) -> bool:
+    def is_prefix_of(self, other: NameList) -> bool:
         """Whether these are the first names of another list."""
         count = len(self)
         return (

@@ -193,7 +193,7 @@ def _place(
 def _place_around_gaps(
     order: npt.NDArray[np.intp], lows: npt.NDArray[np.uint16], start: Offsets, begins: Offsets, ends: Offsets
 ) -> tuple[Offsets, Offsets, npt.NDArray[np.int64]] | None:
-    """Sort messages where some are missing: each is as far behind the one before as its low bits say."""
+    """As `_place`, where messages are missing: each is as far behind the one before as its low bits say."""
     counts = np.diff(start)
     held = np.flatnonzero(counts)
     due = lows.astype(np.int64)

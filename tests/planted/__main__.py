@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="bugs whose name has this")
     parser.add_argument("--no-clean", action="store_true", help="leave out the tests on the sound code")
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("N", "OF"),
-                        help="of those, each OF-th one from the N-th on, so that several runs share them")  # fmt: skip
+                        help="each OF-th of those, from number N on (0: the first), for several runs")  # fmt: skip
     given = parser.parse_args()
     number, parts = given.part
     bugs = dict([(name, bug) for name, bug in BUGS.items() if given.only in name][number::parts])

@@ -11,7 +11,6 @@ import argparse
 import json
 import random
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from .helpers import KIB, PATIENCE_S, ROOT
 
 TOPIC, QUEUES = "many", 16
 MESSAGE_BYTES = 1000
-BATCH = 480  # messages of one call: about as many segments as calls
+BATCH = 480  # messages of one call, as many in each queue: about 8 segments
 READERS = 3
 READS = 2_000  # random places
 MORE = 40  # batches that come while readers follow
@@ -89,25 +88,26 @@ def grow(path: str, least: int) -> None:
         sys.stdin.readline()  # the readers are there
         for _ in range(MORE):
             append_batch(store, ends)
-        tell(end=ends)
         sys.stdin.readline()  # they have seen all
 
 
 def follow(path: str, _least: int) -> None:
-    """Read what comes, until the ends that a line of the input says; and old messages in between."""
+    """Read what comes while it comes, and old messages in between."""
     with MessageStore.open(path, read_only=True) as reader:
         ends = ends_of(reader)
         tell(follows=sum(ends))
-        last = json.loads(sys.stdin.readline())
         seen, dice = 0, random.Random(sum(ends))
-        for queue in range(QUEUES):
-            at = ends[queue]
-            while at < last[queue]:
-                for message in reader.read(TOPIC, queue, at, 100, wait_ms=int(PATIENCE_S * 1000)):
-                    assert message.offset == at and message.data == data_of(queue, at)
-                    at, seen = at + 1, seen + 1
-                old = dice.randrange(ends[queue])
-                assert reader.read(TOPIC, queue, old, 1)[0].data == data_of(queue, old)
+        reached, last = ends.copy(), [end + MORE * BATCH // QUEUES for end in ends]
+        while reached != last:
+            queue = dice.choice([queue for queue in range(QUEUES) if reached[queue] < last[queue]])
+            found = reader.read(TOPIC, queue, reached[queue], 100, wait_ms=int(PATIENCE_S * 1000))
+            assert found, f"nothing comes behind {reached[queue]} of {last[queue]} in queue {queue}"
+            for message in found:
+                assert message.offset == reached[queue] and message.data == data_of(queue, message.offset)
+                reached[queue] += 1
+            seen += len(found)
+            old = dice.randrange(ends[queue])
+            assert reader.read(TOPIC, queue, old, 1)[0].data == data_of(queue, old)
         tell(seen=seen)
 
 
@@ -125,7 +125,9 @@ def check(path: str, _least: int) -> None:
         for queue in range(QUEUES):
             at = 0
             while at < ends[queue]:
-                for message in store.read(TOPIC, queue, at, 1_000):
+                found = store.read(TOPIC, queue, at, 1_000)
+                assert found, f"nothing is at {at} of queue {queue}"
+                for message in found:
                     assert message.offset == at and message.data == data_of(queue, at)
                     at += 1
         tell(messages=sum(ends), sealed=store.stats()["segments"]["sealed"])
@@ -162,27 +164,29 @@ class Step:
     def end(self) -> None:
         assert self.process.wait(PATIENCE_S) == 0
 
+    def kill(self) -> int:
+        """Kill it at once; the most that it had told of as acknowledged, and nobody had asked for yet."""
+        assert self.process.stdout is not None
+        self.process.kill()
+        lines = self.process.stdout.read().splitlines()
+        self.process.wait()
+        return max((json.loads(line)["acknowledged"] for line in lines if line.endswith("}")), default=0)
+
 
 def run(path: Path, segments: int, descriptors: int, chance: random.Random) -> dict[str, Any]:
     """All steps; their figures. Raises AssertionError."""
-    filler, acknowledged, found = Step("fill", path, segments, descriptors), 0, dict[str, Any]()
+    assert BATCH % QUEUES == 0
+    filler, found = Step("fill", path, segments, descriptors), dict[str, Any]()
     while not (told := filler.told())["ready"]:
         pass
-    acknowledged = told["acknowledged"]
     time.sleep(chance.random() * 0.2)
-    filler.process.send_signal(signal.SIGKILL)
-    for line in filler.process.communicate()[0].splitlines():
-        acknowledged = max(acknowledged, int(json.loads(line)["acknowledged"]) if line.endswith("}") else 0)
+    acknowledged = max(told["acknowledged"], filler.kill())
     writer = Step("grow", path, acknowledged, descriptors)
     found |= writer.told()
     readers = [Step("follow", path, 0, descriptors) for _ in range(READERS)]
     assert [reader.told()["follows"] for reader in readers] == [found["messages"]] * READERS
     writer.say()
-    ends = json.dumps(writer.told()["end"])
-    for reader in readers:
-        reader.say(ends)
     seen = [reader.told()["seen"] for reader in readers]
-    assert seen == [MORE * BATCH] * READERS, seen
     for reader in readers:
         reader.end()
     writer.say()

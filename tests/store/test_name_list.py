@@ -25,9 +25,9 @@ def test_names_are_those_that_were_put_in(pairs: list[tuple[str, int]], at: int,
 
 
 @given(NAMES, NAMES)
-def test_names_begin_others_as_lists_do(some: list[tuple[str, int]], others: list[tuple[str, int]]) -> None:
-    assert NameList(some).begins(NameList(others)) == (others[: len(some)] == some)
-    assert NameList(some).begins(NameList(some + others))
+def test_names_are_a_prefix_of_others_as_lists_are(some: list[tuple[str, int]], others: list[tuple[str, int]]) -> None:
+    assert NameList(some).is_prefix_of(NameList(others)) == (others[: len(some)] == some)
+    assert NameList(some).is_prefix_of(NameList(some + others))
 
 
 @given(NAMES)

@@ -35,7 +35,7 @@ def test_message_is_delivered_at_its_time_and_not_before(tmp_path: Path, hand: H
         assert consumer.poll() == []
 
 
-def test_who_asks_is_told_of_all_that_is_durable(tmp_path: Path, hand: Hand) -> None:
+def test_a_look_counts_all_that_is_durable(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s") as store:
         topic = topic_of(store)
         quiet(store)  # nobody else has the index catch up
