@@ -19,7 +19,7 @@ from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.checker import WrongResult
-from ..workload.stream_calls import CALLS, Side, Kind
+from ..workload.stream_calls import CALLS, Kind, Side
 from .experiment import Experiment, setting
 
 NEW, OLD, CONTROL = "this code", "the other", "the other again"

@@ -307,8 +307,7 @@ class LanePlaces(Item):
         return row + index
 
     def _mapped(self, row: int, end: int, found: dict[int, bytes]) -> int:
-        """Add copies of messages of which the ring has none, as `_recent` does: to ask for each where it lies would
-        show."""
+        """As `_recent`, of messages of which the ring has none: to ask for each where it lies would show."""
         segments, begun = self._segments, len(found)
         index, size, least = begun, 0, NOWHERE
         with MAPS.lock:
