@@ -65,7 +65,10 @@ class Finder:
             row = view.open[at].table.row(number)
             if row is not None and row[0] <= offset:
                 return _open_runs(view.open[at:], number, offset, limit)
-        index = _where(lane, view, number, offset)
+        try:
+            index = lane.groups.where(view.sealed, number, offset)
+        except StoreCorrupt:
+            index = _where(lane, view, number, offset)
         if index < len(view.sealed) and limit <= RUN_MESSAGES:
             # As most calls find it: one segment has all that is wanted. A generator costs as much as finding that out.
             try:

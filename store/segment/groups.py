@@ -46,6 +46,7 @@ class Groups:
         self._known: Known = [], Present.since(0)
         self._since = 0
         self._older: dict[int, Present] = {}  # groups that no footer tells of, by the full one they begin with
+        self._all_full: Sequence[SealedSegment] = ()  # the newest view that was found to have full footers alone
         self.wants_full = False
 
     def begin(self, sealed: Sequence[SealedSegment], present: Present | None) -> None:
@@ -108,16 +109,27 @@ class Groups:
     # -- searching ------------------------------------------------------------------------------------
 
     def where(self, sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
-        """Index of the segment that has an offset of a stream, or where it goes on behind it; their number if nowhere.
+        """Index of the segment that has an offset of a stream, or where it goes on behind it, or the one before; their
+        number if nowhere.
 
         Raises StoreCorrupt where damage hides that.
         """
         if not sealed:
             return 0
+        if sealed is self._all_full:  # in a lane of few streams; without a call for the key, as it is in every read
+            at, high = 0, len(sealed)
+            while at < high:
+                middle = (at + high) >> 1
+                if sealed[middle].first_offset(number) <= offset:
+                    at = middle + 1
+                else:
+                    high = middle
+            return max(at - 1, 0)  # it may end before the offset: whoever reads looks at what it has in any case
         fulls, present = self.look(sealed)
         low, high = bisect_left(fulls, sealed[0].segment.sequence), len(fulls)
         if high - low == len(sealed):
-            return _where_all_are_full(sealed, number, offset)
+            self._all_full = sealed
+            return self.where(sealed, number, offset)
         at = bisect_right(
             fulls, offset, low, high, key=lambda sequence: sealed[index_of(sealed, sequence)].first_offset(number)
         )
@@ -269,16 +281,6 @@ def _told_by(full: SealedSegment, number: int) -> Sequence[int] | None:
     if len(of_any):  # seldom: those were damaged when it was written
         steps = sorted({*steps, *of_any}, reverse=True)
     return Backwards(full.segment.sequence, steps)
-
-
-def _where_all_are_full(sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
-    """As `Groups.where`, in a lane of few streams."""
-    at = bisect_right(sealed, offset, key=lambda one: one.first_offset(number))
-    if at:
-        begins, count = sealed[at - 1].first_of(number)
-        if begins + count > offset:
-            return at - 1
-    return at
 
 
 def _last_begun(sealed: Sequence[SealedSegment], indexes: Sequence[int], number: int, offset: int) -> int:

@@ -165,15 +165,16 @@ class SealedSegment:
         """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
         index = self._found.get(0) or self.index
         index.used, start = True, index.start
-        row = index.row(number)
+        row = index.row(number) if index.numbers is not None or number >= index.streams else number
         return (index.first[row], start[row + 1] - start[row]) if row >= 0 else (0, 0)
 
     def first_offset(self, number: int) -> int:
         """The first offset of a stream here, or, of a full footer, its next one if it has no messages here."""
         index = self._found.get(0) or self.index
         index.used = True
-        row = index.row(number)
-        return index.first[row] if row >= 0 else 0
+        if index.numbers is None:  # as in most calls
+            return index.first[number] if number < index.streams else 0
+        return self.first_of(number)[0]
 
     def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
         """As `Index.segments_before`. Raises StoreCorrupt, OSError."""
@@ -186,13 +187,11 @@ class SealedSegment:
         index = self._found.get(0) or self.index
         index.used, start, all_entries = True, index.start, index.entries
         try:
-            at = index.row(number)
-            if at < 0:
+            at = index.row(number) if index.numbers is not None or number >= index.streams else number
+            begin = offset - index.first[at] if at >= 0 else -1
+            if begin < 0:
                 raise WrongFooter(WRONG_MESSAGE)
-            row = start[at]
-            begin = row + offset - index.first[at]
-            if begin < row:
-                raise WrongFooter(WRONG_MESSAGE)
+            begin += start[at]
             entries = all_entries[begin : min(start[at + 1], begin + limit)].tolist()
             offsets: Sequence[int] = range(offset, offset + len(entries))
             if LOST_ENTRY in entries:
