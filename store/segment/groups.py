@@ -46,7 +46,7 @@ class Groups:
         self._known: Known = [], Present.since(0)
         self._since = 0
         self._older: dict[int, Present] = {}  # groups that no footer tells of, by the full one they begin with
-        self._all_full: Sequence[SealedSegment] = ()  # the newest view that was found to have full footers alone
+        self._all_full = 0, 0, 0  # the first, last and number of segments that had full footers alone, when last looked
         self.wants_full = False
 
     def begin(self, sealed: Sequence[SealedSegment], present: Present | None) -> None:
@@ -116,7 +116,8 @@ class Groups:
         """
         if not sealed:
             return 0
-        if sealed is self._all_full:  # in a lane of few streams; without a call for the key, as it is in every read
+        view = sealed[0].segment.sequence, sealed[-1].segment.sequence, len(sealed)
+        if view == self._all_full:  # a lane of few streams; without a call for the key, as it is in every read
             at, high = 0, len(sealed)
             while at < high:
                 middle = (at + high) >> 1
@@ -128,7 +129,7 @@ class Groups:
         fulls, present = self.look(sealed)
         low, high = bisect_left(fulls, sealed[0].segment.sequence), len(fulls)
         if high - low == len(sealed):
-            self._all_full = sealed
+            self._all_full = view
             return self.where(sealed, number, offset)
         at = bisect_right(
             fulls, offset, low, high, key=lambda sequence: sealed[index_of(sealed, sequence)].first_offset(number)
