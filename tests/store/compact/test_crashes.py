@@ -8,4 +8,7 @@ from .crashes import run_round
 
 
 def test_a_cut_at_any_step_leaves_each_lane_as_it_was_or_compacted() -> None:
-    assert run_round(draw_seed(), share=0.005) > 1
+    seed, looked = draw_seed(), 0
+    while looked < 6:  # of some rounds only the first state is drawn
+        looked += run_round(seed, share=0.005)
+        seed += 1
