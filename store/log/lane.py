@@ -118,6 +118,7 @@ class Lane:
         self.issued = 0
         self.chain = 0
         self.footer_room = FooterRoom()
+        self.fits_until = 0  # frames that end before this lane position fit into the open segment with their footer
         self.groups = Groups()
         self.for_records: Reserve | None = None  # a bare lane has none
         self.reserve_segment = next_segment
@@ -249,6 +250,9 @@ class Lane:
 
         `share`: what the frame adds to the footer. With `left_bytes` a record may take the reserve: see `room`.
         """
+        reserve = self.for_records
+        if self.tail + frame_bytes <= self.fits_until and left_bytes is None and (reserve is None or reserve.is_ready):
+            return  # as with most frames
         size = wanted_segment(self, frame_bytes, share, left_bytes)
         if size:
             make, left = (self._next_segment, 0) if left_bytes is None else (self.reserve_segment, left_bytes)
@@ -273,6 +277,7 @@ class Lane:
         header = segment.header.pack()
         self.ring.fill(self.tail, [header, bytes(DATA_START - len(header))], DATA_START)
         self.chain = segment.header.chain
+        self.fits_until = 0
         look_at_footer(self)
         self.segment = segment
         self.table = OpenTable(self.offsets.column())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..format.frame import Definition
-from ..format.layout import DATA_START, align_up
+from ..format.layout import BLOCK_BYTES, DATA_START, align_up
 from ..segment.footer_room import MOST_SHARE, table_bytes
 from .request import Request
 from .streams import NOT_DEFINED, Stream
@@ -33,8 +33,11 @@ def wanted_segment(lane: Lane, frame_bytes: int, share: Callable[[], int], left_
     if segment is not None and segment.base is not None:
         room = segment.header.capacity_bytes - align_up(lane.tail - segment.base + frame_bytes)
         is_ready = left_bytes is None and (reserve is None or reserve.is_ready)
-        if is_ready and room >= footer + MOST_SHARE * frame_bytes:
-            return 0  # as with most frames
+        spare = room - footer - MOST_SHARE * frame_bytes
+        if is_ready and spare >= 0:
+            # Each byte of a later frame takes itself and its share of the footer; a block's rest may be lost once more.
+            lane.fits_until = lane.tail + frame_bytes + (spare - BLOCK_BYTES) // (1 + MOST_SHARE)
+            return 0
     most_footer = lane.config.segment_bytes >> 2
     left = left_bytes if left_bytes and reserve is not None and not reserve.size_bytes else 0
     # Frames that are held have begun with it: nothing refuses the rest of them.
@@ -69,4 +72,5 @@ def note_records(lane: Lane, requests: Sequence[Request]) -> int:
 
 def look_at_footer(lane: Lane) -> None:
     """The lane's part of each footer may have become larger."""
+    lane.fits_until = 0
     lane.footer_room.look(lane.streams, lane.trims.count, lane.commits.size_bytes)

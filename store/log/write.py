@@ -129,10 +129,9 @@ class Write:
 
     def settle(self) -> None:
         """Do what may only be done when this write and all before it have ended. Raises OSError, as `perform` does."""
-        log = self.segment.log
         if self.force and self.earlier:
-            log.force()
-        if self.looks and not log.is_in_place():
+            self.segment.log.force()
+        if self.looks and not self.segment.log.is_in_place():
             raise FileNotFoundError(
                 errno.ENOENT, "moved, replaced or deleted while the store was open", str(self.segment.path)
             )

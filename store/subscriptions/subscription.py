@@ -69,9 +69,11 @@ class Subscription:
 
     def _settings(self) -> Settings:
         """The settings. Raises SubscriptionClosed, StoreClosed."""
-        self._state.parts.check_open()
-        self._state.unfinished.finish()
-        settings = self._state.cursor.settings
+        state = self._state
+        state.parts.check_open()
+        if state.unfinished.change is not None:  # without a call: it is in each acknowledgement
+            state.unfinished.finish()
+        settings = state.cursor.settings
         if self.closed or settings is None:
             why = "closed" if self._closed else "deleted"
             raise SubscriptionClosed(f"the subscription {self.name!r} of {self.topic!r} was {why}; subscribe again")
@@ -395,5 +397,4 @@ class Subscription:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "open"
-        return f"<Subscription {self.name!r} of {self.topic!r}, {state}>"
+        return f"<Subscription {self.name!r} of {self.topic!r}, {'closed' if self.closed else 'open'}>"
