@@ -1,0 +1,45 @@
+"""Whether a frame fits into the open segment with its footer: the bound that most frames are asked by, and the rule."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stratalog.store import MessageStore
+from stratalog.store.log.lane import Lane
+from stratalog.store.log.room import wanted_segment
+
+from ..seeds import draw_seed
+from .helpers import KIB, tiny
+
+
+def test_a_frame_that_fits_by_the_bound_fits_by_the_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(draw_seed())
+    by_bound = by_rule = 0
+    real = Lane.make_room
+
+    def make_room(lane: Lane, frame_bytes: int, share: Callable[[], int], left_bytes: int | None = None) -> None:
+        nonlocal by_bound, by_rule
+        until, reserve = lane.fits_until, lane.for_records
+        if left_bytes is None and lane.tail + frame_bytes <= until and (reserve is None or reserve.is_ready):
+            assert wanted_segment(lane, frame_bytes, share, None) == 0
+            lane.fits_until = until
+            by_bound += 1
+        else:
+            by_rule += 1
+        real(lane, frame_bytes, share, left_bytes)
+
+    monkeypatch.setattr(Lane, "make_room", make_room)
+    with MessageStore.open(tmp_path / "s", tiny(segment_bytes=256 * KIB)) as store:
+        for number in range(1_500):
+            topic = f"topic {chance.randrange(1 + number)}" if chance.random() < 0.2 else "t"
+            size = chance.choice((0, 1, 100, 4 * KIB, 20 * KIB))
+            store.append_batch(
+                [(topic, chance.randrange(4), bytes(size))] * chance.choice((1, 1, 2, 50 if size < KIB else 1))
+            )
+            if chance.random() < 0.05:
+                store.trim(topic, 0, store.queue_bounds(topic, 0)[1])
+    assert by_bound > 100 and by_rule > 0
