@@ -210,7 +210,7 @@ class MessageStore(
 
     def _start(self, *, repair: bool) -> None:
         """From here on messages are taken in."""
-        publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.look)
+        publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.call_lookers)
         self._upkeep.lookers.append(publisher.look)
         self._running.live = publisher
         self._upkeep.early.flushers = self._flushers

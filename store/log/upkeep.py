@@ -1,8 +1,9 @@
 """The work in the background: segments made ahead (R7), full ones sealed, old ones removed, "os" forces.
 
 Three threads for the whole store, woken by what there is to do and otherwise twice a second. One makes spares, which
-may take seconds. One calls the lookers: among them is the one that attaches bulk commits, which may take as long. And
-one does all the rest. None waits for another, but that a large commit waits for a spare that is being made in its lane.
+may take seconds. One calls the lookers: among them is the one that attaches bulk commits, which may take as long. Other
+processes wake it, and no lane that has got on. And one does all the rest. None waits for another, but that a large
+commit waits for a spare that is being made in its lane.
 """
 
 from __future__ import annotations
@@ -259,6 +260,7 @@ class Upkeep:
         """End the threads, whatever is left to do. Again is fine."""
         self._closing = True
         self.look()
+        self.call_lookers()
         self._thread.join()
         self._ahead.join()
         self._looking.join()
@@ -300,14 +302,13 @@ class Upkeep:
                 spares.keep_ahead()
 
     def call_lookers(self) -> None:
-        """Somebody in another process has left something to be looked at."""
+        """Somebody in another process has come, or has left something to be looked at."""
         self._wake_lookers.set()
 
     def look(self) -> None:
         """A lane has got on: look soon whether it needs anything."""
         self._wake.set()
         self._wake_ahead.set()
-        self._wake_lookers.set()
 
 
 def gone(path: Path) -> FileNotFoundError:

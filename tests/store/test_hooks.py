@@ -80,7 +80,7 @@ def harm_delays(store: MessageStore) -> None:
 
 def harm_lookers(store: MessageStore) -> None:
     store._upkeep.lookers.insert(0, broken)
-    store._upkeep.look()
+    store._upkeep.call_lookers()
 
 
 def harm_guards(store: MessageStore) -> None:
