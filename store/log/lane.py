@@ -264,6 +264,7 @@ class Lane:
     def finish(self, segment: Segment) -> None:
         """Plan the last write of a segment: its tail is padded, the next one begins on a boundary."""
         assert segment.base is not None
+        self.fits_until = 0
         data_end = self.tail - segment.base
         # Forced also where answers are not: so at most one segment is ever waiting for its force.
         write = self._plan_up_to(segment, align_up(self.tail), force=True)
@@ -277,7 +278,6 @@ class Lane:
         header = segment.header.pack()
         self.ring.fill(self.tail, [header, bytes(DATA_START - len(header))], DATA_START)
         self.chain = segment.header.chain
-        self.fits_until = 0
         look_at_footer(self)
         self.segment = segment
         self.table = OpenTable(self.offsets.column())

@@ -10,6 +10,7 @@ import pytest
 
 from stratalog.store import MessageStore
 from stratalog.store.log.lane import Lane
+from stratalog.store.log.quiet import end_segment
 from stratalog.store.log.room import wanted_segment
 
 from ..seeds import draw_seed
@@ -45,3 +46,15 @@ def test_a_frame_that_fits_by_the_bound_fits_by_the_rule(tmp_path: Path, monkeyp
             if chance.random() < 0.01:
                 store.trim(topic, 0, store.queue_bounds(topic, 0)[1])
     assert by_bound > 100 and by_rule > 0
+
+
+def test_nothing_fits_into_a_segment_that_was_ended(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s") as store:
+        store.append("t", 0, b"first")
+        lane, flusher = store._lanes[0], store._flushers[0]
+        assert lane.fits_until > lane.tail
+        with flusher.building:
+            end_segment(flusher)
+        assert lane.fits_until <= lane.tail and lane.segment is None
+        assert store.append("t", 0, b"second") == 1
+        assert lane.segment is not None
