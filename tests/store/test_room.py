@@ -50,11 +50,12 @@ def test_a_frame_that_fits_by_the_bound_fits_by_the_rule(tmp_path: Path, monkeyp
 
 def test_nothing_fits_into_a_segment_that_was_ended(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s") as store:
-        store.append("t", 0, b"first")
+        for _ in range(3):  # the first one begins the segment, and a new stream is a reason to look again
+            store.append("t", 0, b"before")
         lane, flusher = store._lanes[0], store._flushers[0]
         assert lane.fits_until > lane.tail
         with flusher.building:
             end_segment(flusher)
         assert lane.fits_until <= lane.tail and lane.segment is None
-        assert store.append("t", 0, b"second") == 1
+        assert store.append("t", 0, b"behind") == 3
         assert lane.segment is not None
