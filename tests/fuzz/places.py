@@ -29,6 +29,7 @@ from stratalog.store.format.layout import (
     lane_name,
 )
 from stratalog.store.format.store_files import LaneStart
+from stratalog.store.log.streams import lane_of
 from stratalog.store.segment.evidence import is_flipped, trace_of
 from tests.store.helpers import Snapshot, frames_of, put_snapshot
 
@@ -175,7 +176,7 @@ class Verdict:
         self.unhurt = [np.zeros(len(told.lengths), np.bool_) for told in story.queues]
         self.readable = [rows.copy() for rows in self.unhurt]
         self.tail = [rows.copy() for rows in self.unhurt]
-        self.lane = [0] * len(story.queues)
+        self.lane = [lane_of(*told.name, story.plan.lanes) for told in story.queues]  # of one without messages, too
         self.hurt_files = {name for name in {*final, *damaged} if final.get(name) != damaged.get(name)}
         lanes = {file.lane for file in places.files}
         for lane in lanes:
@@ -236,7 +237,7 @@ class Verdict:
         tail = (file.sequence > cut[0]) | ((file.sequence == cut[0]) & (begins[frame_of] >= cut[1]))
         for number in np.unique(numbers).tolist():
             mine = numbers == number
-            self.lane[number] = file.lane
+            assert self.lane[number] == file.lane
             self.unhurt[number][offsets[mine]] = unhurt[mine]
             self.readable[number][offsets[mine]] = unhurt[mine] & own
             self.tail[number][offsets[mine]] = tail[mine]
