@@ -40,7 +40,7 @@ BYTES_A_US = 1000  # of a note that is written
 
 
 class NotSure(Exception):
-    """The log is not as usual here. A store that is opened for reading says what is wrong, if anything is."""
+    """What was read does not tell the commits for sure. A store that is opened for reading says what is wrong."""
 
 
 class LaneCommits:

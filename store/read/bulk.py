@@ -53,7 +53,7 @@ class Pieces(NamedTuple):
 class Bulk:
     """Reads from the ring and the device. Any number of threads may use it.
 
-    It answers only what is as usual; wherever anything is not, the answer is None, as that of `Straight`.
+    It answers only for messages that are whole and in their places; else the answer is None, as that of `Straight`.
     """
 
     def __init__(self, finder: Finder, counters: ReadCounters, buffers: BufferPool, few: Few) -> None:

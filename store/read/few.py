@@ -27,7 +27,7 @@ from .straight import Straight
 class Few:
     """Reads from the ring and the device. Any number of threads may use it.
 
-    It answers only what is as usual; wherever anything is not, the answer is None, as that of `Straight`.
+    It answers only for messages that are whole and in their places; else the answer is None, as that of `Straight`.
     """
 
     def __init__(self, straight: Straight, buffers: BufferPool) -> None:

@@ -133,7 +133,7 @@ class Reader:
     def _newest(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
         """`get_range` of what the newest segment and the ring have, in as few steps as it can be done.
 
-        None wherever anything is not as usual: the long way then does it, or says what is wrong.
+        None where it does not have all of them, whole: the long way then reads them, or says what is wrong.
         """
         lane, number = stream.lane, stream.number
         opened, ring = lane.view.open, lane.ring

@@ -32,7 +32,7 @@ Int64s = npt.NDArray[np.int64]
 class Recent:
     """Reads from the newest segment and the ring. Any number of threads may use it.
 
-    It answers only what is as usual; wherever anything is not, the answer is None, as that of `Bulk`.
+    It answers only for messages that are whole and in their places; else the answer is None, as that of `Bulk`.
     """
 
     def __init__(self, counters: ReadCounters, buffers: BufferPool) -> None:

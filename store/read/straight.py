@@ -29,9 +29,9 @@ Spans = list[tuple[int, int]]  # begin and end of messages that were copied from
 class Straight:
     """Reads from the ring and the device. Any number of threads may use it.
 
-    It answers only what is as usual. Wherever anything is not (damage, a gap that a repair left, a segment that was
-    taken away meanwhile, a ring that has overtaken the reader), the answer is None: the long way then does it, or says
-    what is wrong.
+    It answers only for messages that are whole and in their places. After damage, at a gap that a repair left, where a
+    segment was taken away meanwhile or the ring has overtaken the reader, the answer is None: the long way then does
+    it, or says what is wrong.
     """
 
     def __init__(self, counters: ReadCounters) -> None:

@@ -61,7 +61,10 @@ class NameList:
         )
 
     def columns(self) -> tuple[list[str], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-        """The topics, each once, and the topic index and the queue id of each stream: what a footer has."""
+        """The topics, each once, and the topic index and the queue id of each stream: what a full footer has.
+
+        A pass over all streams of the lane: for an opening or a repair, which makes a full footer of them.
+        """
         topics = {topic: index for index, topic in enumerate(dict.fromkeys(self.topics))}
         topic_of = np.fromiter(map(topics.__getitem__, self.topics), np.uint32, len(self))
         return list(topics), topic_of, np.array(self.queue_ids, np.uint32)

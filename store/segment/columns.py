@@ -46,7 +46,7 @@ def open_columns(segment: Segment, table: OpenTable, entries: Uint32s) -> Column
 def sealed_columns(sealed: SealedSegment, ring: Ring, number: int, offset: int, end: int) -> Columns | None:
     """A stream's messages offset .. end - 1, as far as a sealed segment has them, which may be none.
 
-    None where anything is not as usual: `SealedSegment.run` says what. Raises StoreCorrupt as that does.
+    None where a message is lost or not in its place: `SealedSegment.run` says what is wrong. Raises StoreCorrupt.
     """
     index = sealed.index
     nothing = Columns(sealed.segment, np.empty((0, 3), np.uint32), np.empty(0, np.int64))

@@ -51,7 +51,7 @@ class Index(Item):
         return (steps[start[number] : start[number + 1]] if number < rows else ()), of_any
 
     def row(self, number: int) -> int:
-        """The row of a stream, -1 if it has none."""
+        """The row of a stream, -1 if it has none. Of a full one, hot paths take the number, without a call."""
         return row_of(self.numbers, self.streams, number)
 
 

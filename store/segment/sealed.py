@@ -246,8 +246,8 @@ class SealedSegment:
         """A stream's messages offset .. end - 1, as far as they are here: a flat table of places, their numbers there,
         and whether the stream's messages are known to lie far apart.
 
-        The position, length and checksum of number n are at 3 n, 3 n + 1 and 3 n + 2 of the table. None where anything
-        is not as usual: `run` says what. Raises StoreCorrupt as that does.
+        The position, length and checksum of number n are at 3 n, 3 n + 1 and 3 n + 2 of the table. None where a message
+        is lost or not in its place: `run` says what is wrong. Raises StoreCorrupt as that does.
         """
         kept = self._kept.get(0)
         table: Index | KeptPlaces = (self._found.get(0) or self.index) if kept is None else kept

@@ -179,7 +179,7 @@ def run(path: Path, segments: int, descriptors: int, chance: random.Random) -> d
     filler, found = Step("fill", path, segments, descriptors), dict[str, Any]()
     while not (told := filler.told())["ready"]:
         pass
-    time.sleep(chance.random() * 0.2)
+    time.sleep(chance.random() * 0.2)  # the moment of the kill, at random
     acknowledged = max(told["acknowledged"], filler.kill())
     writer = Step("grow", path, acknowledged, descriptors)
     found |= writer.told()
