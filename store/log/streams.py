@@ -71,8 +71,7 @@ class StreamMap:
             queues[stream.queue_id] = stream
 
     def add_all(self, streams: Iterable[Stream]) -> None:
-        """Add streams; their names are checked and new. For those of one topic in a row it is looked up once: half of
-        the time that an opening needs for a million."""
+        """Add streams; their names are checked and new. The topic of several in a row is looked up once."""
         topic: str | None = None
         queues: dict[int, Stream] | None = None
         for stream in streams:

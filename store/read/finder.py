@@ -68,7 +68,7 @@ class Finder:
         try:
             index = lane.groups.where(view.sealed, number, offset)
         except StoreCorrupt:
-            index = _where(lane, view, number, offset)
+            index = _around_damage(lane, view, number, offset)
         if index < len(view.sealed) and limit <= RUN_MESSAGES:
             # As most calls find it: one segment has all that is wanted. A generator costs as much as finding that out.
             try:
@@ -171,7 +171,11 @@ def _where(lane: Lane, view: View, number: int, offset: int) -> int:
     try:
         return lane.groups.where(view.sealed, number, offset)
     except StoreCorrupt:
-        return max(lane.groups.around_damage(view.sealed, number, offset), 0)
+        return _around_damage(lane, view, number, offset)
+
+
+def _around_damage(lane: Lane, view: View, number: int, offset: int) -> int:
+    return max(lane.groups.around_damage(view.sealed, number, offset), 0)
 
 
 def can_be_read(lane: Lane, view: View, number: int, offset: int) -> bool:
