@@ -3,8 +3,8 @@
 Invariants:
     * a segment keeps the room of its footer, up to a quarter of it: sealing takes no space;
     * a frame that may have messages of users is built only while the lane's reserve stands ready;
-    * frames that end before `Lane.fits_until` fit into the open segment. It is 0 once that is ended, or the lane has got
-      a stream or a trim.
+    * frames that end before `Lane.fits_until` fit into the open segment. It is 0 once that is ended, or the lane has
+      got a stream or a trim.
 """
 
 from __future__ import annotations
