@@ -28,6 +28,7 @@ from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
 from ..live.calls import Calls
 from ..live.publisher import Publisher
+from ..log.gone import retire_gone
 from ..log.upkeep import Upkeep
 from ..read.cached import cached_reader
 from ..read.caches import Caches
@@ -191,6 +192,8 @@ class MessageStore(
             was_closed = was_closed and found.was_closed
             self._scanned_bytes += found.scanned_bytes
             self._scan_ms += found.scan_ms
+        if not repair:  # it may have lost what tells
+            retire_gone(self._lanes, self._streams)
         self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
         self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep, self._caches.plan)
         self._upkeep.removal.guards.append(self._subscriptions().may_go)

@@ -24,6 +24,7 @@ Every section begins at a multiple of 8, counted from the end of the checksums
     applied                  the commits that the lane has (`applied`)
     entries        m x u32   entry numbers (0, 1, 2 .. in log order in the segment), by row, in offset order;
                              LOST_ENTRY for a message that a repair gave up
+A row of a full footer with an empty topic is of a number whose stream is gone (`log.gone`). No queue gets that number.
 The header has the range of the frames' times, and that of the messages' delivery times, NO_TIME twice if there are
 none; where messages are lost, it may be wider than what is left.
 """
@@ -40,7 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .dues import NO_DUES, DueRange
-from .layout import FOOTER_MAGIC, FORMAT_VERSION, checksum64
+from .layout import FOOTER_MAGIC, FORMAT_VERSION, GONE_TOPIC, checksum64
 from .records import Trimmed, TrimmedColumns
 from .stored_column import CHUNK_BYTES
 
@@ -124,10 +125,11 @@ class FooterData:
         names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
         stream = np.empty(0, np.uint32) if self.stream is None else self.stream
         present = _NO_PRESENCE if self.presence is None else self.presence
+        kept = self._without_gone()
         told = NOT_TOLD if self.stream is None and self.presence is None else len(present.steps)
         columns: tuple[npt.NDArray[np.integer], ...] = (
             self.stream_topic, self.stream_queue, self.first, self.start, self.entries, self.frame_position,
-            self.frame_entry, self.frame_time, self.frame_flags, *_trimmed_columns(self.trimmed), stream,
+            self.frame_entry, self.frame_time, self.frame_flags, kept.numbers, kept.low, kept.hidden, stream,
             *present,
         )  # fmt: skip
         arrays = [column.astype(kind, copy=False) for column, kind in zip(columns, KINDS, strict=True)]
@@ -140,10 +142,18 @@ class FooterData:
         sums = _sums_of(memoryview(tables)) + _sums_of(entries, padding)
         head = FIXED.pack(
             FOOTER_MAGIC, FORMAT_VERSION, self.stream is None, len(self.topics), len(names), len(self.first),
-            len(self.entries), len(times), len(self.trimmed), len(self.applied), told, sequence, low, high, *self.dues,
+            len(self.entries), len(times), len(kept), len(self.applied), told, sequence, low, high, *self.dues,
             checksum64(sums),
         )  # fmt: skip
         return [head, struct.pack("<Q", checksum64(head)), sums, tables, entries, padding]
+
+    def _without_gone(self) -> TrimmedColumns:
+        """The trimmed streams: a full footer says nothing of those that are gone, which nobody can find any more."""
+        columns = TrimmedColumns.of(self.trimmed)
+        if self.stream is not None or GONE_TOPIC not in self.topics or not len(columns):
+            return columns
+        stays = self.stream_topic[columns.numbers] != self.topics.index(GONE_TOPIC)
+        return TrimmedColumns(columns.numbers[stays], columns.low[stays], columns.hidden[stays])
 
     def pack(self, sequence: int) -> bytes:
         """The footer's bytes."""
@@ -176,12 +186,6 @@ def by_stream(numbers: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.intp]:
         if high.any():
             return order[np.argsort(high[order], kind="stable")]
     return order
-
-
-def _trimmed_columns(trimmed: Trimmed) -> tuple[npt.NDArray[np.integer], ...]:
-    """The columns of trimmed streams: numbers, ascending, and for each its low and up to where it is not listed."""
-    columns = TrimmedColumns.of(trimmed)
-    return columns.numbers, columns.low, columns.hidden
 
 
 def _bytes_of(part: npt.NDArray[np.generic]) -> memoryview:

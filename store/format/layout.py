@@ -153,6 +153,7 @@ CLOSED: Final = 1
 SEALED: Final = 2
 
 MAX_TOPIC_BYTES: Final = 255
+GONE_TOPIC: Final = ""  # in a full footer, of a number whose stream is gone: no topic of users is empty
 MAX_QUEUE_ID: Final = (1 << 31) - 1
 
 SEGMENT_MAGIC: Final = b"SLOGSEGM"

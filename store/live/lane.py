@@ -14,7 +14,7 @@ from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt
 from ..format.footer import names_in
 from ..format.frame import Definition
-from ..format.layout import BLOCK_BYTES, SEALED, UNKNOWN, FrameHeader, SegmentHeader, segment_name
+from ..format.layout import BLOCK_BYTES, GONE_TOPIC, SEALED, UNKNOWN, FrameHeader, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
 from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
@@ -249,6 +249,8 @@ class FollowedLane:
         if topic == RECORDS_TOPIC:
             stream = self.lane.trims.records
             stream.number = number
+        elif topic == GONE_TOPIC:
+            stream = self.lane.nobody
         else:
             stream = Stream(topic, queue_id, self.lane, number)
             self._streams.add(stream)

@@ -8,6 +8,6 @@ Begin with `lane`: one append log as a state machine. The others stand around it
     after an opening    adoption
     threads             flusher
     the background      upkeep, spares, reserve, sealer, removal, retention, early, laps, pace, ring_growth
-    streams             streams, hidden_streams, trims
+    streams             streams, hidden_streams, trims, gone
     beside the queue    at_once, together, quiet
 """

@@ -30,6 +30,7 @@ from ..format.frame import Columns, Definition, column_bytes_bound, encode_colum
 from ..format.layout import (
     DATA_START,
     FRAME_HEADER_BYTES,
+    GONE_TOPIC,
     HAS_DUE,
     HAS_PAYLOAD_CHECKSUM,
     UNKNOWN,
@@ -95,6 +96,8 @@ class Lane:
         self.ring = ring
         self.streams: list[Stream] = []  # by number
         self.hidden: list[Stream] = []  # those that users never see, but for the records
+        self.nobody = Stream(GONE_TOPIC, 0, self)  # in `streams`, in the place of those that are gone
+        self.gone: list[int] = []  # their numbers, until a full footer has none of them
         self.queue: RequestQueue  # what comes to it; given by the opening, as are its trims
         self.trims: Trims  # given by the opening, which knows the lane's stream of records
         self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not

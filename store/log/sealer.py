@@ -130,9 +130,12 @@ class Sealer:
             raise RuntimeError(f"{full.segment.path} is sealed before an older segment of its lane")
         if not full.segment.direct:
             full.segment.drop_pages(0, full.data_end)
+        gone = list(lane.gone)
         sealed = seal(self._disk, full, lane.streams, self.names[lane.index], behind(lane))
         if sealed.record.full:
             lane.groups.wants_full = False
+            lane.trims.forget(gone)
+            del lane.gone[: len(gone)]
         lane.replace_open(sealed)
 
 

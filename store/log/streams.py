@@ -70,18 +70,37 @@ class StreamMap:
                 queues = self.topics[stream.topic] = {}
             queues[stream.queue_id] = stream
 
-    def add_all(self, streams: Iterable[Stream]) -> None:
-        """Add streams; their names are checked and new. The topic of several in a row is looked up once."""
+    def add_all(self, streams: Iterable[Stream]) -> list[Stream]:
+        """Add streams; their names are checked. Those that are left out: a later one has their name.
+
+        The topic of several in a row is looked up once.
+        """
         topic: str | None = None
         queues: dict[int, Stream] | None = None
+        left_out: list[Stream] = []
         for stream in streams:
             if stream.topic is not topic:
                 topic = stream.topic
                 queues = None if is_hidden(topic) else self.topics.setdefault(topic, {})
-            if queues is None:
-                self.add(stream)
+            if queues is not None:
+                found = queues.setdefault(stream.queue_id, stream)
+                if found is not stream:
+                    queues[stream.queue_id] = stream
+                    left_out.append(found)
             else:
-                queues[stream.queue_id] = stream
+                left_out += [self.hidden[stream.topic]] if stream.topic in self.hidden else []
+                self.add(stream)
+        return left_out
+
+    def drop(self, stream: Stream) -> None:
+        """Forget a stream that is gone; its lane's list of hidden ones is the caller's."""
+        if is_hidden(stream.topic):
+            del self.hidden[stream.topic]
+        else:
+            queues = self.topics[stream.topic]
+            del queues[stream.queue_id]
+            if not queues:
+                del self.topics[stream.topic]
 
     def get(self, topic: str, queue_id: int) -> Stream | None:
         """The users' stream of a name, if there is one."""

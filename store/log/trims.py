@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from ..errors import StoreCorrupt, StoreError
 from ..format.hidden import is_said_again
+from ..format.layout import GONE_TOPIC
 from ..format.records import (
     NOTHING_TRIMMED,
     RECORD_BYTES,
@@ -20,6 +22,7 @@ from ..format.records import (
     Trimmed,
     TrimmedColumns,
 )
+from .gone import take_numbers
 from .request import Request, RowGroup
 from .streams import NOT_DEFINED, Stream, StreamMap
 
@@ -52,6 +55,7 @@ class Trims:
         self._log = _Columns(trimmed)  # the builder's alone
         self._readers = _Columns(trimmed)
         self._showing = threading.Lock()
+        self._gone: deque[int] = deque()
 
     def note(self, requests: Sequence[Request]) -> int:
         """A frame of these requests was built. Returns how many records it has. Under the build lock."""
@@ -70,7 +74,13 @@ class Trims:
 
     def lend(self) -> Trimmed:
         """The lows as the log says them up to its newest frame; a copy. Under the build lock."""
+        while self._gone:
+            self._log.forget(self._gone.popleft())
         return self._log.sparse()
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """A full footer has these streams no more: nor have the next footers their lows. Any thread."""
+        self._gone.extend(numbers)
 
     def show(self, changes: Sequence[Change]) -> None:
         """The records of these are durable: readers begin there."""
@@ -95,20 +105,27 @@ class Trims:
 
 
 def adopt_streams(lane: Lane, names: Iterable[tuple[str, int]], trimmed: Trimmed, streams: StreamMap) -> None:
-    """Give a lane the streams that recovery has found, by number, and its trims; users' streams go into `streams`."""
-    records = Stream(RECORDS_TOPIC, lane.index, lane)
+    """Give a lane the streams that recovery has found, by number, and its trims; users' streams go into `streams`.
+
+    Of two streams with one name the one with the higher number is the queue. The other one was gone when that was
+    made, and the log ended before a full footer said so.
+    """
+    records, nobody = Stream(RECORDS_TOPIC, lane.index, lane), lane.nobody
     made, ids = lane.streams, dict[int, int]()  # one int for all queues with the same id
     for number, (topic, queue_id) in enumerate(names):
         if topic == RECORDS_TOPIC:
             records.number = number
             made.append(records)
+        elif topic == GONE_TOPIC:
+            made.append(nobody)
         else:
             made.append(Stream(topic, ids.setdefault(queue_id, queue_id), lane, number))
-    streams.add_all(stream for stream in made if stream is not records)
+    left_out = streams.add_all(stream for stream in made if stream is not records and stream is not nobody)
+    trimmed = {number: low for number, low in trimmed.items() if number < len(made) and made[number] is not nobody}
     for number, low in trimmed.items():
-        if number < len(made):
-            made[number].low, made[number].hidden = low
+        made[number].low, made[number].hidden = low
     lane.trims = Trims(records, trimmed)
+    take_numbers(left_out)
 
 
 class _Columns:
@@ -132,6 +149,12 @@ class _Columns:
         self.count += not rows[number, 0]
         rows[number] = np.maximum(rows[number], low)
         self._rows = rows
+
+    def forget(self, number: int) -> None:
+        """A stream is gone. One thread at a time."""
+        if number < len(self._rows):
+            self.count -= bool(self._rows[number, 0])
+            self._rows[number] = 0
 
     def sparse(self) -> TrimmedColumns:
         """A copy, of the trimmed streams alone."""

@@ -18,7 +18,7 @@ from ..errors import StoreCorrupt
 from ..format.applied import Applied, AppliedRecord, add_applied, pack_applied, unpack_applied
 from ..format.footer import Footer, FooterData, names_in
 from ..format.frame import Frame
-from ..format.layout import DATA_START
+from ..format.layout import DATA_START, GONE_TOPIC
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
 from ..segment.scanner import ChunkReader, FrameScanner, Scanned, open_sequential, records_in
 from ..segment.segment import Segment
@@ -269,7 +269,8 @@ class NamesBehind:
         """The name of a stream; None if nothing that is left has it."""
         while number not in self._names and self._unread:
             for known, name in self._named_in(self._unread.pop()):
-                self._names.setdefault(known, name)
+                if name[0] != GONE_TOPIC:
+                    self._names.setdefault(known, name)
         return self._names.get(number)
 
     def _named_in(self, file: UsedFile) -> Iterator[tuple[int, Name]]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.footer import Footer, FooterData
+from ..format.layout import GONE_TOPIC
 
 Name: TypeAlias = tuple[str, int]  # (topic, queue)
 
@@ -52,12 +53,16 @@ class NameList:
         return copied
 
     def is_prefix_of(self, other: NameList) -> bool:
-        """Whether these are the first names of another list."""
+        """Whether these are the first names of another list, but for those of streams that are gone there."""
         count = len(self)
-        return (
+        if (
             count <= len(other)
             and self.queue_ids == other.queue_ids[:count]
             and all(map(eq, self.topics, other.topics))
+        ):
+            return True
+        return count <= len(other) and all(
+            mine == its or its[0] == GONE_TOPIC for mine, its in zip(self, other, strict=False)
         )
 
     def columns(self) -> tuple[list[str], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:

@@ -11,7 +11,7 @@ from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
 from ..format.applied import MAX_ENTRY_BYTES, MOST_BYTES, unpack_applied
 from ..format.footer import Footer, names_in
-from ..format.layout import LOST_ENTRY, SEALED, UNDECODABLE
+from ..format.layout import GONE_TOPIC, LOST_ENTRY, SEALED, UNDECODABLE
 from ..format.records import NOT_TRIMMED, Trimmed
 from ..recovery.placement import NO_OFFSET
 from .frames import FrameWalk
@@ -70,7 +70,7 @@ def disagreements(
         yield "the footer's streams do not agree with the frames"
     if next_offsets is not None and _offsets_disagree(footer, next_offsets):
         yield "the footer's first offsets do not follow the segment before"
-    if _trimmed_are_missing(footer, trimmed):
+    if _trimmed_are_missing(footer, trimmed, named):
         yield "the footer's trimmed streams do not agree with the records"
     if _applied_are_missing(footer, walk):
         yield "the footer's applied commits do not agree with the records"
@@ -80,7 +80,11 @@ def disagreements(
 
 def _names_disagree(footer: Footer, named: list[tuple[str, int]], names: list[tuple[str, int]]) -> bool:
     if footer.is_full:
-        return named[: len(names)] != names
+        if named[: len(names)] == names:
+            return False
+        return len(named) < len(names) or any(
+            mine not in (its, (GONE_TOPIC, 0)) for mine, its in zip(named, names, strict=False)
+        )
     rows = zip(footer.numbers.tolist(), names_in(footer), strict=True)
     return any(number < len(names) and names[number] != name for number, name in rows)
 
@@ -107,12 +111,13 @@ def _applied_are_missing(footer: Footer, walk: FrameWalk) -> bool:
     )
 
 
-def _trimmed_are_missing(footer: Footer, trimmed: Trimmed) -> bool:
-    """Does the footer lack what a record says? It may say more: a repair has lost records, or a stream's end."""
+def _trimmed_are_missing(footer: Footer, trimmed: Trimmed, named: list[tuple[str, int]]) -> bool:
+    """Does the footer lack what a record says? It may say more: a repair has lost records, or a stream's end. Of a
+    stream that is gone it says nothing."""
     ends, known = dict(zip(footer.numbers.tolist(), footer.next_offsets.tolist(), strict=True)), footer.trimmed
     for number, low in trimmed.items():
         said = known.get(number, NOT_TRIMMED)
-        if number in ends and said.joined(low.cut(ends[number])) != said:
+        if number in ends and named[number][0] != GONE_TOPIC and said.joined(low.cut(ends[number])) != said:
             return True
     return False
 

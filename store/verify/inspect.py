@@ -22,6 +22,7 @@ from ..format.hidden import is_hidden
 from ..format.layout import (
     BLOCK_BYTES,
     FORMAT_VERSION,
+    GONE_TOPIC,
     LOST_ENTRY,
     SEALED,
     SealRecord,
@@ -95,6 +96,7 @@ class _LaneQueues:
             number: name
             for number, name in self.all_names.items()
             if not is_hidden(name[0])
+            and name[0] != GONE_TOPIC
             and not (number in self.trimmed and (self._end_of(number) or 0) <= self.trimmed[number].hidden > 0)
         }
 

@@ -1,0 +1,86 @@
+"""Streams that are gone: those of deleted topics and subscriptions, once retention has passed all of their messages.
+
+Such a stream loses its number. The next full footer has a row without a name in its place, and the next opening knows
+nothing of the stream any more: a queue of its name begins with offset 0, under another number. Until that footer is
+durable the trim that hides the stream stays in all footers, so a crash brings it back as what it is: deleted.
+
+A topic that somebody still remembers stays: a subscription knows how far it has got, and an index of delays has
+decisions about its offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..format.hidden import hidden_parts, is_hidden
+from .streams import NOT_DEFINED, Stream, StreamMap
+
+if TYPE_CHECKING:
+    from ..segment.index import Index
+    from .lane import Lane
+
+
+def retire_gone(lanes: Sequence[Lane], streams: StreamMap) -> int:
+    """Take the numbers from the streams that are gone; how many. Nothing is appended meanwhile. Raises OSError.
+
+    At an opening, so costs what that pays anyway: a look at each trimmed stream. Damage keeps them all.
+    """
+    gone: list[Stream] = []
+    for lane in lanes:
+        gone += _passed(lane)
+    hidden = [stream for stream in gone if is_hidden(stream.topic)]
+    remembered = _topics_of(streams, {stream.topic for stream in hidden})
+    users = [stream for stream in gone if not is_hidden(stream.topic) and stream.topic not in remembered]
+    for stream in (*hidden, *users):
+        streams.drop(stream)
+    take_numbers([*hidden, *users])
+    return len(hidden) + len(users)
+
+
+def take_numbers(gone: Sequence[Stream]) -> None:
+    """These are gone: their numbers are nobody's from now on."""
+    for stream in gone:
+        lane = stream.lane
+        lane.streams[stream.number] = lane.nobody
+        lane.gone.append(stream.number)
+        stream.number, stream.low, stream.hidden = NOT_DEFINED, 0, 0
+    for lane in {stream.lane for stream in gone if is_hidden(stream.topic)}:
+        lane.hidden = [stream for stream in lane.hidden if stream.number != NOT_DEFINED]
+
+
+def _topics_of(streams: StreamMap, but_for: set[str]) -> set[str]:
+    """The topics of users that hidden streams tell of, `but_for` some of these."""
+    told = [hidden_parts(topic) for topic in streams.hidden if topic not in but_for]
+    return {parts.names[0] for parts in told if parts is not None and parts.names}
+
+
+def _passed(lane: Lane) -> Iterator[Stream]:
+    """The deleted streams of a lane of which no segment has a message. Raises OSError."""
+    sealed, offsets = lane.view.sealed, lane.offsets
+    deleted = [
+        lane.streams[number] for number in lane.trims.lend() if _is_deleted(lane.streams[number], offsets[number])
+    ]
+    if not deleted:
+        return
+    full = next((at for at, one in enumerate(sealed) if one.record.full), None)
+    index = None if full is None else sealed[full].in_file()
+    if full is None or index is None:
+        return
+    oldest = sealed[full].segment.sequence - sealed[0].segment.sequence
+    for stream in deleted:
+        # The log's oldest full footer says where the stream goes on, and in which segments before it is.
+        goes_on = index.first[stream.number] == offsets[stream.number] if stream.number < index.streams else False
+        if goes_on and not _is_before(index, oldest, stream.number):
+            yield stream
+
+
+def _is_deleted(stream: Stream, next_offset: int) -> bool:
+    """Whether nothing of a stream is wanted any more: its topic was deleted, or its last record was a deletion."""
+    return stream.number >= 0 and (stream.low if is_hidden(stream.topic) else stream.hidden) >= next_offset
+
+
+def _is_before(index: Index, oldest: int, number: int) -> bool:
+    """May a segment before this full footer's, the oldest so many before it, have messages of a stream?"""
+    told = index.segments_before(number)
+    return oldest > 0 and (told is None or any(step <= oldest for steps in told for step in steps))
