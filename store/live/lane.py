@@ -222,8 +222,10 @@ class FollowedLane:
             one.join(self.lane)
         if fresh[-1].record.streams > len(self.lane.streams):
             self._learn_names(fresh)
-        with suppress(StoreCorrupt):  # reads around it go on, and the next footer has the same
-            self._take_lows(fresh[-1].footer.trimmed)
+        full = [one for one in fresh if one.record.full][-1:]  # the small ones behind it say what came since
+        for one in dict.fromkeys([*full, fresh[-1]]):
+            with suppress(StoreCorrupt), briefly(one):  # reads around it go on, and the next full one has the same
+                self._take_lows(one.footer.trimmed)
         self._show_tails([tail for tail in self._tails if tail.sequence > newest], fresh)
         self._sealed = newest
         self._mark = max(self._mark, (newest, fresh[-1].record.data_end))
