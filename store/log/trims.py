@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ class Trims:
         self._log = _LogTrims(trimmed, settled)  # the builder's alone
         self._readers = _Columns(trimmed)
         self._showing = threading.Lock()
-        self._settled: tuple[LentTrims, Sequence[int]] | None = None
+        self._settled: deque[tuple[LentTrims, Sequence[int]]] = deque()
 
     def note(self, requests: Sequence[Request]) -> int:
         """A frame of these requests was built. Returns how many records it has. Under the build lock."""
@@ -76,14 +77,13 @@ class Trims:
 
     def lend(self) -> LentTrims:
         """The lows as the log says them up to its newest frame. Under the build lock."""
-        settled, self._settled = self._settled, None
-        if settled is not None:
-            self._log.settle(*settled)
+        while self._settled:
+            self._log.settle(*self._settled.popleft())
         return self._log.lend()
 
     def settle(self, lent: LentTrims, gone: Sequence[int]) -> None:
         """A full footer says what was lent: the next ones need not. It has the streams that are `gone` no more."""
-        self._settled = lent, gone
+        self._settled.append((lent, gone))
 
     def show(self, changes: Sequence[Change]) -> None:
         """The records of these are durable: readers begin there."""
@@ -142,6 +142,7 @@ class _LogTrims:
     def __init__(self, trimmed: Trimmed, settled: Trimmed) -> None:
         self._before = TrimmedColumns.of({number: low for number, low in settled.items() if number in trimmed})
         self._turn = 1
+        self._gone: list[int] = []  # what was lent before they went has them still
         fresh = {number: low for number, low in trimmed.items() if settled.get(number) != low}
         self._since = {number: (low, 0) for number, low in fresh.items()}  # and how many were lent before
 
@@ -163,7 +164,8 @@ class _LogTrims:
 
     def settle(self, lent: LentTrims, gone: Sequence[int]) -> None:
         """A full footer has what was lent, without the streams that are gone."""
-        self._before = lent.whole(gone)
+        self._gone += gone
+        self._before = lent.whole(self._gone)
         self._since = {number: (low, turn) for number, (low, turn) in self._since.items() if turn > lent.turn}
 
 
