@@ -17,7 +17,7 @@ from ..format.records import TRIM, LentTrims, Record, TrimmedColumns
 from ..format.shard import Shard
 from ..format.store_files import LaneStart
 from ..segment.present import Numbers
-from ..segment.sealing import Behind, StreamNames, behind_footer
+from ..segment.sealing import Behind, FooterNames, StreamNames, behind_footer
 from ..shards.log_end import LogEnd
 from ..shards.record_segment import write_record_segment
 from ..shards.rewriting import Place, write_segment
@@ -50,8 +50,7 @@ class _Joining:
     def __init__(self, disk: Disk, plan: LanePlan, fresh: Path, now_ms: int) -> None:
         self._disk, self._plan, self._fresh, self._now_ms = disk, plan, fresh, now_ms
         self.end = LogEnd(plan.lane, plan.store_id, plan.sequence, plan.chain, plan.messages_before, (0, 0))
-        self._names = StreamNames()
-        self._names.add(plan.streams, lambda: None)
+        self._names = FooterNames(StreamNames(), plan.streams)
         self._numbers = {(one.topic, one.queue_id): number for number, one in enumerate(plan.streams)}
         self._firsts = plan.firsts.copy()
         self._trimmed = LentTrims(TrimmedColumns.of(plan.trimmed), TrimmedColumns.of({}))
@@ -95,7 +94,7 @@ class _Joining:
     def _place(self, data_end: int) -> Place:
         header = self.end.header(data_end, self._now_ms, self._plan.known)
         given = self._trimmed, self._plan.applied, self.end.mark, self._behind
-        return Place(header, self._names, self._firsts.copy(), *given)
+        return Place(header, self._names, self._firsts, *given)
 
     def check_end(self) -> None:
         """Raises StoreCorrupt unless each stream goes on where it did, the records behind one more."""

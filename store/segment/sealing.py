@@ -80,6 +80,44 @@ class StreamNames:
         return np.array(self._topic, np.uint32), np.array(self._queue, np.uint32)
 
 
+class FooterNames:
+    """The names of a lane's streams for some footers to come: those of a small one cost by its rows alone.
+
+    Attributes:
+        made: of all streams, once a full footer has wanted that.
+    """
+
+    def __init__(self, kept: StreamNames, streams: Sequence[Stream], fresh: Sequence[Stream] = ()) -> None:
+        """`kept` is not changed; `streams` are the lane's, by number, and `fresh` those that are to follow."""
+        self._kept = kept
+        self._streams = streams
+        self._known = len(streams)
+        self._fresh = fresh
+        self.made: StreamNames | None = None
+
+    def whole(self) -> StreamNames:
+        """Of all streams."""
+        if self.made is None:
+            made = self._kept.copy()
+            made.add([*self._streams[: self._known], *self._fresh], lambda: None)
+            self.made = made
+        return self.made
+
+    def of(self, rows: Numbers) -> tuple[list[str], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """As a small footer has them: the topics, and of each row the topic's index and the queue id."""
+        known = self._known
+        return names_of([self._streams[one] if one < known else self._fresh[one - known] for one in rows.tolist()])
+
+
+def names_of(
+    streams: Sequence[Stream],
+) -> tuple[list[str], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """The topics of some streams, each once, and of each stream the topic's index and the queue id."""
+    topics: dict[str, int] = {}
+    index = [topics.setdefault(stream.topic, len(topics)) for stream in streams]
+    return list(topics), np.array(index, np.uint32), np.array([stream.queue_id for stream in streams], np.uint32)
+
+
 class Behind(NamedTuple):
     """What a lane's newest footers say, for the next one.
 
@@ -177,13 +215,12 @@ def small_footer(
     order = by_stream(numbers)
     start = np.zeros(len(rows) + 1, np.uint32)
     start[1:] = numbers[order].searchsorted(rows, side="right")
-    topics: dict[str, int] = {}
     listed = rows.tolist()
-    index = [topics.setdefault(streams[number].topic, len(topics)) for number in listed]
+    topics, index, queues = names_of([streams[number] for number in listed])
     return FooterData(
-        topics=list(topics),
-        stream_topic=np.array(index, np.uint32),
-        stream_queue=np.array([streams[number].queue_id for number in listed], np.uint32),
+        topics=topics,
+        stream_topic=index,
+        stream_queue=queues,
         first=np.array([table.first_offset(number) for number in listed], np.int64),
         start=start, entries=order.astype(np.uint32),
         frame_position=np.frombuffer(table.frame_position, np.uint32),

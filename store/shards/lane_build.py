@@ -20,7 +20,7 @@ from ..log.streams import NOT_DEFINED, Stream
 from ..log.together import Change
 from ..segment.present import Numbers
 from ..segment.sealed import SealedSegment
-from ..segment.sealing import StreamNames, behind_footer
+from ..segment.sealing import FooterNames, StreamNames, behind_footer
 from ..segment.segment import Segment
 from .log_end import LogEnd
 from .record_segment import write_record_segment
@@ -34,7 +34,7 @@ class LaneBuild:
     Attributes:
         end: of the log, with the segments that were made.
         commits: those that the log has from that segment on.
-        names: of all of the lane's streams, the new ones among them.
+        names: of the lane's streams, the new ones among them.
     """
 
     def __init__(
@@ -51,8 +51,7 @@ class LaneBuild:
         self._fresh = list(dict.fromkeys(stream for stream in streams if stream.number == NOT_DEFINED))
         self._numbers = {stream: len(lane.streams) + at for at, stream in enumerate(self._fresh)}
         self._known = len(lane.streams)
-        self.names = names.copy()
-        self.names.add([*lane.streams, *self._fresh], lambda: None)
+        self.names = FooterNames(names, lane.streams, self._fresh)
         self._firsts = np.zeros(self._known + len(self._fresh), np.int64)
         before = lane.offsets.column()[: self._known]
         self._firsts[: len(before)] = before
@@ -97,7 +96,7 @@ class LaneBuild:
     def _place(self, data_end: int, streams_before: int) -> Place:
         header = self.end.header(data_end, self._clock_ms(), streams_before)
         trimmed = self._lane.trims.lend()
-        return Place(header, self.names, self._firsts.copy(), trimmed, self.commits.packed, self.end.mark, self._behind)
+        return Place(header, self.names, self._firsts, trimmed, self.commits.packed, self.end.mark, self._behind)
 
     def _note(self, path: Path, header: SegmentHeader, seal: SealRecord, there: Numbers) -> None:
         self._made.append((path, header, seal, there))

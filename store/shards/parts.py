@@ -130,7 +130,8 @@ class SegmentsPart:
         build.name_all()
         build.go_on()
         self._spares.attached(build.end.sequence - 1, used)
-        self._sealer.names[lane.index] = build.names  # else each attaching adds all streams anew
+        if build.names.made is not None:  # else the next full footer adds them anew
+            self._sealer.names[lane.index] = build.names.made
 
     @property
     def changes(self) -> Sequence[Change]:

@@ -26,7 +26,7 @@ from ..format.layout import (
 )
 from ..format.records import LentTrims
 from ..format.shard import ShardIndex
-from ..segment.sealing import Behind, StreamNames
+from ..segment.sealing import Behind, FooterNames
 from .writer import lasting_sum, length_bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -39,14 +39,14 @@ class Place(NamedTuple):
 
     Attributes:
         names: the lane's streams, those of the segment among them.
-        firsts: int64 (streams,), where each goes on.
+        firsts: int64 (streams,), where each goes on; not copied, and changed behind the segment.
         trimmed, applied: as the log says them up to here.
         mark: how far the log is durable.
         behind: what the newest footers say; None: there is none.
     """
 
     header: SegmentHeader
-    names: StreamNames
+    names: FooterNames
     firsts: Int64s
     trimmed: LentTrims
     applied: bytes
@@ -162,19 +162,17 @@ def lane_footer(
     flags: npt.NDArray[np.uint16], dues: DueRange = NO_DUES,
 ) -> FooterData:  # fmt: skip
     """A footer of a segment with so many messages of the streams that are `there`, ascending: small where it may be."""
-    topics, queues = place.names.columns()
-    names, packed, stream, presence = list(place.names.topics), None, None, None
-    rows = np.arange(len(place.firsts), dtype=np.uint32)
-    behind, sequence = place.behind, place.header.sequence
-    small = None if behind is None else behind.small_rows(sequence, there, len(place.firsts), place.trimmed)
-    trimmed = place.trimmed.whole() if small is None else place.trimmed.since
-    if small is not None:
-        rows = stream = small
-        used, at = np.unique(topics[rows], return_inverse=True)
-        names, topics, queues = [names[one] for one in used.tolist()], at.astype(np.uint32), queues[rows]
+    behind, sequence, streams = place.behind, place.header.sequence, len(place.firsts)
+    stream = None if behind is None else behind.small_rows(sequence, there, streams, place.trimmed)
+    packed = presence = None
+    if stream is not None:
+        rows, trimmed = stream, place.trimmed.since
+        names, topics, queues = place.names.of(rows)
     else:
-        packed = place.names.packed
-        presence = None if behind is None else behind.present.columns(len(rows), sequence)
+        whole = place.names.whole()
+        rows, trimmed = np.arange(streams, dtype=np.uint32), place.trimmed.whole()
+        names, packed, (topics, queues) = list(whole.topics), whole.packed, whole.columns()
+        presence = None if behind is None else behind.present.columns(streams, sequence)
     start = np.zeros(len(rows) + 1, np.int64)
     start[rows.searchsorted(there) + 1] = counts
     return FooterData(
