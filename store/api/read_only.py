@@ -169,15 +169,15 @@ class Following(Fetcher):
 
     def _fresh(self, read: Callable[[], Given]) -> Given:
         """A read of what is durable now, made again if retention or a compaction overtakes it."""
-        tried = 0
+        in_vain = 0
         while True:
             self._follow()
             lanes = self._lanes.copy()
             try:
                 found = read()
             except _RemovedMeanwhile:
-                tried += 1  # once in vain: another thread may have looked where the log begins
-                if not self.follower.look_at_starts() and tried > 1:
+                in_vain = 0 if self.follower.look_at_starts() else in_vain + 1
+                if in_vain > 1:  # once: another thread may have looked where the log begins
                     raise
             except StoreError:
                 if lanes == self._lanes:
