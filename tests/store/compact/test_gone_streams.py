@@ -23,6 +23,7 @@ from stratalog.store import (
     read_part,
     verify_folder,
 )
+from stratalog.store.api import compacting as compacting_module
 from stratalog.store.api.looking import look_into_folder
 from stratalog.store.compact.plan import plan_lane
 from stratalog.store.device.os_file import OsFile
@@ -31,6 +32,7 @@ from stratalog.store.format.layout import GONE_TOPIC
 from stratalog.store.log import early
 from stratalog.store.log.streams import lane_of
 from stratalog.store.segment import sealing
+from tests.clocks import SteppedClock
 
 from ..helpers import KIB, has_settled, seal_of, segment_paths, start, tiny, until
 from .looks import state, state_of
@@ -331,3 +333,23 @@ def planned(plan: ScanPlan) -> list[tuple[str, int, int]]:
             batch.offsets.tolist(), strict=True,
         )
     )  # fmt: skip
+
+
+def test_a_read_behind_a_compaction_does_not_rely_on_the_page_of_the_old_log(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader looks at the folder now and then alone; in between the page that it has says that nothing is new."""
+    before, replace = state_of(path), compacting_module._replace
+    with MessageStore.open(path, read_only=True, clock=SteppedClock()) as reader:
+        follower = reader._fetcher.follower  # type: ignore[attr-defined]
+
+        def followed(*given: Any) -> None:
+            for _ in range(3):  # the first looks find the page and a mirror
+                follower.follow()
+            assert follower.is_fresh
+            replace(*given)
+
+        monkeypatch.setattr(compacting_module, "_replace", followed)
+        compact_store(path)
+        assert follower.is_fresh
+        assert state(reader) == before
