@@ -18,7 +18,7 @@ from ..log.sizer import Sizer
 from ..log.trims import adopt_streams
 from ..log.upkeep import Upkeep
 from ..read.caches import Caches
-from ..recovery.lane_recovery import Found
+from ..recovery.found import Found
 from .running import Running
 from .shared import Shared
 
@@ -59,7 +59,7 @@ class LaneMaker:
         queue = RequestQueue(cap, config.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
         queue.listeners = running.listeners
         lane.queue = queue
-        adopt_streams(lane, found.streams, found.trimmed, shared.streams)
+        adopt_streams(lane, found.streams, found.trimmed, found.settled, shared.streams)
         lane.offsets = NextOffsets(found.next_offsets)
         for sequence, capacity in found.segments:
             upkeep.found_segment(index, sequence, capacity)

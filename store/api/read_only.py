@@ -215,7 +215,9 @@ class Following(Fetcher):
         self, stream: Stream | None, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
     ) -> list[Message]:
         def read() -> list[Message]:
-            known = self._readable(topic, queue_id)  # by the look at the page it may have come, or be another one
+            known = stream
+            if known is None or known.lane is not self._lanes[known.lane.index]:
+                known = self._readable(topic, queue_id)  # by the look at the page it has come, or is another one
             return super(Following, self)._there(known, topic, queue_id, offset, max_messages, max_bytes)
 
         return self._fresh(read)

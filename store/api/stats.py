@@ -10,7 +10,7 @@ from ..log.queue import RequestQueue
 from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..read.feeder import Feeder
-from ..recovery.lane_recovery import Loss
+from ..recovery.repair import Loss
 from ..shards.attacher import Attacher
 
 

@@ -34,7 +34,8 @@ from ..read.cached import cached_reader
 from ..read.caches import Caches
 from ..read.feeder import Feeder
 from ..read.reader import Reader
-from ..recovery.lane_recovery import LaneRecovery, Loss
+from ..recovery.lane_recovery import LaneRecovery
+from ..recovery.repair import Loss
 from .append_calls import AppendCalls
 from .appender import Appender
 from .column_calls import ColumnCalls

@@ -13,7 +13,7 @@ from ..errors import StoreCorrupt
 from ..format.footer import names_in
 from ..format.frame import Definition
 from ..format.layout import SealRecord, segment_name
-from ..format.records import TRIM, Record
+from ..format.records import TRIM, LentTrims, Record, TrimmedColumns
 from ..format.shard import Shard
 from ..format.store_files import LaneStart
 from ..segment.present import Numbers
@@ -54,7 +54,7 @@ class _Joining:
         self._names.add(plan.streams, lambda: None)
         self._numbers = {(one.topic, one.queue_id): number for number, one in enumerate(plan.streams)}
         self._firsts = plan.firsts.copy()
-        self._trimmed = plan.trimmed
+        self._trimmed = LentTrims(TrimmedColumns.of(plan.trimmed), TrimmedColumns.of({}))
         self._behind: Behind | None = None
 
     def add_record(self) -> None:
@@ -64,7 +64,7 @@ class _Joining:
         """
         plan, number = self._plan, self._plan.records
         record = Record(TRIM, number, int(self._firsts[number]))
-        self._trimmed = {**self._trimmed, number: record.effect}
+        self._trimmed = self._trimmed._replace(since=TrimmedColumns.of({number: record.effect}))
         self._behind = None if self._behind is None else self._behind._replace(is_due=True)
         streams = plan.streams[plan.known :]
         defined = [Definition(plan.known + at, one.topic, one.queue_id) for at, one in enumerate(streams)]

@@ -116,7 +116,7 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
     nexts = np.zeros(len(streams), np.int64)
     ends = lane.offsets.column()[:known]
     nexts[: len(ends)] = ends
-    trimmed = dict(lane.trims.lend())
+    trimmed = dict(lane.trims.lend().whole())
     begins = np.zeros(len(streams), np.int64)
     if sealed[0].record.full:
         with _footer(sealed[0]) as footer:

@@ -14,8 +14,9 @@ Every section begins at a multiple of 8, counted from the end of the checksums
     frame_time     f x i64   its time, ms since the epoch
     frame_flags    f x u16   its flags
     trimmed_stream t x u32   } of each stream that was ever trimmed, by the records (see `records`) of this segment
-    trimmed_low    t x i64   } and of all before it: its number, ascending; the first offset that stays; and the
-    trimmed_hidden t x i64   } offset up to which its queue is not listed, 0 if its topic was never deleted
+    trimmed_low    t x i64   } and, in a full footer, of all before it; in a small one, of those behind the full one:
+    trimmed_hidden t x i64   } its number, ascending; the first offset that stays; and the offset up to which its queue
+                             is not listed, 0 if its topic was never deleted
     stream         s x u32   of a small footer: the number of each row's stream, ascending; those without messages here
                              are the ones that no footer before names, and that of the lane's records
     present_start (s+2) x u32 } of a full footer that tells it: stream i has messages in the segments that are so many

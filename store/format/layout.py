@@ -86,8 +86,9 @@ Frame (one batch)
 Footer (block-aligned)
     The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a
     full one of all streams of the lane. The seal record says which it is, so an opening reads the newest full one and
-    the small ones behind it. No older record is needed: the newest footer, and the records behind it, say what is
-    trimmed and what was committed (`applied`).
+    the small ones behind it. No older record is needed. What is trimmed is said by the newest full footer, the newest
+    small one behind it, and the records behind that; what was committed (`applied`) by the newest footer and the
+    records behind it.
 
 Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flags) and 4 in a footer; per
 frame 88 + 18, per stream in a segment 24 and its name, in each full footer 28 a stream and its compressed name, 20 more

@@ -18,7 +18,7 @@ A record holds for good: of several of a stream, the largest numbers count.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -88,6 +88,28 @@ class TrimmedColumns(Trimmed):
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+
+class LentTrims(NamedTuple):
+    """The lows of a lane at one place in its log. Nothing of it changes.
+
+    Attributes:
+        before: what some full footer says.
+        since: what records behind that say; of a stream in both, this holds.
+        turn: how many were lent before.
+    """
+
+    before: TrimmedColumns
+    since: TrimmedColumns
+    turn: int = 0
+
+    def whole(self, gone: Sequence[int] = ()) -> TrimmedColumns:
+        """All of them, but for those of streams that are gone."""
+        numbers = np.concatenate([self.since.numbers, self.before.numbers])
+        numbers, at = np.unique(numbers, return_index=True)  # of a number in both, the first one: it is newer
+        stays = ~np.isin(numbers, gone) if len(gone) else slice(None)
+        lows = np.concatenate([self.since.low, self.before.low])[at][stays]
+        return TrimmedColumns(numbers[stays], lows, np.concatenate([self.since.hidden, self.before.hidden])[at][stays])
 
 
 class Record(NamedTuple):

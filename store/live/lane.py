@@ -55,10 +55,8 @@ class FollowedLane:
     ) -> None:  # fmt: skip
         """`make` makes an empty lane. It is added to the `lanes` of the store, and its streams to `streams`."""
         self.ring = ring
-        self._make = make
-        self._lanes = lanes
-        self._disk = disk
-        self._store_id = store_id
+        self._make, self._lanes = make, lanes
+        self._disk, self._store_id = disk, store_id
         self._streams = self._shown = streams  # readers look at `_shown`
         self.lane = self._made()
         self._folder: Path = self.lane.folder
@@ -235,8 +233,10 @@ class FollowedLane:
             one.join(self.lane)
         if fresh[-1].record.streams > len(self.lane.streams):
             self._learn_names(fresh)
-        with suppress(StoreCorrupt):  # reads around it go on, and the next footer has the same
-            self._take_lows(fresh[-1].footer.trimmed)
+        full = [one for one in fresh if one.record.full][-1:]  # the small ones behind it say what came since
+        for one in dict.fromkeys([*full, fresh[-1]]):
+            with suppress(StoreCorrupt), briefly(one):  # reads around it go on, and the next full one has the same
+                self._take_lows(one.footer.trimmed)
         self._show_tails([tail for tail in self._tails if tail.sequence > newest], fresh)
         self._sealed = newest
         self._mark = max(self._mark, (newest, fresh[-1].record.data_end))

@@ -59,7 +59,9 @@ def _passed(lane: Lane) -> Iterator[Stream]:
     """The deleted streams of a lane of which no segment has a message. Raises OSError."""
     sealed, offsets = lane.view.sealed, lane.offsets
     deleted = [
-        lane.streams[number] for number in lane.trims.lend() if _is_deleted(lane.streams[number], offsets[number])
+        lane.streams[number]
+        for number in lane.trims.lend().whole()
+        if _is_deleted(lane.streams[number], offsets[number])
     ]
     if not deleted:
         return

@@ -134,7 +134,7 @@ class Sealer:
         sealed = seal(self._disk, full, lane.streams, self.names[lane.index], behind(lane))
         if sealed.record.full:
             lane.groups.wants_full = False
-            lane.trims.forget(gone)
+            lane.trims.settle(full.trimmed, gone)
             del lane.gone[: len(gone)]
         lane.replace_open(sealed)
 

@@ -14,9 +14,11 @@ from ..errors import StoreCorrupt, StoreError
 from ..format.hidden import is_said_again
 from ..format.layout import GONE_TOPIC
 from ..format.records import (
+    NOT_TRIMMED,
     NOTHING_TRIMMED,
     RECORD_BYTES,
     RECORDS_TOPIC,
+    LentTrims,
     Low,
     Record,
     Trimmed,
@@ -43,19 +45,20 @@ class Trims:
     frame with the record is built: a segment's footer has what its own frames and all before them say.
 
     Invariants:
-        * a record in a segment is in that segment's footer, and in each later one;
+        * a record in a segment is in that segment's footer, and in each later one up to a full one, which has all;
         * both only grow;
         * the readers' are never ahead of the log's.
     """
 
-    def __init__(self, records: Stream, trimmed: Trimmed = NOTHING_TRIMMED) -> None:
-        """`records` is the lane's stream of records, `trimmed` what recovery has found."""
+    def __init__(self, records: Stream, trimmed: Trimmed = NOTHING_TRIMMED, settled: Trimmed = NOTHING_TRIMMED) -> None:
+        """`records` is the lane's stream of records, `trimmed` what recovery has found, `settled` what the newest full
+        footer says of it."""
         self.records = records
         self.shown = len(trimmed)  # how often readers' lows have moved: nothing to look for while it stays
-        self._log = _Columns(trimmed)  # the builder's alone
+        self._log = _LogTrims(trimmed, settled)  # the builder's alone
         self._readers = _Columns(trimmed)
         self._showing = threading.Lock()
-        self._gone: deque[int] = deque()
+        self._settled: deque[tuple[LentTrims, Sequence[int]]] = deque()
 
     def note(self, requests: Sequence[Request]) -> int:
         """A frame of these requests was built. Returns how many records it has. Under the build lock."""
@@ -69,18 +72,18 @@ class Trims:
 
     @property
     def count(self) -> int:
-        """How many streams are trimmed, as the log says. Under the build lock."""
+        """How many streams are trimmed, as the log says, at the most. Under the build lock."""
         return self._log.count
 
-    def lend(self) -> Trimmed:
-        """The lows as the log says them up to its newest frame; a copy. Under the build lock."""
-        while self._gone:
-            self._log.forget(self._gone.popleft())
-        return self._log.sparse()
+    def lend(self) -> LentTrims:
+        """The lows as the log says them up to its newest frame. Under the build lock."""
+        while self._settled:
+            self._log.settle(*self._settled.popleft())
+        return self._log.lend()
 
-    def forget(self, numbers: Sequence[int]) -> None:
-        """A full footer has these streams no more: nor have the next footers their lows. Any thread."""
-        self._gone.extend(numbers)
+    def settle(self, lent: LentTrims, gone: Sequence[int]) -> None:
+        """A full footer says what was lent: the next ones need not. It has the streams that are `gone` no more."""
+        self._settled.append((lent, gone))
 
     def show(self, changes: Sequence[Change]) -> None:
         """The records of these are durable: readers begin there."""
@@ -104,7 +107,9 @@ class Trims:
         return lows
 
 
-def adopt_streams(lane: Lane, names: Iterable[tuple[str, int]], trimmed: Trimmed, streams: StreamMap) -> None:
+def adopt_streams(
+    lane: Lane, names: Iterable[tuple[str, int]], trimmed: Trimmed, settled: Trimmed, streams: StreamMap
+) -> None:
     """Give a lane the streams that recovery has found, by number, and its trims; users' streams go into `streams`.
 
     Of two streams with one name the one with the higher number is the queue. The other one was gone when that was
@@ -124,8 +129,44 @@ def adopt_streams(lane: Lane, names: Iterable[tuple[str, int]], trimmed: Trimmed
     trimmed = {number: low for number, low in trimmed.items() if number < len(made) and made[number] is not nobody}
     for number, low in trimmed.items():
         made[number].low, made[number].hidden = low
-    lane.trims = Trims(records, trimmed)
+    lane.trims = Trims(records, trimmed, settled)
     take_numbers(left_out)
+
+
+class _LogTrims:
+    """The lows as the log says them: those that a full footer has, in columns, and those that came since.
+
+    So what a small footer costs goes by the records since the full one, not by all streams that were ever trimmed.
+    """
+
+    def __init__(self, trimmed: Trimmed, settled: Trimmed) -> None:
+        self._before = TrimmedColumns.of({number: low for number, low in settled.items() if number in trimmed})
+        self._turn = 1
+        self._gone: list[int] = []  # what was lent before they went has them still
+        fresh = {number: low for number, low in trimmed.items() if settled.get(number) != low}
+        self._since = {number: (low, 0) for number, low in fresh.items()}  # and how many were lent before
+
+    @property
+    def count(self) -> int:
+        """How many there are, or a few more."""
+        return len(self._before) + len(self._since)
+
+    def add(self, number: int, low: Low) -> None:
+        """Note what a record says."""
+        known = self._since[number][0] if number in self._since else self._before.get(number, NOT_TRIMMED)
+        self._since[number] = known.joined(low), self._turn
+
+    def lend(self) -> LentTrims:
+        """As of now."""
+        self._turn += 1
+        since = TrimmedColumns.of({number: low for number, (low, _) in self._since.items()})
+        return LentTrims(self._before, since, self._turn - 1)
+
+    def settle(self, lent: LentTrims, gone: Sequence[int]) -> None:
+        """A full footer has what was lent, without the streams that are gone."""
+        self._gone += gone
+        self._before = lent.whole(self._gone)
+        self._since = {number: (low, turn) for number, (low, turn) in self._since.items() if turn > lent.turn}
 
 
 class _Columns:
@@ -136,7 +177,6 @@ class _Columns:
 
     def __init__(self, trimmed: Trimmed) -> None:
         self._rows = np.zeros((max(trimmed, default=-1) + 1, 2), np.int64)  # low, hidden
-        self.count = len(trimmed)
         for number, low in trimmed.items():
             self._rows[number] = low
 
@@ -146,20 +186,8 @@ class _Columns:
         if number >= len(rows):
             rows = np.zeros((2 * number + 1, 2), np.int64)
             rows[: len(self._rows)] = self._rows
-        self.count += not rows[number, 0]
         rows[number] = np.maximum(rows[number], low)
         self._rows = rows
-
-    def forget(self, number: int) -> None:
-        """A stream is gone. One thread at a time."""
-        if number < len(self._rows):
-            self.count -= bool(self._rows[number, 0])
-            self._rows[number] = 0
-
-    def sparse(self) -> TrimmedColumns:
-        """A copy, of the trimmed streams alone."""
-        numbers = np.flatnonzero(self._rows[:, 0])
-        return TrimmedColumns(numbers, *self._rows[numbers].T)
 
     def dense(self, streams: int) -> npt.NDArray[np.int64]:
         """(streams,) a copy of the lows."""

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..format.records import Trimmed
+from ..format.records import LentTrims
 from ..segment.open_table import OpenTable
 from ..segment.segment import Segment
 from .batch import requests_within
@@ -64,7 +64,7 @@ class FullSegment(NamedTuple):
     table: OpenTable
     data_end: int
     chain: int
-    trimmed: Trimmed
+    trimmed: LentTrims
     applied: bytes = b""  # the commits that the lane has, as a footer has them
 
 

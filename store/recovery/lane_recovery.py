@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,6 @@ from ..device.lane_start import read_compacted, write_compacted
 from ..errors import StoreCorrupt
 from ..format.footer import Footer, FooterData
 from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, UNKNOWN, align_up, segment_name
-from ..format.records import Trimmed
 from ..format.store_files import COMPACTED_FILE
 from ..log.write import OpenSegment
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
@@ -39,43 +37,15 @@ from ..segment.scanner import ChunkReader, FrameScanner
 from ..segment.sealed import SealedSegment
 from ..segment.sealing import write_footer
 from ..segment.segment import Segment
+from .found import Found
 from .lane_files import LaneFiles
 from .lane_index import LaneIndex
 from .lane_streams import LaneStreams, NamesBehind, whole_before
-from .name_list import NameList
 from .reindex import lost_count, open_table
-from .repair import Loss, Repair, is_healthy, whole_footer
+from .repair import Repair, is_healthy, whole_footer
 from .segment_scan import SegmentScan, write_anew
 from .tally import Tally
 from .used_file import UsedFile
-
-
-@dataclass
-class Found:
-    """The result of a lane's recovery."""
-
-    sealed: list[SealedSegment] = field(default_factory=list)
-    resumable: tuple[OpenSegment, int, int] | None = None  # with its data end and chain
-    streams: NameList = field(default_factory=NameList)
-    next_offsets: list[int] = field(default_factory=list)  # by number
-    trimmed: Trimmed = field(default_factory=dict)  # of those that were trimmed
-    applied: bytes = b""  # the commits that the log has, as a footer has them
-    segments: list[tuple[int, int]] = field(default_factory=list)  # (sequence, capacity) of those in use
-    spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
-    last_chain: int = 0
-    messages: int = 0  # of the log, lost ones included, or UNKNOWN
-    present: Present | None = None  # behind the newest full footer, if that is known
-    scanned_bytes: int = 0
-    scan_ms: float = 0.0
-    losses: list[Loss] = field(default_factory=list)
-    was_closed: bool = False  # cleanly: nothing of it is lost
-
-    def close(self) -> None:
-        """Let go of the files, where nobody takes it over."""
-        for sealed in self.sealed:
-            sealed.close()
-        if self.resumable is not None:
-            self.resumable[0].segment.close()
 
 
 class LaneRecovery:
@@ -162,7 +132,7 @@ class LaneRecovery:
         self._repair.tell_all()
         tally.finish(has_all_streams=streams.has_all)
         found.streams, found.next_offsets, found.trimmed = streams.names, streams.next_offsets, streams.trimmed
-        found.present = self._present
+        found.settled, found.present = streams.settled, self._present
         found.spares, found.losses, found.applied = self._files.spares, self._repair.losses, streams.applied
         total = tally.end_total
         found.messages = sum(streams.next_offsets) if total is None else total
@@ -295,7 +265,7 @@ class LaneRecovery:
             if self._present is not None:
                 data.presence = self._present.columns(len(data.first), sequence)
             self._present = Present.since(sequence)
-            self.found.sealed.append(write_footer(self._disk, segment, data, DATA_START, chain, 0))
+            self._write(segment, data, DATA_START, chain, 0)
             self.found.segments.append((sequence, DATA_START))
             self.found.last_chain = chain
             lost = lost and 0  # the first one's loss tells of all
@@ -349,8 +319,13 @@ class LaneRecovery:
         if self._present is not None:
             data.presence = self._present.columns(len(data.first), segment.sequence)
         self._present = Present.since(segment.sequence)
-        self.found.sealed.append(write_footer(self._disk, segment, data, scanner.position, scanner.chain, entries))
+        self._write(segment, data, scanner.position, scanner.chain, entries)
         return scan
+
+    def _write(self, segment: Segment, data: FooterData, data_end: int, chain: int, entries: int) -> None:
+        """Write a segment's footer, a full one."""
+        self.found.sealed.append(write_footer(self._disk, segment, data, data_end, chain, entries))
+        self._streams.settled = dict(data.trimmed)
 
     def _scan(
         self, segment: Segment, file: UsedFile, later: Sequence[UsedFile],
@@ -394,6 +369,3 @@ class LaneRecovery:
         if size < file.record.data_end:
             self._repair.on_damage("the segment is cut short", file.path, size)
         return min(size, file.record.data_end)
-
-
-__all__ = ["Found", "LaneRecovery", "Loss"]

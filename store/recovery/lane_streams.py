@@ -38,8 +38,8 @@ class LaneStreams:
     records tell. `is_complete` is False behind lost frames: they may have named streams of which nothing is left.
     `new_from`: streams with this number and higher ones begin with offset 0, whichever frame names them. Others may
     have had messages in segments that retention removed; while nothing tells of these, their next offset is NO_OFFSET.
-    `trimmed` has the trimmed streams, by number; `records` is the number of the lane's stream of records; `applied` has
-    the commits in the log, as a footer has them.
+    `trimmed` has the trimmed streams, by number, and `settled` what the newest full footer says of them; `records` is
+    the number of the lane's stream of records; `applied` has the commits in the log, as a footer has them.
     """
 
     def __init__(self, lane: int, repair: Repair) -> None:
@@ -48,6 +48,7 @@ class LaneStreams:
         self.names = NameList()
         self.next_offsets: list[int] = []
         self.trimmed: dict[int, Low] = {}
+        self.settled: dict[int, Low] = {}
         # Of the two at least one has all commits so far; None: it does not. Most openings need no single one.
         self._commits: dict[tuple[str, bool], Applied] | None = {}
         self._packed: bytes | None = b""
@@ -65,6 +66,7 @@ class LaneStreams:
     def load(self, footer: FooterData, *, is_newest: bool = True) -> None:
         """Take over a footer's streams, as they are behind its segment. See `follow`."""
         self._load(footer, footer.next_offsets.tolist(), is_newest=is_newest)
+        self.settled = dict(footer.trimmed)
 
     def load_before(self, footer: FooterData) -> None:
         """Take over a footer's streams, as they are before its segment."""
@@ -74,8 +76,8 @@ class LaneStreams:
         self.names, self.next_offsets = NameList.of(footer), next_offsets
         topics = self.names.topics
         self.records = topics.index(RECORDS_TOPIC) if RECORDS_TOPIC in topics else None
+        add_trimmed(self.trimmed, footer.trimmed)
         if is_newest:
-            add_trimmed(self.trimmed, footer.trimmed)
             self._apply(footer.applied)
         self.unnamed = self.new_from = 0
         self.is_complete = True
@@ -83,7 +85,7 @@ class LaneStreams:
     def follow(self, footer: Footer | FooterData, path: Path, *, is_newest: bool = True) -> None:
         """Go on behind a segment with a small footer. Raises StoreCorrupt.
 
-        Each footer has all trims and commits of those before it: only the newest of some in a row is asked for them.
+        Each has all trims since the full one before it, and all commits: only the newest of some in a row is asked.
         """
         for number, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
             if number > len(self.names):
@@ -296,13 +298,12 @@ def whole_before(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> FooterD
             for one in reversed(small):
                 first[one.numbers] = one.first
             start = np.zeros(len(first) + 1, np.uint32)
-            said = small[0] if small else footer  # what later ones say of trims is not so yet
+            said = small[0] if small else footer  # what later ones say of commits is not so yet
             return replace(
                 footer,
                 first=first,
                 start=start,
                 entries=np.empty(0, np.uint32),
-                trimmed=said.trimmed,
                 applied=said.applied,
             )
         small.append(footer)

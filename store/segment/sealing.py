@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.disk import Disk
-from ..format.footer import Footer, FooterData, by_stream, pack_names
+from ..format.footer import STREAM_BYTES, TRIM_BYTES, Footer, FooterData, by_stream, pack_names
 from ..format.layout import SEALED, SealRecord, align_up
-from ..format.records import NOTHING_TRIMMED, Trimmed
+from ..format.records import NOTHING_TRIMMED, LentTrims, Trimmed
 from .groups import GROUP_SEGMENTS
 from .kept import sealed_places
 from .open_table import OpenTable
@@ -97,16 +97,21 @@ class Behind(NamedTuple):
     named: tuple[int, ...] = ()
     is_due: bool = False
 
-    def small_rows(self, sequence: int, there: npt.NDArray[np.integer], count: int) -> Numbers | None:
+    def small_rows(
+        self, sequence: int, there: npt.NDArray[np.integer], count: int, trimmed: LentTrims
+    ) -> Numbers | None:
         """The streams that the small footer of the segment `sequence` has, ascending; None: a full one is due.
 
         Those in the segment, and those that no footer names yet, of `count` in the lane. A full one is due with each
-        1,024th, and where the small ones together have half as many rows as a full one: what all footers take then
-        follows from what their segments hold. A lane of few streams has full ones alone.
+        1,024th, and where the small ones together have half as many rows as a full one, or as many bytes of trims as it
+        has in all: what all footers take then follows from what their segments hold. A lane of few streams has full
+        ones alone.
         """
         fresh = np.arange(self.streams, count)
         rows = np.union1d(np.union1d(there, fresh), np.array(self.named, np.int64)).astype(np.uint32)
         is_near = sequence - self.full < GROUP_SEGMENTS and not self.is_due
+        trims = TRIM_BYTES * len(trimmed.since)
+        is_near = is_near and (sequence - self.full) * trims <= STREAM_BYTES * count + TRIM_BYTES * len(trimmed.before)
         if not is_near or count <= FEW_STREAMS or SMALL_SHARE * (self.present.rows + len(rows)) > count:
             return None
         return rows
@@ -164,7 +169,7 @@ def small_footer(
     full: FullSegment, streams: Sequence[Stream], behind: Behind, there: npt.NDArray[np.unsignedinteger], count: int
 ) -> FooterData | None:
     """A footer of the streams in the segment alone, and of those that no footer names yet; None: a full one is due."""
-    rows = behind.small_rows(full.segment.sequence, there, count)
+    rows = behind.small_rows(full.segment.sequence, there, count, full.trimmed)
     if rows is None:
         return None
     table = full.table
@@ -184,7 +189,7 @@ def small_footer(
         frame_position=np.frombuffer(table.frame_position, np.uint32),
         frame_entry=np.frombuffer(table.frame_entry, np.uint32),
         frame_time=np.frombuffer(table.frame_time, np.int64), frame_flags=np.frombuffer(table.frame_flags, np.uint16),
-        dues=table.dues, trimmed=full.trimmed, stream=rows,
+        dues=table.dues, trimmed=full.trimmed.since, stream=rows,
     )  # fmt: skip
 
 
@@ -206,7 +211,7 @@ def seal(
     data = None if behind is None else small_footer(full, streams, behind, there, count)
     if data is None:
         names.add(streams, _pause)
-        data = make_footer(full.table, names, Ended(full.table.first_offsets()), full.trimmed)
+        data = make_footer(full.table, names, Ended(full.table.first_offsets()), full.trimmed.whole())
         count = len(data.first)
         if behind is not None:
             data.presence = behind.present.columns(count, full.segment.sequence)

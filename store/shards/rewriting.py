@@ -24,7 +24,7 @@ from ..format.layout import (
     align_up,
     read_frame_header,
 )
-from ..format.records import Trimmed
+from ..format.records import LentTrims
 from ..format.shard import ShardIndex
 from ..segment.sealing import Behind, StreamNames
 from .writer import lasting_sum, length_bytes
@@ -48,7 +48,7 @@ class Place(NamedTuple):
     header: SegmentHeader
     names: StreamNames
     firsts: Int64s
-    trimmed: Trimmed
+    trimmed: LentTrims
     applied: bytes
     mark: Mark
     behind: Behind | None = None
@@ -166,7 +166,8 @@ def lane_footer(
     names, packed, stream, presence = list(place.names.topics), None, None, None
     rows = np.arange(len(place.firsts), dtype=np.uint32)
     behind, sequence = place.behind, place.header.sequence
-    small = None if behind is None else behind.small_rows(sequence, there, len(place.firsts))
+    small = None if behind is None else behind.small_rows(sequence, there, len(place.firsts), place.trimmed)
+    trimmed = place.trimmed.whole() if small is None else place.trimmed.since
     if small is not None:
         rows = stream = small
         used, at = np.unique(topics[rows], return_inverse=True)
@@ -178,7 +179,7 @@ def lane_footer(
     start[rows.searchsorted(there) + 1] = counts
     return FooterData(
         names, topics, queues, place.firsts[rows], start.cumsum().astype(np.uint32), entries,
-        positions, frame_entries, times, flags, dues, place.trimmed, packed, place.applied, stream, presence,
+        positions, frame_entries, times, flags, dues, trimmed, packed, place.applied, stream, presence,
     )  # fmt: skip
 
 

@@ -279,7 +279,8 @@ def _sealed(
     queues.seal(footer)
     row["frames"] = len(footer.frame_position)
     counts = np.diff(footer.start.astype(np.int64))
-    records = int(counts[queues.records]) if queues.records is not None else 0
+    at = -1 if queues.records is None else footer.row_of(queues.records)
+    records = int(counts[at]) if at >= 0 else 0
     row["streams"] = int(np.count_nonzero(counts)) - (records > 0)
     if len(footer.frame_position):
         row["time_min_ms"], row["time_max_ms"] = footer.time_min_ms, footer.time_max_ms

@@ -46,6 +46,7 @@ class LaneCheck:
         self.names: list[tuple[str, int]] | None = [] if begins else None
         self.next_offsets: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if begins else None
         self.trimmed: dict[int, Low] = {}  # of the trimmed streams, as far as they are known
+        self.since: dict[int, Low] = {}  # the same, by what is behind the newest full footer
 
     def run(self) -> None:
         """Check the segments in order, up to the end of the log."""
@@ -105,7 +106,7 @@ class LaneCheck:
     def _forget(self) -> None:
         """What the next segment must go on from is not known any more."""
         self.chain = self.names = self.next_offsets = None
-        self.trimmed = {}
+        self.trimmed, self.since = {}, {}
 
     def _check(self, index: int, file: SegmentFile) -> None:
         findings, record = self._findings, file.record
@@ -125,17 +126,20 @@ class LaneCheck:
         if record is not None and walk.ended and walk.next_entry != record.entries:
             findings.damage("the seal record's number of messages is wrong", file.path, BLOCK_BYTES)
         add_trimmed(self.trimmed, walk.trimmed)
+        add_trimmed(self.since, walk.trimmed)
         if footer is not None and record is not None:
             named = self._lane_names.of(footer)
-            for what in disagreements(
-                footer, walk, record.entries, named, self.names, self.next_offsets, self.trimmed
-            ):  # fmt: skip
+            trimmed = self.trimmed if footer.is_full else self.since
+            for what in disagreements(footer, walk, record.entries, named, self.names, self.next_offsets, trimmed):
                 findings.damage(what, file.path, record.footer_position)
             given_up = int(np.count_nonzero(footer.entries == LOST_ENTRY))
             if given_up:
                 findings.remark(f"{given_up} messages that a repair gave up", file.path, record.footer_position)
             self._go_on(footer, record, named)
-            self.trimmed = dict(footer.trimmed)
+            if footer.is_full:
+                self.trimmed, self.since = dict(footer.trimmed), {}
+            add_trimmed(self.trimmed, footer.trimmed)
+            add_trimmed(self.since, {} if footer.is_full else footer.trimmed)
         elif walk.gaps:
             self.next_offsets = None
         else:

@@ -197,7 +197,8 @@ APPENDING: dict[str, Bug] = {
 
 TRIMMING: dict[str, Bug] = {
     "trims: a footer leaves them out": Bug(
-        "store/log/lane.py", "self.chain, self.trims.lend(), self.applied)", "self.chain, {}, self.applied)",
+        "store/log/lane.py", "self.chain, self.trims.lend(), self.applied)",
+        "self.chain, type(self.trims)(self.trims.records).lend(), self.applied)",
         ("tests/store/test_trim.py::test_record_in_a_sealed_segment_is_in_its_footer",),
     ),
     "trims: acknowledged before they are durable": Bug(

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from stratalog.store import StoreError
 from stratalog.store.format.layout import lane_name
 from stratalog.store.format.records import NOT_TRIMMED, Low
-from stratalog.store.recovery.lane_recovery import Found, LaneRecovery
+from stratalog.store.recovery.found import Found
+from stratalog.store.recovery.lane_recovery import LaneRecovery
 from stratalog.store.testing import SimulatedDisk
 
 from .engine import home

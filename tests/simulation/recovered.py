@@ -13,7 +13,8 @@ from stratalog.store.format.layout import BLOCK_BYTES, SEALED, SEGMENT_SUFFIX, S
 from stratalog.store.log.write import View
 from stratalog.store.read.message import MessageBatch
 from stratalog.store.read.scan import scan_lane
-from stratalog.store.recovery.lane_recovery import Found, LaneRecovery
+from stratalog.store.recovery.found import Found
+from stratalog.store.recovery.lane_recovery import LaneRecovery
 from stratalog.store.segment.evidence import mark_of
 from stratalog.store.segment.scanner import ChunkReader, FrameScanner
 from stratalog.store.testing import SimulatedDisk

@@ -9,7 +9,8 @@ from typing import Any
 from stratalog.store import StoreError
 from stratalog.store.format.layout import lane_name
 from stratalog.store.format.records import NOT_TRIMMED
-from stratalog.store.recovery.lane_recovery import Found, Loss
+from stratalog.store.recovery.found import Found
+from stratalog.store.recovery.repair import Loss
 from stratalog.store.testing import Operation, SimulatedDisk
 
 from .check import BrokenPromise, Checker

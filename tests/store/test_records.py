@@ -81,15 +81,15 @@ def test_readers_see_a_low_when_its_record_is_answered_without_error() -> None:
     assert (mine.low, mine.hidden, trims.shown) == (5, 0, 1)
     other.answer(StoreCorrupt("poisoned", "x", 0))
     assert (mine.low, mine.hidden, trims.shown) == (5, 0, 1)
-    assert trims.lend() == {1: Low(9, 9)}
+    assert trims.lend().whole() == {1: Low(9, 9)}
 
 
 def test_what_was_lent_to_a_footer_never_changes() -> None:
     trims, mine = Trims(stream(0), {1: Low(2, 0)}), stream(1)
-    lent = trims.lend()
+    lent = trims.lend().whole()
     trims.note([TrimRequest(trims, [(mine, Low(5, 0))])])
     assert lent == {1: Low(2, 0)}
-    assert trims.lend() == {1: Low(5, 0)}
+    assert trims.lend().whole() == {1: Low(5, 0)}
 
 
 def test_answers_in_another_order_than_the_log_leave_the_largest() -> None:

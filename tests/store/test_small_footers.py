@@ -571,3 +571,63 @@ def test_bulk_commits_and_compaction_write_small_footers_that_all_is_found_by(
         assert kinds(store)[0] == 1 and all(
             one.footer.presence is not None for one in sealed_of(store)[1:] if one.record.full
         )
+
+
+def lows(store: MessageStore, queues: int) -> list[int]:
+    return [store.queue_bounds("t", queue)[0] for queue in range(queues)]
+
+
+def test_trims_are_in_the_small_footers_since_the_full_one_and_last(tmp_path: Path) -> None:
+    """Through clean ends and crashes in any place between two full footers."""
+    wanted, rows = [0] * 40, Rows()
+    with MessageStore.open(tmp_path / "0", config()) as store:
+        store.append_batch([("t", queue, b"x") for queue in range(40)] * 40)
+    for step in range(40):
+        with MessageStore.open(tmp_path / str(step), config()) as store:
+            assert lows(store, 40) == wanted
+            for queue in (step, (7 * step) % 40):
+                wanted[queue] = max(wanted[queue], step + 1)
+                store.trim("t", queue, wanted[queue])
+            fill(store, rows, segments=step % 4, seed=step)
+            for one in store._lanes[0].view.sealed:
+                if not one.record.full:
+                    assert len(one.footer.trimmed_stream) <= 8
+            crash_copy(tmp_path / str(step), tmp_path / "crashed")
+        shutil.move(tmp_path / (str(step) if step % 3 else "crashed"), tmp_path / str(step + 1))
+        shutil.rmtree(tmp_path / "crashed", ignore_errors=True)
+        assert verify_folder(tmp_path / str(step + 1)).damages == []
+        if step % 5 == 0:
+            with MessageStore.open(tmp_path / str(step + 1), read_only=True) as reader:
+                assert lows(reader, 40) == wanted
+
+
+def test_a_reader_has_the_trims_of_a_full_footer_that_is_not_the_newest(tmp_path: Path) -> None:
+    rows = Rows()
+    with MessageStore.open(tmp_path, config()) as store:
+        store.append_batch([("t", queue, b"x") for queue in range(40)] * 40)
+        store.trim("t", 3, 5)
+        fill(store, rows, segments=6)
+        store.trim("t", 4, 6)
+        with MessageStore.open(tmp_path, read_only=True) as reader:
+            assert lows(reader, 6) == [0, 0, 0, 5, 6, 0]
+            fill(store, rows, segments=3)
+            store.trim("t", 5, 7)
+            fill(store, rows, segments=7)
+            assert lows(reader, 6) == [0, 0, 0, 5, 6, 7]
+
+
+def test_many_trims_bring_a_full_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each small one would have them all."""
+    monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 1000)
+    rows = Rows()
+    with MessageStore.open(tmp_path, config()) as store:
+        store.append_batch([("t", queue, b"x") for queue in range(100)] * 10)
+        fill(store, rows, segments=2)
+        for queue in range(60):
+            store.trim("t", queue, 5)
+        fill(store, rows, segments=30)
+        sealed = store._lanes[0].view.sealed
+        fulls = [at for at, one in enumerate(sealed) if one.record.full]
+        assert 2 <= len(fulls) <= 3, "one at the beginning, and one or two with the trims"
+        assert len(sealed[fulls[-1]].footer.trimmed_stream) == 60
+        assert not any(len(one.footer.trimmed_stream) for one in sealed[fulls[-1] + 2 :])

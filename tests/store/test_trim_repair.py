@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, verify_folder
-from stratalog.store.format.records import RECORDS_TOPIC, Low, Record
+from stratalog.store.format.records import RECORDS_TOPIC, LentTrims, Low, Record, TrimmedColumns
 from stratalog.store.log.trims import Trims
 
 from .helpers import (
@@ -40,15 +40,15 @@ def written(path: Path) -> dict[int, Low]:
         store.delete_topic("gone")
         store.append_batch([("t", 0, LARGE)] * 40)
         until(lambda: has_settled(store))
-        return dict(store._lanes[0].trims.lend())
+        return dict(store._lanes[0].trims.lend().whole())
 
 
 def trimmed(path: Path, *, repair: bool = False) -> dict[int, Low]:
     """What is trimmed in the store, once it is opened."""
     with MessageStore.open(path, tiny(), repair=repair) as store:
         lane = store._lanes[0]
-        assert all(stream.low == lane.trims.lend().get(stream.number, Low()).low for stream in lane.streams)
-        return dict(lane.trims.lend())
+        assert all(stream.low == lane.trims.lend().whole().get(stream.number, Low()).low for stream in lane.streams)
+        return dict(lane.trims.lend().whole())
 
 
 def sealed_paths(path: Path) -> list[Path]:
@@ -179,7 +179,7 @@ def test_record_that_makes_no_sense_is_damage(tmp_path: Path, monkeypatch: pytes
 
 def test_verify_finds_a_footer_without_a_trim_of_its_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Trims, "lend", lambda trims: {})
+        patch.setattr(Trims, "lend", lambda trims: LentTrims(TrimmedColumns.of({}), TrimmedColumns.of({})))
         with MessageStore.open(tmp_path, tiny()) as store:
             store.append_batch([("t", 0, LARGE)] * 5)
             store.trim("t", 0, 3)

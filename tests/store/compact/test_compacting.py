@@ -97,7 +97,7 @@ def test_what_was_trimmed_and_deleted_is_gone_and_offsets_of_what_was_trimmed_go
     with MessageStore.open(tmp_path, tiny()) as store:
         assert store.topics() == ["t0", "t2"]
         assert store.queue_bounds("t0", 0) == (15, 20)
-        assert store.append("t1", 0, b"anew") == 0, "of the deleted queue nothing was left"
+        assert store.append("t1", 0, b"anew") == 0  # nothing of the deleted topic is left
         assert store.append("t0", 0, b"next") == 20
         assert store.topics() == ["t0", "t1", "t2"]
 

@@ -1,0 +1,231 @@
+"""Streams of deleted topics and subscriptions: they leave, once retention has passed all of their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, compact_store, inspect_folder, verify_folder
+from stratalog.store.format.footer import names_in
+from stratalog.store.format.layout import GONE_TOPIC
+from stratalog.store.log.lane import Lane
+from stratalog.store.log.streams import lane_of
+from stratalog.store.segment import sealing
+from stratalog.store.segment.sealed import SealedSegment
+
+from .helpers import crash_copy, flip_bit, until
+
+SEGMENT = 1 << 16
+PART = bytes(SEGMENT // 8)
+
+
+@pytest.fixture(params=["full footers", "small footers"], autouse=True)
+def footers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Full ones alone, or each 4th, also of lanes of a few streams."""
+    if request.param == "small footers":
+        monkeypatch.setattr(sealing, "FEW_STREAMS", 0)
+        monkeypatch.setattr(sealing, "SMALL_SHARE", 0)
+        monkeypatch.setattr(sealing, "GROUP_SEGMENTS", 4)
+    yield request.param
+
+
+def config(lanes: int = 1, segments: int = 6) -> StoreConfig:
+    """Retention keeps so many segments of each lane."""
+    return StoreConfig(lanes=lanes, segment_bytes=SEGMENT, prewrite_bytes=0, retention_bytes=lanes * segments * SEGMENT)
+
+
+def roll(store: MessageStore, segments: int) -> None:
+    """Go on until each lane has so many sealed segments more."""
+    for lane in store._lanes:
+        queue = next(number for number in range(1000) if lane_of("live", number, len(store._lanes)) == lane.index)
+        newest = last(lane)
+        while last(lane) < newest + segments:
+            store.append("live", queue, PART)
+
+
+def last(lane: Lane) -> int:
+    sealed = lane.view.sealed
+    return sealed[-1].segment.sequence if sealed else 0
+
+
+def passed(store: MessageStore) -> None:
+    """Retention has passed all that was appended by now."""
+    newest = [last(lane) for lane in store._lanes]
+    roll(store, 20)
+    until(
+        lambda: all(
+            lane.view.sealed[0].segment.sequence > at + 1 for lane, at in zip(store._lanes, newest, strict=True)
+        )
+    )
+
+
+def names(one: SealedSegment) -> list[tuple[str, int]]:
+    return names_in(one.footer)
+
+
+def newest_full(lane: Lane) -> SealedSegment:
+    return [one for one in lane.view.sealed if one.record.full][-1]
+
+
+def of_the_dead(store: MessageStore) -> list[str]:
+    known = [stream.topic for lane in store._lanes for stream in lane.streams]
+    return [topic for topic in known if "dead" in topic]
+
+
+def make_dead(store: MessageStore, topics: int = 5) -> None:
+    for at in range(topics):
+        store.append_batch([(f"dead{at}", queue, b"old") for queue in (0, 7)] * 3)
+        store.subscribe(f"dead{at}", "worker").close()
+    for at in range(topics):
+        assert store.delete_subscription(f"dead{at}", "worker")
+        assert store.delete_topic(f"dead{at}")
+
+
+def test_they_leave_at_the_next_opening_and_its_next_full_footer(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, config()) as store:
+        make_dead(store)
+        passed(store)
+        assert len(of_the_dead(store)) == 15
+    with MessageStore.open(tmp_path, config()) as store:
+        assert of_the_dead(store) == []
+        assert store.topics() == ["live"]
+        lane = store._lanes[0]
+        before = last(lane)
+        roll(store, 6)
+        full = newest_full(lane)
+        assert full.segment.sequence > before
+        assert {topic for topic, _ in names(full)} == {GONE_TOPIC, "live", "\x01records"}
+        assert not full.footer.trimmed
+        assert len(lane.gone) == 0
+        assert len(lane.trims.lend().whole()) == 0
+    assert verify_folder(tmp_path).damages == []
+    assert {row["topic"] for row in inspect_folder(tmp_path)["queues"]} == {"live"}
+
+
+def test_a_deleted_topic_stays_hidden_until_the_full_footer_without_it(tmp_path: Path) -> None:
+    """The trim that hides it is in each footer until then: whatever the log ends with, it never comes back."""
+    with MessageStore.open(tmp_path / "0", config()) as store:
+        make_dead(store)
+        passed(store)
+    for at in range(12):
+        with MessageStore.open(tmp_path / str(at), config()) as store:
+            assert store.topics() == ["live"]
+            assert store.subscriptions() == []
+            roll(store, 1)
+            crash_copy(tmp_path / str(at), tmp_path / str(at + 1))
+        assert verify_folder(tmp_path / str(at + 1)).damages == []
+    with MessageStore.open(tmp_path / "12", config()) as store:
+        assert of_the_dead(store) == []
+
+
+def test_a_queue_of_its_name_begins_anew_also_after_a_crash(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "a", config()) as store:
+        make_dead(store)
+        passed(store)
+    with MessageStore.open(tmp_path / "a", config(segments=20)) as store:
+        assert [store.append("dead1", 0, b"new%d" % at) for at in range(3)] == [0, 1, 2]
+        with store.subscribe("dead1", "worker") as worker:
+            worker.ack_batch(worker.receive_batch(2).receipts)
+        crash_copy(tmp_path / "a", tmp_path / "b")  # before a full footer
+        roll(store, 6)
+        crash_copy(tmp_path / "a", tmp_path / "c")  # and behind one
+    for folder in ("a", "b", "c"):
+        assert verify_folder(tmp_path / folder).damages == []
+        with MessageStore.open(tmp_path / folder, config(segments=20)) as store:
+            assert store.topics() == ["dead1", "live"]
+            assert store.queues("dead1") == [0]
+            assert store.queue_bounds("dead1", 0) == (0, 3)
+            assert [message.data for message in store.read("dead1", 0, 0, 10)] == [b"new0", b"new1", b"new2"]
+            with store.subscribe("dead1", "worker") as worker:
+                assert list(map(bytes, worker.receive_batch(5).payloads())) == [b"new2"]
+            assert store.append("dead1", 0, b"next") == 3
+            # The new subscription tells of the topic. Before a full footer the other queue is still one of it.
+            assert store.append("dead1", 7, b"other") in ((0, 3) if folder == "b" else (0,))
+
+
+def test_what_is_still_there_stays(tmp_path: Path) -> None:
+    """A topic with a message in the log, a queue that is only empty, one that a subscription remembers."""
+    with MessageStore.open(tmp_path, config()) as store:
+        store.append("empty", 0, b"x")
+        store.append("again", 0, b"x")
+        store.append("watched", 0, b"x")
+        store.subscribe("watched", "worker").close()
+        store.delete_topic("again")
+        store.delete_topic("watched")
+        store.append("again", 0, b"y")
+        passed(store)
+        store.append("late", 0, b"x")
+        store.delete_topic("late")
+    with MessageStore.open(tmp_path, config()) as store:
+        assert store.append("empty", 0, b"y") == 1
+        assert store.append("again", 0, b"z") == 2
+        assert store.append("watched", 0, b"y") == 1
+        assert store.append("late", 0, b"y") == 1
+        with store.subscribe("watched", "worker") as worker:
+            assert worker.receive_batch(5).offsets.tolist() == [1]
+
+
+def test_they_leave_each_lane_for_itself(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, config(lanes=3)) as store:
+        make_dead(store, 30)
+        passed(store)
+    for _ in range(2):
+        with MessageStore.open(tmp_path, config(lanes=3)) as store:
+            assert store.topics() == ["live"]
+            roll(store, 6)
+    with MessageStore.open(tmp_path, config(lanes=3)) as store:
+        assert of_the_dead(store) == []
+        for lane in store._lanes:
+            assert not [topic for topic, _ in names(newest_full(lane)) if "dead" in topic]
+    assert verify_folder(tmp_path).damages == []
+
+
+def test_readers_of_other_processes_find_the_new_queue(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, config()) as store:
+        make_dead(store)
+        passed(store)
+        reader = MessageStore.open(tmp_path, read_only=True)
+        assert reader.topics() == ["live"]
+    with MessageStore.open(tmp_path, config(segments=20)) as store, reader:
+        for step in range(3):
+            store.append("dead1", 0, b"%d" % step)
+            with MessageStore.open(tmp_path, read_only=True) as fresh:
+                for one in (reader, fresh):
+                    assert one.topics() == ["dead1", "live"]
+                    assert [int(message.data) for message in one.read("dead1", 0, 0, 10)] == list(range(step + 1))
+            roll(store, 3)
+        seen = [message.data for batch in reader.scan() for message in batch.messages() if message.topic == "dead1"]
+        assert seen == [b"0", b"1", b"2"]
+
+
+def test_damage_of_the_oldest_full_footer_keeps_them(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, config()) as store:
+        make_dead(store)
+        passed(store)
+    with MessageStore.open(tmp_path, read_only=True) as reader:
+        reader.topics()
+        full = next(one for one in reader._lanes[0].view.sealed if one.record.full)
+        path, at = full.segment.path, full.record.footer_position + 30
+        is_newest = full is newest_full(reader._lanes[0])
+    flip_bit(path, at)
+    if is_newest:
+        with pytest.raises(StoreCorrupt):
+            MessageStore.open(tmp_path, config())
+        MessageStore.open(tmp_path, config(), repair=True).close()
+    with MessageStore.open(tmp_path, config()) as store:
+        assert store.topics() == ["live"]
+        assert store.append("dead1", 0, b"x") in (0, 3)
+
+
+def test_compaction_passes_them_as_retention_does(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, config()) as store:
+        roll(store, 2)
+        make_dead(store)
+        roll(store, 2)
+    compact_store(tmp_path)
+    with MessageStore.open(tmp_path, config()) as store:
+        assert of_the_dead(store) == []
+        assert store.append("dead1", 0, b"x") == 0
+    assert verify_folder(tmp_path).damages == []
