@@ -11,7 +11,16 @@ from ..config import StoreConfig
 from ..device.background import NoThread
 from ..device.disk import Disk
 from ..device.folder import read_header
-from ..errors import InvalidConfig, StoreCorrupt, StoreFull, StoreReadOnly, StoreUnreadable, again, of_system
+from ..errors import (
+    InvalidConfig,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnreadable,
+    again,
+    of_system,
+)
 from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
 from ..live.files import SegmentIsGone
@@ -131,11 +140,14 @@ class Following(Fetcher):
         queue = RequestQueue(config.publish_buffer_bytes, config.frame_bytes, 0, Sizer(0), 0, clock)
         queue.close(refusal(shared.path))
         ring = FollowedRing(header.lanes)
-        lane = Lane(index, folder, self._disk, config, clock.wall_ms, ring, _no_segment, _nothing, _nothing)
-        lane.held, lane.queue = held, queue
-        shared.lanes.append(lane)
         shared.queues.append(queue)
-        return FollowedLane(self._disk, lane, ring, header.store_id, shared.streams)
+
+        def make() -> Lane:
+            lane = Lane(index, folder, self._disk, config, clock.wall_ms, ring, _no_segment, _nothing, _nothing)
+            lane.held, lane.queue = held, queue
+            return lane
+
+        return FollowedLane(self._disk, make, ring, header.store_id, shared.lanes, shared.streams)
 
     # -- following ------------------------------------------------------------------------------------
 
@@ -156,14 +168,23 @@ class Following(Fetcher):
             raise self._unreadable(error) from error
 
     def _fresh(self, read: Callable[[], Given]) -> Given:
-        """A read of what is durable now, made again if retention overtakes it."""
+        """A read of what is durable now, made again if retention or a compaction overtakes it."""
+        in_vain = 0
         while True:
             self._follow()
+            lanes = self._lanes.copy()
             try:
-                return read()
+                found = read()
             except _RemovedMeanwhile:
-                if not self.follower.look_at_starts():
+                in_vain = 0 if self.follower.look_at_starts() else in_vain + 1
+                if in_vain > 1:  # once: another thread may have looked where the log begins
                     raise
+            except StoreError:
+                if lanes == self._lanes:
+                    raise
+            else:
+                if lanes == self._lanes:  # else it may have looked at one of which nothing is left
+                    return found
 
     def fresh(self, read: Callable[[], Given]) -> Given:
         """What a read gives that looks at segments by itself. Raises StoreUnreadable for what the system refuses."""
@@ -194,13 +215,19 @@ class Following(Fetcher):
         self, stream: Stream | None, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
     ) -> list[Message]:
         def read() -> list[Message]:
-            known = stream or self._readable(topic, queue_id)  # it may have come by the look at the page
+            known = stream
+            if known is None or known.lane is not self._lanes[known.lane.index]:
+                known = self._readable(topic, queue_id)  # by the look at the page it has come, or is another one
             return super(Following, self)._there(known, topic, queue_id, offset, max_messages, max_bytes)
 
         return self._fresh(read)
 
     def _next_offset(self, stream: Stream | None) -> int:
-        return self._fresh(partial(super()._next_offset, stream))
+        def read() -> int:
+            known = None if stream is None else self._readable(stream.topic, stream.queue_id)
+            return super(Following, self)._next_offset(known)
+
+        return self._fresh(read)
 
     async def read_async(
         self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wait_ms: int,

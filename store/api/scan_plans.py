@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ..device.disk import Disk
 from ..errors import InvalidMessage, StoreCorrupt, shown
+from ..log.lane import Lane
 from ..plans.batch import ScanBatch
 from ..plans.limits import LimitedEnd, ScanLimit, limited_ends
 from ..plans.plan import FrameRange, LogPosition, ScanPart, ScanPlan
@@ -33,7 +34,7 @@ class ScanPlanner:
     def __init__(self, path: str | Path, *, disk: Disk | None = None) -> None:
         """Open the store for reading. Raises StoreCorrupt, StoreUnusable, StoreUnreadable."""
         self._store = MessageStore.open(path, read_only=True, disk=disk)
-        self._tables: dict[int, StreamTable] = {}
+        self._tables: dict[int, tuple[Lane, StreamTable]] = {}  # a number means the same in the same lane alone
 
     @property
     def store_id(self) -> str:
@@ -49,8 +50,10 @@ class ScanPlanner:
     def _looks(self, *, payload: bool) -> dict[int, LaneLook]:
         store, looks = self._store, {}
         for lane in store._lanes:
-            looks[lane.index] = look = LaneLook(lane, store._store_id, self._tables.get(lane.index), payload=payload)
-            self._tables[lane.index] = look.table
+            known_of, known = self._tables.get(lane.index, (None, None))
+            known = known if known_of is lane else None
+            looks[lane.index] = look = LaneLook(lane, store._store_id, known, payload=payload)
+            self._tables[lane.index] = lane, look.table
         return looks
 
     def begin(self) -> Positions:

@@ -3,6 +3,9 @@
 What `trim`, `delete_topic` and the records of subscriptions let go of lies before the stream's low. So the messages
 that stay have offsets without a gap, and the new log is what retention leaves: a log that begins later, in which each
 stream begins with its own offset.
+
+Numbers whose stream is gone (`log.gone`) are left out: the streams that stay get the numbers 0, 1, 2 .. in their old
+order.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ import numpy.typing as npt
 
 from ..errors import StoreUnusable
 from ..format.footer import Footer
-from ..format.layout import DATA_START, LOST_ENTRY, UNKNOWN
-from ..format.records import Low, Trimmed
+from ..format.layout import DATA_START, GONE_TOPIC, LOST_ENTRY, UNKNOWN
+from ..format.records import Low, Trimmed, TrimmedColumns
 from ..log.lane import Lane
 from ..log.streams import NOT_DEFINED, Stream
 from ..segment.groups import grown, offsets_before
@@ -38,7 +41,8 @@ class LivePart(NamedTuple):
 
     Attributes:
         sequences: their numbers, ascending.
-        numbers, lows: int64 (n) the trimmed streams, ascending, and the first offset of each that stays.
+        numbers, lows: int64 (n) the trimmed streams, ascending, as the old log numbers them, and the first offset of
+            each that stays.
     """
 
     folder: str
@@ -51,14 +55,14 @@ class LivePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """A lane before and after.
+    """A lane before and after. All but the parts has the streams' numbers in the new log.
 
     Attributes:
-        streams: by number; the lane's stream of records is among them.
+        streams: those that stay, by number; the lane's stream of records is among them.
         known: how many of them the old log names.
         records: the number of the stream of records.
         firsts, nexts: int64 (streams) where each begins in the new log, and goes on behind it.
-        trimmed, applied: of the old log; they hold in the new one.
+        trimmed, applied: what the old log says of them; it holds in the new one.
         chain, messages: of the old log's end; the messages are counted, or UNKNOWN.
         last_time_ms: the time of its newest frame.
         sequence: of the new log's first segment.
@@ -96,7 +100,8 @@ class LanePlan:
 def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | None:
     """The plan of a lane that was opened to be looked at, all of whose segments are sealed; None if it has none.
 
-    Raises StoreCorrupt: a footer is damaged. StoreUnusable: a repair has left gaps between offsets.
+    Raises StoreCorrupt: a footer is damaged. StoreUnusable: a repair has left gaps between offsets, or a stream that is
+    gone has messages.
     """
     sealed = lane.view.sealed
     if not sealed:
@@ -126,12 +131,36 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
     found = _looked_at(lane.folder, sealed, firsts, begins)
     parts = tuple(_part(lane, store_id, group, firsts) for group in _groups(sealed, found.live, segment_bytes))
     gain = sum(found.sizes) - sum(found.live)
+    stay = _staying_streams(lane.folder, streams, firsts, nexts)
     return LanePlan(
-        lane.index, store_id, lane.folder, tuple(streams), known, number, firsts, nexts, trimmed, lane.applied,
-        lane.chain, lane.messages_before, found.last_time_ms, sealed[-1].segment.sequence + SKIPPED_NUMBERS, parts,
-        len(sealed), found.messages - int((nexts - firsts).sum()),
+        lane.index, store_id, lane.folder, tuple(streams[one] for one in stay.tolist()),
+        int(stay.searchsorted(known)), int(stay.searchsorted(number)), firsts[stay], nexts[stay],
+        _renumbered(trimmed, stay), lane.applied, lane.chain, lane.messages_before, found.last_time_ms,
+        sealed[-1].segment.sequence + SKIPPED_NUMBERS, parts, len(sealed),
+        found.messages - int((nexts - firsts).sum()),
         1 + len(parts) < len(sealed) or gain > max(LEAST_GAIN * sum(found.sizes), LEAST_GAIN_BYTES),
     )  # fmt: skip
+
+
+def _staying_streams(folder: Path, streams: Sequence[Stream], firsts: Int64s, nexts: Int64s) -> Int64s:
+    """The old numbers of the streams that stay, ascending: all but those that are gone.
+
+    Raises StoreUnusable if one that is gone has messages: they would be nobody's.
+    """
+    gone = np.array([stream.topic == GONE_TOPIC for stream in streams], np.bool_)
+    if (firsts < nexts)[gone].any():
+        raise StoreUnusable(
+            f"{folder} has messages of a queue that is gone, and compaction would lose them. `stratalog verify` says "
+            f"what is wrong with the store; restore it from a copy"
+        )
+    return np.flatnonzero(~gone).astype(np.int64)
+
+
+def _renumbered(trimmed: Trimmed, stay: Int64s) -> Trimmed:
+    """What is said of the streams that stay, by their new numbers. `stay`: their old ones."""
+    columns = TrimmedColumns.of(trimmed)
+    kept = np.isin(columns.numbers, stay)
+    return TrimmedColumns(stay.searchsorted(columns.numbers[kept]), columns.low[kept], columns.hidden[kept])
 
 
 @contextmanager

@@ -42,8 +42,10 @@ COMPACTED
     One block, a copy of START's record as the newest compaction of the lane wrote it. It is forced before the new
     folder gets the lane's name, and never changes there. The new log's numbers lie above every position in the old
     one, so a lower number that somebody has kept is of a log that is gone. A lane is compacted for itself: some lanes
-    of a store may have the file and others not, or have it of different compactions. Offsets, records and stream
-    numbers are the same on both sides of a compaction, so each mix of old and new lanes is a whole store.
+    of a store may have the file and others not, or have it of different compactions. Offsets and what records say are
+    the same on both sides of a compaction, so each mix of old and new lanes is a whole store. Stream numbers are not:
+    those of streams that are gone are left out. So a number means a stream of the log of one compaction; no file but
+    the lane's own has one.
 
 Segment
     block 0                  segment header: lane, sequence, capacity; how many messages and streams the

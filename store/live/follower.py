@@ -225,7 +225,10 @@ class Follower:
     def look_at_starts(self) -> bool:
         """Learn where the lanes' logs begin now; True if one has moved. Raises OSError."""
         with self._lock:
-            return any([followed.look_at_start() for followed in self._lanes])
+            has_moved = any([followed.look_at_start() for followed in self._lanes])
+            if has_moved:  # the next look takes what is there now, whatever the page says: it may be an old one
+                self._seen, self._look_at = NO_MOVES, float("-inf")
+            return has_moved
 
     def let_go(self) -> None:
         """Behind `close`: the page and the files of the growing segments are closed with their last reader."""

@@ -19,48 +19,18 @@ from ..format.live_page import NO_STATE, LaneState
 from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
 from ..log.lane import Lane
-from ..log.offsets import NextOffsets
 from ..log.streams import Stream, StreamMap
 from ..log.trims import Trims
-from ..log.write import Shown
+from ..log.write import Shown, View
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
 from ..segment.groups import briefly, offsets_behind_sealed
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, Looked, SegmentIsGone, log_start, look
+from .followed_offsets import FollowedOffsets
 from .followed_ring import FollowedRing
 from .tail import Tail
 
 NOTHING: Mark = (0, 0)
-
-
-class FollowedOffsets(NextOffsets):
-    """Where the streams go on behind the sealed segments. No single one is told: the writer is ahead of it."""
-
-    def __init__(self, lane: Lane) -> None:
-        super().__init__()
-        self._lane = lane
-        self._behind = 0, np.zeros(0, np.int64)  # the newest sealed segment, and the offsets behind it
-
-    def __getitem__(self, number: int) -> int:
-        return -1
-
-    def column(self) -> npt.NDArray[np.int64]:
-        """(streams,) of those that the newest footers know; none if one is damaged."""
-        return self._of(self._lane.view.sealed).copy()
-
-    def behind(self, number: int) -> int:
-        """Where a stream goes on behind the sealed segments."""
-        column = self._of(self._lane.view.sealed)
-        return int(column[number]) if number < len(column) else 0
-
-    def _of(self, sealed: Sequence[SealedSegment]) -> npt.NDArray[np.int64]:
-        newest = sealed[-1].segment.sequence if sealed else 0
-        sequence, column = self._behind
-        if sequence != newest:
-            found = offsets_behind_sealed(sealed, len(sealed), self._behind)
-            column = np.zeros(0, np.int64) if found is None else found
-            self._behind = newest, column
-        return column
 
 
 class FollowedLane:
@@ -71,32 +41,73 @@ class FollowedLane:
           that was closed or sealed;
         * the view only grows at its end and shrinks at its beginning, but where a growing segment is replaced by the
           same one, sealed;
-        * a stream's number and name come from a durable frame or footer, in the order of the numbers.
+        * a stream's number and name come from a durable frame or footer, in the order of the numbers;
+        * a number means one stream as long as the `Lane` is the same. Where the log begins behind all that is known, it
+          may be a compacted one, which has other numbers: then another `Lane` takes its place, and other streams.
+
+    Attributes:
+        lane: the one that is brought up; `lanes` has it once readers may look at it.
     """
 
-    def __init__(self, disk: Disk, lane: Lane, ring: FollowedRing, store_id: bytes, streams: StreamMap) -> None:
-        self.lane = lane
+    def __init__(
+        self, disk: Disk, make: Callable[[], Lane], ring: FollowedRing, store_id: bytes, lanes: list[Lane],
+        streams: StreamMap,
+    ) -> None:  # fmt: skip
+        """`make` makes an empty lane. It is added to the `lanes` of the store, and its streams to `streams`."""
         self.ring = ring
-        self._disk = disk
-        self._folder: Path = lane.folder
-        self._store_id = store_id
-        self._streams = streams
+        self._make, self._lanes = make, lanes
+        self._disk, self._store_id = disk, store_id
+        self._streams = self._shown = streams  # readers look at `_shown`
+        self.lane = self._made()
+        self._folder: Path = self.lane.folder
+        lanes.append(self.lane)
         self._tails: list[Tail] = []
         self._first = 1  # of the log
         self._sealed = 0  # the newest sealed segment that is in the view, or before the log
         self._mark = NOTHING
         self._is_under_way = False  # a look that an interrupt ended may have left half of a frame
         self.bell = 0  # of the page, in the state that was followed last
+        self.look_at_start()
+
+    def _made(self) -> Lane:
+        """A lane of which nothing is known."""
+        lane = self._make()
         lane.offsets = FollowedOffsets(lane)
         lane.trims = Trims(Stream(RECORDS_TOPIC, lane.index, lane))
-        self.look_at_start()
+        return lane
 
     def look_at_start(self) -> bool:
         """Learn from the folder where the log begins now; True if it has moved."""
-        first = max(self._first, log_start(self._disk, self._folder, self.lane.index, self._store_id))
-        moved, self._first = first > self._first, first
+        return self._begin_at(log_start(self._disk, self._folder, self.lane.index, self._store_id))
+
+    def _begin_at(self, first: int) -> bool:
+        """The log begins with this segment, or a later one; True if that is new."""
+        moved = first > self._first
+        if moved:
+            newest = self._tails[-1].sequence if self._tails else self._sealed
+            if first > newest + 1 and self.lane.streams:
+                self._begin_other_lane()
+            self._first = first
         self._drop_removed()
         return moved
+
+    def _begin_other_lane(self) -> None:
+        """Of what is known nothing is left. Readers keep the lane that they have until the next one has segments."""
+        for one in self.lane.view.sealed:
+            one.segment.removed = True
+        lane, streams = self._made(), StreamMap()
+        self._streams, self._tails, self.lane = streams, [], lane  # no call in between, so no interrupt
+
+    def _show_lane(self) -> None:
+        """Readers look at this lane and at its streams from now on. Again is fine."""
+        lane, fresh = self.lane, self._streams
+        if fresh is self._shown or not lane.view.sealed:
+            return
+        self._shown.replace(lane.index, fresh)
+        before, self._lanes[lane.index] = self._lanes[lane.index], lane
+        self._streams = self._shown
+        if before is not lane:
+            before.view = View()  # last: a read that finds nothing there sees that the lane is another one
 
     def let_go(self) -> None:
         """Close the files of the growing segments. It is not followed any more."""
@@ -150,12 +161,12 @@ class FollowedLane:
         self._tails = tails
 
     def _follow(self, state: LaneState, *, is_current: bool) -> list[Shown]:
-        self._first = max(self._first, state.first)
-        self._drop_removed()
+        self._begin_at(state.first)
         if is_current:
             self._seal(state.sealed, all_are=True)
         else:
             self._seal(max(state.sealed, self._newest_sealed()), all_are=False)
+        self._show_lane()
         self._mark = max(self._mark, state.mark)
         if not is_current:
             self._mark = max(self._mark, self._proved())
@@ -260,8 +271,9 @@ class FollowedLane:
 
     def _take_lows(self, trimmed: Trimmed) -> None:
         """Readers begin where these say, from now on."""
-        streams, trims = self.lane.streams, self.lane.trims
-        changes = [(streams[number], low) for number, low in trimmed.items() if number < len(streams)]
+        streams, trims, nobody = self.lane.streams, self.lane.trims, self.lane.nobody
+        there = [(streams[number], low) for number, low in trimmed.items() if number < len(streams)]
+        changes = [(stream, low) for stream, low in there if stream is not nobody]
         if any(low.low > stream.low or low.hidden > stream.hidden for stream, low in changes):
             trims.show(changes)
 

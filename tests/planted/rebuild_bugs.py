@@ -7,6 +7,7 @@ from .plant import Bug
 FOOTERS = "tests/store/rebuild/test_footers.py"
 DELAYS = "tests/store/rebuild/test_delays.py"
 COMPACT = "tests/store/compact/test_compacting.py"
+GONE = "tests/store/compact/test_gone_streams.py"
 
 REBUILD: dict[str, Bug] = {
     "rebuild: a footer is made of messages with wrong bytes": Bug(
@@ -51,6 +52,27 @@ REBUILD: dict[str, Bug] = {
     "compact: the messages of each stream begin with offset 0": Bug(
         "store/compact/joining.py", "self._firsts = plan.firsts.copy()", "self._firsts = np.zeros_like(plan.firsts)",
         (f"{COMPACT}::test_reads_give_the_same_from_fewer_segments",),
+    ),
+    "compact: what was trimmed has the numbers of the old log": Bug(
+        "store/compact/plan.py", "TrimmedColumns(stay.searchsorted(columns.numbers[kept]),",
+        "TrimmedColumns(columns.numbers[kept],",
+        (GONE,),
+    ),
+    "compact: streams that are gone keep their numbers": Bug(
+        "store/compact/plan.py", "np.flatnonzero(~gone)", "np.arange(len(gone))",
+        (f"{GONE}::test_no_row_without_a_name_is_left_and_the_others_keep_their_order",),
+    ),
+    "compact: a reader that is open looks for old numbers in the new log": Bug(
+        "store/live/lane.py", "if first > newest + 1 and self.lane.streams:", "if False:",
+        (f"{GONE}::test_a_reader_that_is_open_meanwhile_finds_each_queue_by_its_new_number",),
+    ),
+    "compact: a reader relies on the page of the old log": Bug(
+        "store/live/follower.py", "            if has_moved:", "            if False:",
+        (f"{GONE}::test_a_read_behind_a_compaction_does_not_rely_on_the_page_of_the_old_log",),
+    ),
+    "compact: an open planner keeps the names of the old log": Bug(
+        "store/api/scan_plans.py", "known if known_of is lane else None", "known",
+        (f"{GONE}::test_a_planner_that_is_open_meanwhile_plans_by_the_names_of_the_new_log",),
     ),
     "compact: what is applied is forgotten": Bug(
         "store/compact/joining.py",

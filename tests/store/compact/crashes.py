@@ -1,10 +1,10 @@
 """A power cut at each step of a compaction: the store opens as it was before, lane by lane compacted or not.
 
 A round makes a store with what a compaction can meet: some lanes; queues that were trimmed, or of which retention
-removed segments; a deleted topic; two subscriptions that have acknowledged some messages; delayed messages that are
-pending, cancelled or moved; bulk commits. It is closed and compacted on a noted file system (see `tree`). At each
-change a cut leaves a folder. Each of these is opened as users do, some behind a second compaction or an opening that
-was cut as well, and looked at:
+removed segments; a deleted topic; streams that are gone; two subscriptions that have acknowledged some messages;
+delayed messages that are pending, cancelled or moved; bulk commits. It is closed and compacted on a noted file system
+(see `tree`). At each change a cut leaves a folder. Each of these is opened as users do, some behind a second compaction
+or an opening that was cut as well, and looked at:
 
 * each queue has the same offsets and the same messages, byte by byte, with their times, keys and properties;
 * each subscription gets what it would have got of the old store, once, at three times; nothing else, nothing early;
@@ -78,6 +78,8 @@ class Round:
         """Fill the store, and close it."""
         retention = self.chance.choice((None, 150 * KIB))
         config = tiny(lanes=self.lanes, retention_bytes=retention)
+        if self.chance.random() < 0.5:
+            self._begin_with_gone()
         with MessageStore.open(self.path, config, clock=WallClock(lambda: NOW_MS)) as store:
             for topic in TOPICS:
                 for name in NAMES[: self.chance.choice((1, 2))]:
@@ -94,6 +96,13 @@ class Round:
                 until(lambda: has_settled(store))
         self._commit("first", as_segments=self.chance.random() < 0.5)
         self._commit("second", as_segments=self.chance.random() < 0.5)
+
+    def _begin_with_gone(self) -> None:
+        """The log begins with topics that are deleted, and whose segments go: their streams lose their numbers."""
+        with MessageStore.open(self.path, tiny(lanes=self.lanes), clock=WallClock(lambda: NOW_MS)) as store:
+            for topic in ("early", "behind it"):
+                store.append_batch([(topic, number % 6, bytes(10_000)) for number in range(60)])
+                store.delete_topic(topic)
 
     def _append(self, store: MessageStore, part: int) -> None:
         chance = self.chance

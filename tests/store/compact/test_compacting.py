@@ -85,7 +85,7 @@ def test_reads_give_the_same_from_fewer_segments(path: Path) -> None:
             assert store.append(topic, queue_id, b"next") == before[topic, queue_id][1]
 
 
-def test_what_was_trimmed_and_deleted_is_gone_and_offsets_go_on(tmp_path: Path) -> None:
+def test_what_was_trimmed_and_deleted_is_gone_and_offsets_of_what_was_trimmed_go_on(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         for number in range(60):
             store.append(f"t{number % 3}", 0, bytes(5_000))
@@ -98,6 +98,7 @@ def test_what_was_trimmed_and_deleted_is_gone_and_offsets_go_on(tmp_path: Path) 
         assert store.topics() == ["t0", "t2"]
         assert store.queue_bounds("t0", 0) == (15, 20)
         assert store.append("t1", 0, b"anew") == 0  # nothing of the deleted topic is left
+        assert store.append("t0", 0, b"next") == 20
         assert store.topics() == ["t0", "t1", "t2"]
 
 

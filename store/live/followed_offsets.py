@@ -1,0 +1,43 @@
+"""Where the streams of a followed lane go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..log.lane import Lane
+from ..log.offsets import NextOffsets
+from ..segment.groups import offsets_behind_sealed
+from ..segment.sealed import SealedSegment
+
+
+class FollowedOffsets(NextOffsets):
+    """Where the streams go on behind the sealed segments. No single one is told: the writer is ahead of it."""
+
+    def __init__(self, lane: Lane) -> None:
+        super().__init__()
+        self._lane = lane
+        self._behind = 0, np.zeros(0, np.int64)  # the newest sealed segment, and the offsets behind it
+
+    def __getitem__(self, number: int) -> int:
+        return -1
+
+    def column(self) -> npt.NDArray[np.int64]:
+        """(streams,) of those that the newest footers know; none if one is damaged."""
+        return self._of(self._lane.view.sealed).copy()
+
+    def behind(self, number: int) -> int:
+        """Where a stream goes on behind the sealed segments."""
+        column = self._of(self._lane.view.sealed)
+        return int(column[number]) if number < len(column) else 0
+
+    def _of(self, sealed: Sequence[SealedSegment]) -> npt.NDArray[np.int64]:
+        newest = sealed[-1].segment.sequence if sealed else 0
+        sequence, column = self._behind
+        if sequence != newest:
+            found = offsets_behind_sealed(sealed, len(sealed), self._behind)
+            column = np.zeros(0, np.int64) if found is None else found
+            self._behind = newest, column
+        return column
