@@ -96,7 +96,7 @@ class Lane:
         self.ring = ring
         self.streams: list[Stream] = []  # by number
         self.hidden: list[Stream] = []  # those that users never see, but for the records
-        self.nobody = Stream(GONE_TOPIC, 0, self)  # in `streams`, in the place of those that are gone
+        self.nobody = Stream(GONE_TOPIC, 0, self)  # in the place of those that are gone: see `gone`
         self.gone: list[int] = []  # their numbers, until a full footer has none of them
         self.queue: RequestQueue  # what comes to it; given by the opening, as are its trims
         self.trims: Trims  # given by the opening, which knows the lane's stream of records
@@ -117,8 +117,7 @@ class Lane:
         self.on_view: Callable[[], object] | None = None  # a segment was sealed or removed
         self.segment: Segment | None = None
         self.table = OpenTable()
-        self.tail = 0
-        self.issued = 0
+        self.tail = self.issued = 0
         self.chain = 0
         self.footer_room = FooterRoom()
         self.fits_until = 0  # frames that end before this lane position fit into the open segment with their footer
@@ -314,11 +313,11 @@ class Lane:
 
     def tell_view(self) -> None:
         """The view was replaced. It is as it is, whoever cannot be told."""
-        if self.on_view is not None:
-            try:
+        try:
+            if self.on_view is not None:
                 self.on_view()
-            except Exception as error:
-                report("readers in other processes could not be told of a segment", error)
+        except Exception as error:
+            report("readers in other processes could not be told of a segment", error)
 
     def close(self) -> None:
         """Close all files and give the ring back."""

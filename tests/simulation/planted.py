@@ -18,6 +18,7 @@ from stratalog.store.device.log_file import Buffer, LogFile
 from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
+from stratalog.store.format.records import LentTrims, TrimmedColumns
 from stratalog.store.log.in_flight import UnderWay
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.removal import Removal
@@ -255,7 +256,7 @@ def tell_no_loss() -> Iterator[None]:
 @contextmanager
 def leave_trims_out_of_footers() -> Iterator[None]:
     """What is trimmed stands in the records alone."""
-    with mock.patch.object(Trims, "lend", lambda trims: {}):
+    with mock.patch.object(Trims, "lend", lambda trims: LentTrims(TrimmedColumns.of({}), TrimmedColumns.of({}))):
         yield
 
 
