@@ -10,14 +10,19 @@ decisions about its offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreCorrupt
+from ..format.footer import FIRST, Footer
 from ..format.hidden import hidden_parts, is_hidden
 from .streams import NOT_DEFINED, Stream, StreamMap
 
 if TYPE_CHECKING:
-    from ..segment.index import Index
     from .lane import Lane
 
 
@@ -28,7 +33,8 @@ def retire_gone(lanes: Sequence[Lane], streams: StreamMap) -> int:
     """
     gone: list[Stream] = []
     for lane in lanes:
-        gone += _passed(lane)
+        with suppress(StoreCorrupt):
+            gone += _passed(lane)
     hidden = [stream for stream in gone if is_hidden(stream.topic)]
     remembered = _topics_of(streams, {stream.topic for stream in hidden})
     users = [stream for stream in gone if not is_hidden(stream.topic) and stream.topic not in remembered]
@@ -55,26 +61,23 @@ def _topics_of(streams: StreamMap, but_for: set[str]) -> set[str]:
     return {parts.names[0] for parts in told if parts is not None and parts.names}
 
 
-def _passed(lane: Lane) -> Iterator[Stream]:
+def _passed(lane: Lane) -> list[Stream]:
     """The deleted streams of a lane of which no segment has a message. Raises OSError."""
     sealed, offsets = lane.view.sealed, lane.offsets
-    deleted = [
-        lane.streams[number]
-        for number in lane.trims.lend().whole()
-        if _is_deleted(lane.streams[number], offsets[number])
-    ]
-    if not deleted:
-        return
-    full = next((at for at, one in enumerate(sealed) if one.record.full), None)
-    index = None if full is None else sealed[full].in_file()
+    trimmed = [lane.streams[number] for number in lane.trims.lend().whole()]
+    deleted = [stream for stream in trimmed if _is_deleted(stream, offsets[stream.number])]
+    full = next((one for one in sealed if one.record.full), None) if deleted else None
+    index = None if full is None else full.in_file()
     if full is None or index is None:
-        return
-    oldest = sealed[full].segment.sequence - sealed[0].segment.sequence
-    for stream in deleted:
-        # The log's oldest full footer says where the stream goes on, and in which segments before it is.
-        goes_on = index.first[stream.number] == offsets[stream.number] if stream.number < index.streams else False
-        if goes_on and not _is_before(index, oldest, stream.number):
-            yield stream
+        return []
+    # The log's oldest full footer says where each stream goes on, and in which segments before it is.
+    before = full.segment.sequence - sealed[0].segment.sequence
+    known = [stream for stream in deleted if stream.number < index.streams]
+    numbers = np.array([stream.number for stream in known], np.int64)
+    passed = index.footer.taken(FIRST, numbers) == [offsets[stream.number] for stream in known]
+    if before:
+        passed &= ~_are_before(index.footer, before, numbers)
+    return [known[at] for at in np.flatnonzero(passed).tolist()]
 
 
 def _is_deleted(stream: Stream, next_offset: int) -> bool:
@@ -82,7 +85,15 @@ def _is_deleted(stream: Stream, next_offset: int) -> bool:
     return stream.number >= 0 and (stream.low if is_hidden(stream.topic) else stream.hidden) >= next_offset
 
 
-def _is_before(index: Index, oldest: int, number: int) -> bool:
-    """May a segment before this full footer's, the oldest so many before it, have messages of a stream?"""
-    told = index.segments_before(number)
-    return oldest > 0 and (told is None or any(step <= oldest for steps in told for step in steps))
+def _are_before(full: Footer, before: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """(n,) which streams may have messages in one of the `before` segments in front of a full footer's. Raises OSError,
+    StoreCorrupt."""
+    presence = full.presence
+    if presence is None:
+        return np.ones(len(numbers), np.bool_)
+    start, steps = presence.start.astype(np.int64), presence.steps
+    if (steps[start[-2] :] <= before).any():  # segments that may have messages of any stream
+        return np.ones(len(numbers), np.bool_)
+    found = start[numbers + 1] > start[numbers]
+    found[found] = steps[start[numbers[found] + 1] - 1] <= before  # the nearest one comes last
+    return found

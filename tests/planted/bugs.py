@@ -11,6 +11,7 @@ from .delayed_bugs import DELAYED
 from .delayed_fault_bugs import DELAYED_FAULTS
 from .device_bugs import DEVICE
 from .full_bugs import FULL
+from .gone_bugs import GONE
 from .growth_consumer_bugs import GROWTH_OF_CONSUMERS
 from .interrupt_bugs import INTERRUPTS
 from .order_bugs import ORDER
@@ -417,6 +418,6 @@ TRACKERS: dict[str, Bug] = {
 BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **REBUILD, **READERS, **CORE, **CONSUMERS, **FULL, **SPARK,
-    **DEVICE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
+    **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS,
 }  # fmt: skip

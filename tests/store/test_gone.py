@@ -229,3 +229,29 @@ def test_compaction_passes_them_as_retention_does(tmp_path: Path) -> None:
         assert of_the_dead(store) == []
         assert store.append("dead1", 0, b"x") == 0
     assert verify_folder(tmp_path).damages == []
+
+
+def test_messages_in_front_of_the_oldest_full_footer_keep_a_stream(tmp_path: Path) -> None:
+    """The log's beginning goes through all places between two full footers, with messages in each segment of a while."""
+    with MessageStore.open(tmp_path, config(segments=40)) as store:
+        roll(store, 4)
+        for _ in range(12):
+            store.append("dead", 0, b"x")
+            roll(store, 1)
+        store.delete_topic("dead")
+        roll(store, 6)
+    were_there, left = 0, False
+    for kept in range(20, 3, -1):
+        with MessageStore.open(tmp_path, config(segments=kept)) as store:
+            roll(store, 1)
+            lane = store._lanes[0]
+            until(lambda: len(store._lanes[0].view.open) <= 1)
+            dead = store._streams.get("dead", 0)
+            if dead is None:
+                left = True
+                gone = [number for number, stream in enumerate(lane.streams) if stream is lane.nobody]
+                assert all(one.first_of(number)[1] == 0 for one in lane.view.sealed for number in gone)
+            else:
+                were_there += any(one.first_of(dead.number)[1] for one in lane.view.sealed)
+    assert left
+    assert were_there

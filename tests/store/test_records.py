@@ -137,3 +137,21 @@ def test_footer_that_nobody_could_have_written_is_damage(tmp_path: Path, trimmed
     data.trimmed = trimmed
     with pytest.raises(StoreCorrupt, match="trimmed streams makes no sense"):
         open_footer(tmp_path, data.pack(7))
+
+
+def test_trims_behind_what_was_lent_stay_when_that_is_settled() -> None:
+    trims, first, second = Trims(stream(0)), stream(1), stream(2)
+    trims.note(trim_requests(trims, [(first, Low(2)), (second, Low(1))], 1 << 20))
+    lent = trims.lend()
+    trims.note(trim_requests(trims, [(second, Low(7))], 1 << 20))
+    later = trims.lend()
+    trims.note(trim_requests(trims, [(first, Low(9))], 1 << 20))
+    trims.settle(lent, [])
+    newest = trims.lend()
+    assert lent.whole() == lent.since == {1: Low(2), 2: Low(1)}
+    assert later.whole() == later.since == {1: Low(2), 2: Low(7)}
+    assert newest.since == {1: Low(9), 2: Low(7)}
+    assert newest.before == lent.whole()
+    trims.settle(later, [1])
+    assert trims.lend().since == {1: Low(9)}
+    assert trims.lend().before == {2: Low(7)}

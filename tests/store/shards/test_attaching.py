@@ -26,11 +26,13 @@ from stratalog.store import (
     sweep_shards,
     verify_folder,
 )
+from stratalog.store.segment import sealing
+from stratalog.store.segment.sealing import FooterNames, StreamNames
 from stratalog.store.testing import SimulatedDisk
 from stratalog.store.testing.faults import Operation
 
 from ..helpers import crash_copy, small, tiny, until
-from .helpers import Row, append, content, held, left_in, queues_of, rows_of, scanned, staged
+from .helpers import Row, append, attaching, content, held, left_in, queues_of, rows_of, scanned, staged
 
 
 def appended(store: MessageStore, rows: list[Row]) -> None:
@@ -387,3 +389,26 @@ def test_inspect_tells_of_attached_segments(tmp_path: Path) -> None:
     commit_shards(tmp_path, staged(tmp_path, rows_of("x", 30)), name="x")
     found = inspect_folder(tmp_path)
     assert found["totals"]["messages"] == 30
+
+
+def test_a_commit_takes_the_names_of_its_own_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all the lane's streams are put together for a full footer alone."""
+    attaching(monkeypatch.setattr, as_segments=True)
+    monkeypatch.setattr(sealing, "FEW_STREAMS", 0)
+    put_together: list[FooterNames] = []
+    whole = FooterNames.whole
+
+    def counted(names: FooterNames) -> StreamNames:
+        put_together.append(names)
+        return whole(names)
+
+    monkeypatch.setattr(FooterNames, "whole", counted)
+    with MessageStore.open(tmp_path, small()) as store:
+        store.append_batch([(f"t{number}", 0, b"x") for number in range(600)])
+        for number in range(6):
+            commit_shards(tmp_path, staged(tmp_path, rows_of(f"c{number}", 40)), name=f"c{number}")
+            until(lambda: not left_in(tmp_path))
+            fulls = sum(one.record.full for one in store._lanes[0].view.sealed)
+            assert len({id(names) for names in put_together}) <= fulls
+        assert len(store._lanes[0].view.sealed) >= 6
+        assert fulls < 4
