@@ -14,7 +14,8 @@ GONE: dict[str, Bug] = {
         (f"{GONE_TESTS}::test_a_deleted_topic_stays_hidden_until_the_full_footer_without_it",),
     ),
     "gone: a full footer is without one that has messages": Bug(
-        "store/log/gone.py", "    passed = index.footer.taken(FIRST, numbers) == [offsets[stream.number] for stream in known]\n",
+        "store/log/gone.py",
+        "    passed = index.footer.taken(FIRST, numbers) == [offsets[stream.number] for stream in known]\n",
         "    passed = np.ones(len(known), np.bool_)\n",
         (f"{GONE_TESTS}::test_what_is_still_there_stays",),
     ),
@@ -31,17 +32,20 @@ GONE: dict[str, Bug] = {
         (f"{GONE_TESTS}::test_what_is_still_there_stays",),
     ),
     "gone: of two of one name the older one is the queue": Bug(
-        "store/log/streams.py", "                    queues[stream.queue_id] = stream\n                    left_out.append(found)\n",
+        "store/log/streams.py",
+        "                    queues[stream.queue_id] = stream\n                    left_out.append(found)\n",
         "                    left_out.append(stream)\n",
         (f"{GONE_TESTS}::test_a_queue_of_its_name_begins_anew_also_after_a_crash",),
     ),
     "gone: a full footer still has its trims": Bug(
-        "store/format/footer_data.py", "        stays = self.stream_topic[columns.numbers] != self.topics.index(GONE_TOPIC)\n",
+        "store/format/footer_data.py",
+        "        stays = self.stream_topic[columns.numbers] != self.topics.index(GONE_TOPIC)\n",
         "        stays = np.ones(len(columns), np.bool_)\n",
         (f"{GONE_TESTS}::test_they_leave_at_the_next_opening_and_its_next_full_footer",),
     ),
     "trims: an opening takes all for said by the full footer": Bug(
-        "store/api/lanes.py", "found.trimmed, found.settled, shared.streams", "found.trimmed, found.trimmed, shared.streams",
+        "store/api/lanes.py", "found.trimmed, found.settled, shared.streams",
+        "found.trimmed, found.trimmed, shared.streams",
         (f"{SMALL}::test_trims_are_in_the_small_footers_since_the_full_one_and_last",),
     ),
     "trims: an opening asks the newest footer alone": Bug(
@@ -55,19 +59,20 @@ GONE: dict[str, Bug] = {
     ),
     "trims: each small footer has all of them": Bug(
         "store/log/sealer.py", "            lane.trims.settle(full.trimmed, gone)\n", "",
-        (f"{SMALL}::test_trims_are_in_the_small_footers_since_the_full_one_and_last",),
+        (f"{SMALL}::test_a_reader_has_the_trims_of_a_full_footer_that_is_not_the_newest",),
     ),
     "trims: what came while a full footer was made is in no small one": Bug(
         "store/log/trims.py", "if turn > lent.turn}", "if turn > lent.turn + 1}",
         ("tests/store/test_records.py::test_trims_behind_what_was_lent_stay_when_that_is_settled",),
     ),
     "trims: many of them bring no full footer": Bug(
-        "store/segment/sealing.py", "is_near = is_near and (sequence - self.full) * trims", "is_near = is_near and 0 * trims",
+        "store/segment/sealing.py", "is_near = is_near and (sequence - self.full) * trims",
+        "is_near = is_near and 0 * trims",
         (f"{SMALL}::test_many_trims_bring_a_full_footer",),
     ),
     "bulk commits: each copies the names of all streams": Bug(
-        "store/segment/sealing.py", '        """As a small footer has them: the topics, and of each row the topic\'s index and the queue id."""\n',
-        '        """As a small footer has them."""\n        self.whole()\n',
+        "store/segment/sealing.py", "        known = self._known\n        return names_of(",
+        "        known = self._known\n        self.whole()\n        return names_of(",
         ("tests/store/shards/test_attaching.py::test_a_commit_takes_the_names_of_its_own_streams",),
     ),
 }  # fmt: skip

@@ -614,6 +614,9 @@ def test_a_reader_has_the_trims_of_a_full_footer_that_is_not_the_newest(tmp_path
             store.trim("t", 5, 7)
             fill(store, rows, segments=7)
             assert lows(reader, 6) == [0, 0, 0, 5, 6, 7]
+        settle(store)
+        newest = [one for one in sealed_of(store) if not one.record.full][-1]
+        assert not newest.footer.trimmed, "there is a full one behind all of them"
 
 
 def test_many_trims_bring_a_full_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
