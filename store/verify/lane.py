@@ -46,7 +46,7 @@ class LaneCheck:
         self.names: list[tuple[str, int]] | None = [] if begins else None
         self.next_offsets: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if begins else None
         self.trimmed: dict[int, Low] = {}  # of the trimmed streams, as far as they are known
-        self.since: dict[int, Low] = {}  # the same, by what is behind the newest full footer
+        self.since: dict[int, Low] = {}  # the same, by the records behind the newest full footer
 
     def run(self) -> None:
         """Check the segments in order, up to the end of the log."""
@@ -139,7 +139,6 @@ class LaneCheck:
             if footer.is_full:
                 self.trimmed, self.since = dict(footer.trimmed), {}
             add_trimmed(self.trimmed, footer.trimmed)
-            add_trimmed(self.since, {} if footer.is_full else footer.trimmed)
         elif walk.gaps:
             self.next_offsets = None
         else:
