@@ -7,6 +7,7 @@ Begin with `topic`: the delayed messages of one topic. `delays` has all topics, 
     changes             decisions, changes, trimmed
     retention           keeping, copies
     counting            counting, reckoning, figures
+    deleted topics      forgotten
     its sizes           memory, precision
     its surroundings    parts, disk_files, subscribers
 """

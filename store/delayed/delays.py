@@ -22,6 +22,7 @@ from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import Shown
 from .figures import figures_of
+from .forgotten import forget_deleted
 from .memory import SharedMemory
 from .messages import are_over
 from .opening import end_of
@@ -101,9 +102,10 @@ class Delays:
 
         A topic with a damaged record of changes has no index: its calls raise StoreCorrupt, all others work.
         """
+        forgotten = forget_deleted(self.parts)
         for stream in self.parts.hidden.of_kind(DELAYS):
             found = hidden_parts(stream.topic)
-            if found is not None and found.names:
+            if found is not None and found.names and found.names[0] not in forgotten:
                 try:
                     self.topic(found.names[0])
                 except StoreCorrupt as error:

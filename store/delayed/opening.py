@@ -59,8 +59,8 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
     """
     stream = parts.hidden.find_or_make(hidden_topic(DELAYS, topic))
     reader = ChangesReader(partial(parts.streams.end_at_opening, topic))
-    end = parts.reader.finder.bounds(stream)[1]
-    if end == 0:  # the topic has an index from now on, also for an opening that finds no files of it
+    first, end = parts.reader.finder.bounds(stream)
+    if first == end:  # the topic has an index from now on, also for an opening that finds no files of it
         nothing = np.empty(0, np.int64)
         end = int(parts.hidden.append(stream, [Changes(CHANGES, 0, nothing, nothing, nothing).pack()])[-1]) + 1
     files = DiskFiles(parts.disk, parts.folder_of(topic))

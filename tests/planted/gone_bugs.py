@@ -43,6 +43,14 @@ GONE: dict[str, Bug] = {
         "        stays = np.ones(len(columns), np.bool_)\n",
         (f"{GONE_TESTS}::test_they_leave_at_the_next_opening_and_its_next_full_footer",),
     ),
+    "gone: the index of a deleted topic keeps it": Bug(
+        "store/delayed/forgotten.py", "        forgotten.add(topic)\n", "        continue\n",
+        (f"{GONE_TESTS}::test_a_deleted_topic_with_delays_leaves_and_its_next_life_knows_nothing_of_them",),
+    ),
+    "gone: an index whose records are taken back begins without one": Bug(
+        "store/delayed/opening.py", "    if first == end:", "    if end == 0:",
+        (f"{GONE_TESTS}::test_a_topic_that_is_used_again_after_its_index_went_has_one_again",),
+    ),
     "trims: an opening takes all for said by the full footer": Bug(
         "store/api/lanes.py", "found.trimmed, found.settled, shared.streams",
         "found.trimmed, found.trimmed, shared.streams",

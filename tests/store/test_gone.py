@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,10 @@ def passed(store: MessageStore) -> None:
 
 def names(one: SealedSegment) -> list[tuple[str, int]]:
     return names_in(one.footer)
+
+
+def in_ms(delay_ms: int) -> int:
+    return time.time_ns() // 1_000_000 + delay_ms
 
 
 def newest_full(lane: Lane) -> SealedSegment:
@@ -261,3 +266,53 @@ def test_messages_in_front_of_the_oldest_full_footer_keep_a_stream(tmp_path: Pat
                 were_there += any(one.first_of(dead.number)[1] for one in lane.view.sealed)
     assert left
     assert were_there
+
+
+def test_a_deleted_topic_with_delays_leaves_and_its_next_life_knows_nothing_of_them(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, config()) as store:
+        with store.subscribe("dead", "worker") as worker:
+            for at in range(4):
+                store.append("dead", 0, b"late%d" % at, deliver_at_ms=in_ms(3_600_000))
+            assert store.cancel_delayed("dead", 0, 1)
+            assert len(worker.receive_batch(5)) == 0
+            passed(store)  # those that wait are kept as copies
+        assert store.delete_subscription("dead", "worker")
+        assert store.delete_topic("dead")
+        roll(store, 1)
+    for _ in range(3):
+        with MessageStore.open(tmp_path, config()) as store:
+            assert store.topics() == ["live"]
+            passed(store)
+    assert list((tmp_path / "delayed").iterdir()) == []
+    assert verify_folder(tmp_path).damages == []
+    with MessageStore.open(tmp_path, config(segments=100)) as store:
+        assert of_the_dead(store) == []
+        with store.subscribe("dead", "worker") as worker:
+            for at in range(3):
+                assert store.append("dead", 0, b"new%d" % at, deliver_at_ms=in_ms(300)) == at
+            got: list[bytes] = []
+            while len(got) < 3:
+                got += map(bytes, worker.receive_batch(5, wait_ms=5_000).payloads())
+            assert sorted(got) == [b"new0", b"new1", b"new2"]
+    with MessageStore.open(tmp_path, config(segments=100)) as store, store.subscribe("dead", "worker") as worker:
+        assert len(worker.receive_batch(5)) == 3
+
+
+def test_a_topic_that_is_used_again_after_its_index_went_has_one_again(tmp_path: Path) -> None:
+    """Before retention has passed it: the records of the index are all taken back, and begin anew."""
+    with MessageStore.open(tmp_path, config(segments=100)) as store:
+        with store.subscribe("dead", "worker") as worker:
+            store.append("dead", 0, b"late", deliver_at_ms=in_ms(3_600_000))
+            assert len(worker.receive_batch(5)) == 0
+        assert store.delete_subscription("dead", "worker")
+        assert store.delete_topic("dead")
+    with MessageStore.open(tmp_path, config()) as store:
+        assert list((tmp_path / "delayed").iterdir()) == []
+        assert store.append("dead", 0, b"new", deliver_at_ms=in_ms(1_000)) == 1
+        with store.subscribe("dead", "worker") as worker:
+            assert len(worker.receive_batch(5)) == 0
+            passed(store)  # what was taken back is not in the log any more
+    with MessageStore.open(tmp_path, config(segments=100)) as store:
+        assert "dead" in store._delaying.delays.topics
+        with store.subscribe("dead", "worker") as worker:
+            assert list(map(bytes, worker.receive_batch(5, wait_ms=5_000).payloads())) == [b"new"]
