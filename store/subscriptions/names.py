@@ -60,7 +60,7 @@ class Names:
                     name = names_of(stream)
                     if name is not None and not (self._parts.may_write and _is_empty(stream)):
                         self._names[name] = None
-                self._looked[lane.index] = lane, looked + len(fresh)  # last: after an interrupt they are looked at again
+                self._looked[lane.index] = lane, looked + len(fresh)  # last: an interrupt has them looked at again
 
 
 def _is_empty(stream: Stream) -> bool:
