@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+from ..log.lane import Lane
 from ..log.streams import Stream
 from .journal import names_of
 from .parts import Parts
@@ -25,7 +26,7 @@ class Names:
         self._parts = parts
         self._lock = threading.Lock()
         self._names: dict[Name, None] = {}
-        self._looked: dict[int, int] = {}  # by lane: at so many hidden streams
+        self._looked: dict[int, tuple[Lane, int]] = {}  # by lane: at so many hidden streams of this object
 
     def __contains__(self, name: Name) -> bool:
         self._catch_up()
@@ -52,13 +53,14 @@ class Names:
     def _catch_up(self) -> None:
         with self._lock:
             for lane in self._parts.hidden.lanes:
-                looked = self._looked.get(lane.index, 0)
+                known_of, looked = self._looked.get(lane.index, (lane, 0))
+                looked = looked if known_of is lane else 0  # a reader's lane may be another one: see `live.lane`
                 fresh = lane.hidden[looked:]
                 for stream in fresh:
                     name = names_of(stream)
                     if name is not None and not (self._parts.may_write and _is_empty(stream)):
                         self._names[name] = None
-                self._looked[lane.index] = looked + len(fresh)  # last: after an interrupt they are looked at again
+                self._looked[lane.index] = lane, looked + len(fresh)  # last: an interrupt has them looked at again
 
 
 def _is_empty(stream: Stream) -> bool:

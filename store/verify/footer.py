@@ -117,7 +117,8 @@ def _trimmed_are_missing(footer: Footer, trimmed: Trimmed, named: list[tuple[str
     ends, known = dict(zip(footer.numbers.tolist(), footer.next_offsets.tolist(), strict=True)), footer.trimmed
     for number, low in trimmed.items():
         said = known.get(number, NOT_TRIMMED)
-        if number in ends and named[number][0] != GONE_TOPIC and said.joined(low.cut(ends[number])) != said:
+        is_gone = number < len(named) and named[number][0] == GONE_TOPIC  # not all names are known behind damage
+        if number in ends and not is_gone and said.joined(low.cut(ends[number])) != said:
             return True
     return False
 

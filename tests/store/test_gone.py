@@ -16,7 +16,7 @@ from stratalog.store.log.streams import lane_of
 from stratalog.store.segment import sealing
 from stratalog.store.segment.sealed import SealedSegment
 
-from .helpers import crash_copy, flip_bit, until
+from .helpers import crash_copy, flip_bit, seal_of, segment_paths, until
 
 SEGMENT = 1 << 16
 PART = bytes(SEGMENT // 8)
@@ -208,6 +208,38 @@ def test_readers_of_other_processes_find_the_new_queue(tmp_path: Path) -> None:
             roll(store, 3)
         seen = [message.data for batch in reader.scan() for message in batch.messages() if message.topic == "dead1"]
         assert seen == [b"0", b"1", b"2"]
+
+
+def test_a_reader_that_retention_has_overtaken_lists_a_new_subscription(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, config()) as store:
+        make_dead(store)
+        passed(store)
+        reader = MessageStore.open(tmp_path, read_only=True)
+        assert reader.subscriptions() == []  # it has looked at those of the dead
+    with MessageStore.open(tmp_path, config()) as store, reader:
+        passed(store)
+        store.append("dead1", 0, b"new")
+        store.subscribe("dead1", "other").close()
+        passed(store)
+        assert [(info.topic, info.name) for info in reader.subscriptions()] == [("dead1", "other")]
+
+
+def test_verify_tells_of_any_damaged_footer_of_a_log_with_trims(tmp_path: Path) -> None:
+    """Behind the first one not all names are known by footers, and the records are known by their frames."""
+    with MessageStore.open(tmp_path, config(segments=40)) as store:
+        store.append("first", 0, b"x")  # no later footer but a full one names it
+        for step in range(1, 7):
+            store.append_batch([(f"again{at}", 0, b"x") for at in range(5)])
+            store.trim("again1", 0, step)
+            roll(store, 1)
+    sealed = [(path, record) for path in segment_paths(tmp_path) if (record := seal_of(path)) and record.footer_bytes]
+    assert len(sealed) >= 4
+    for path, record in sealed:
+        flip_bit(path, record.footer_position + 30)
+        assert any(path.name in damage for damage in verify_folder(tmp_path).damages)
+        assert inspect_folder(tmp_path)["verdict"] != "healthy"
+        flip_bit(path, record.footer_position + 30)
+    assert verify_folder(tmp_path).damages == []
 
 
 def test_damage_of_the_oldest_full_footer_keeps_them(tmp_path: Path) -> None:
