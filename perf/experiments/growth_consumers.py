@@ -105,6 +105,8 @@ def by_density(delayed: int, timer: Timer, folder: Path, one_in: int) -> Figures
     now = int(time.time() * 1000)
     with MessageStore.open(folder, config) as store:
         sub = store.subscribe(TOPIC, NAME)
+        store.append(TOPIC, 0, b"now", deliver_at_ms=now)
+        assert len(sub.receive(max_messages=1, wait_ms=10_000)) == 1  # from here on the topic has its index
         give_back_free_memory()
         before, began, held = resident_bytes(), time.perf_counter(), 0
         rng = np.random.default_rng(1)
