@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from .guess import MANY_SEGMENTS, around
 from .present import Backwards, Numbers, Present, last_at_most, streams_in
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ class Groups:
         view = sealed[0].segment.sequence, sealed[-1].segment.sequence, len(sealed)
         if view == self._all_full:  # a lane of few streams; without a call for the key, as it is in every read
             at, high = 0, len(sealed)
+            if high > MANY_SEGMENTS:
+                at, high = around(sealed, number, offset)
             while at < high:
                 middle = (at + high) >> 1
                 if sealed[middle].first_offset(number) <= offset:
