@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -32,6 +33,7 @@ LOOKS = 200
 TOUCHED = 100
 TOUCHING = 64  # segments, so that a full table now and then counts by its share
 MEASURED_SEGMENTS = 20
+EACH = 4  # of so many messages of a queue one is read, so that each segment was looked into
 
 
 def by_segments(timer: Timer, folder: Path, segments: int) -> Figures:
@@ -63,6 +65,13 @@ def _calls(timer: Timer, store: MessageStore) -> Figures:
     def place() -> tuple[int, int]:
         return rng.randrange(BUSY_QUEUES), rng.randrange(messages)
 
+    first = {
+        "get_range, a random old message, at first": timer.us(lambda: store.get_range(BUSY, *place(), 1)),
+        "offset_at, the first call": _once(lambda: store.offset_at(BUSY, 0, timestamp_ms=rng.randint(old, young))),
+    }
+    for queue in range(BUSY_QUEUES):  # now each segment's index has been read once, as in a store that is used
+        for offset in range(0, messages, EACH):
+            store.get_range(BUSY, queue, offset, 1)
     calls = {
         "get_range, idle queue": lambda: store.get_range(IDLE, 0, 0, 32),
         "read, idle queue": lambda: store.read(IDLE, 0, 0, 32),
@@ -82,7 +91,13 @@ def _calls(timer: Timer, store: MessageStore) -> Figures:
         "subscribe, receive, ack, delete": lambda: _one_consumer(store),
         "subscriptions": lambda: store.subscriptions(BUSY),
     }
-    return {name: timer.us(call) for name, call in calls.items()}
+    return {**first, **{name: timer.us(call) for name, call in calls.items()}}
+
+
+def _once(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1e6
 
 
 def _one_consumer(store: MessageStore) -> None:

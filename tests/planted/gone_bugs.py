@@ -79,7 +79,8 @@ GONE: dict[str, Bug] = {
         (f"{SMALL}::test_many_trims_bring_a_full_footer",),
     ),
     "growth: a guess leaves the segment out that is looked for": Bug(
-        "store/segment/guess.py", "            at, begins = middle + 1, found\n", "            at, begins = middle + 2, found\n",
+        "store/segment/guess.py", "            at, begins = middle + 1, found\n",
+        "            at, begins = middle + 2, found\n",
         ("tests/store/test_guess.py",),
     ),
     "bulk commits: each copies the names of all streams": Bug(
