@@ -184,12 +184,14 @@ class LaneStreams:
         return bool((first >= before if self._repair.allowed else first == before).all())
 
     def take_over(self, footer: FooterData) -> None:
-        """Take over the names of a footer's streams that are not known, and what was trimmed."""
+        """Take over the names of a footer's streams that are not known, which are gone, and what was trimmed."""
         add_trimmed(self.trimmed, footer.trimmed)
         self._apply(footer.applied)
         for number, name in zip(footer.numbers.tolist(), names_in(footer), strict=True):
             if number == len(self.names):
                 self._add(name, self._begin(number))
+            elif name[0] == GONE_TOPIC:
+                self.names[number] = name
 
     def begins(self, footer: FooterData) -> list[int]:
         """Where each of a footer's streams goes on from, those included that nothing before has named."""

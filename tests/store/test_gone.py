@@ -10,13 +10,13 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, compact_store, inspect_folder, verify_folder
 from stratalog.store.format.footer import names_in
-from stratalog.store.format.layout import GONE_TOPIC
+from stratalog.store.format.layout import BLOCK_BYTES, GONE_TOPIC
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.streams import lane_of
 from stratalog.store.segment import sealing
 from stratalog.store.segment.sealed import SealedSegment
 
-from .helpers import crash_copy, flip_bit, seal_of, segment_paths, until
+from .helpers import crash_copy, flip_bit, overwrite, seal_of, segment_paths, until
 
 SEGMENT = 1 << 16
 PART = bytes(SEGMENT // 8)
@@ -240,6 +240,25 @@ def test_verify_tells_of_any_damaged_footer_of_a_log_with_trims(tmp_path: Path) 
         assert inspect_folder(tmp_path)["verdict"] != "healthy"
         flip_bit(path, record.footer_position + 30)
     assert verify_folder(tmp_path).damages == []
+
+
+def test_a_full_footer_whose_seal_record_a_power_cut_took_still_says_what_is_gone(tmp_path: Path) -> None:
+    """It is found behind its frames, and the footers behind it say the same."""
+    with MessageStore.open(tmp_path / "a", config()) as store:
+        make_dead(store)
+        passed(store)
+    with MessageStore.open(tmp_path / "a", config(segments=20)) as store:
+        lane = store._lanes[0]
+        before = last(lane)
+        until(lambda: roll(store, 1) or newest_full(lane).segment.sequence == last(lane) > before)
+        store.append("dead1", 0, b"new")
+        full = newest_full(lane).segment.path.relative_to(tmp_path / "a")
+        crash_copy(tmp_path / "a", tmp_path / "b")
+    overwrite(tmp_path / "b" / full, BLOCK_BYTES, bytes(BLOCK_BYTES))
+    with MessageStore.open(tmp_path / "b", config(segments=20)) as store:
+        assert store.read("dead1", 0, 0)[0].data == b"new"
+        roll(store, 1)
+    assert verify_folder(tmp_path / "b").damages == []
 
 
 def test_damage_of_the_oldest_full_footer_keeps_them(tmp_path: Path) -> None:
