@@ -13,6 +13,7 @@ from ..errors import StoreCorrupt
 from ..format.applied import AppliedRecord, AppliedShard
 from ..format.frame import Definition
 from ..format.layout import RETIRED_PREFIX, SealRecord, SegmentHeader, segment_name
+from ..format.records import LentTrims
 from ..log.lane import Lane
 from ..log.room import define
 from ..log.sealer import behind
@@ -60,6 +61,7 @@ class LaneBuild:
         self._made: list[tuple[Path, SegmentHeader, SealRecord, Numbers]] = []
         self._sealed: list[SealedSegment] = []
         self._offsets = lane.offsets
+        self._settled: LentTrims | None = None  # what the newest full footer says
         self._records = self._payload_bytes = 0
 
     def _number(self, stream: Stream) -> int:
@@ -78,7 +80,7 @@ class LaneBuild:
         )  # fmt: skip
         self._firsts[number] += seal.entries
         self._records += seal.entries
-        self._note(path, place.header, seal, np.array([number], np.uint32))
+        self._note(path, place, seal, np.array([number], np.uint32))
 
     def add_shard(self, staged: Staged, streams: Sequence[Stream]) -> None:
         """Make a segment of a shard's file; `streams` are the shard's, by its numbers. Raises StoreCorrupt, OSError."""
@@ -91,15 +93,16 @@ class LaneBuild:
             raise StoreCorrupt("a committed shard is missing", staged.path, 0) from None
         self._firsts[numbers] += index.counts
         self._payload_bytes += index.payload_bytes
-        self._note(staged.path, place.header, seal, np.sort(numbers[index.counts > 0]))
+        self._note(staged.path, place, seal, np.sort(numbers[index.counts > 0]))
 
     def _place(self, data_end: int, streams_before: int) -> Place:
         header = self.end.header(data_end, self._clock_ms(), streams_before)
         trimmed = self._lane.trims.lend()
         return Place(header, self.names, self._firsts, trimmed, self.commits.packed, self.end.mark, self._behind)
 
-    def _note(self, path: Path, header: SegmentHeader, seal: SealRecord, there: Numbers) -> None:
-        self._made.append((path, header, seal, there))
+    def _note(self, path: Path, place: Place, seal: SealRecord, there: Numbers) -> None:
+        self._made.append((path, place.header, seal, there))
+        self._settled = place.trimmed if seal.full else self._settled
         self.end.passed(seal)
         named = (self._number(self._lane.trims.records),)
         is_full = bool(seal.full)
@@ -127,6 +130,9 @@ class LaneBuild:
         define(lane, self._fresh)
         # Shown with the segments: where none is open they say where a queue ends.
         self._offsets = lane.offsets.after(self._firsts - self._before, len(lane.streams))
+        if self._settled is not None:
+            lane.trims.settle(self._settled, lane.gone)
+            lane.gone = []
         lane.chain, lane.messages_before, lane.commits = self.end.chain, self.end.messages_before, self.commits
         for _, header, seal, there in self._made:
             segment = Segment(self._disk, lane.folder, header, direct=False)
