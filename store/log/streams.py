@@ -104,13 +104,15 @@ class StreamMap:
 
     def replace(self, lane: int, fresh: StreamMap) -> None:
         """Have the streams of another map in place of those of a lane. Again is fine."""
-        known = [*self.hidden.values(), *(one for queues in self.topics.values() for one in queues.values())]
+        known = list(self.hidden.values())
+        for queues in list(self.topics.values()):
+            known += list(queues.values())
         for stream in known:
             there = fresh.hidden.get(stream.topic) or fresh.get(stream.topic, stream.queue_id)
             if stream.lane.index == lane and there is None:
                 self.drop(stream)
         self.hidden.update(fresh.hidden)
-        for topic, queues in fresh.topics.items():
+        for topic, queues in dict(fresh.topics).items():
             self.topics.setdefault(topic, {}).update(queues)
 
     def get(self, topic: str, queue_id: int) -> Stream | None:

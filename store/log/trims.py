@@ -159,14 +159,14 @@ class _LogTrims:
     def lend(self) -> LentTrims:
         """As of now."""
         self._turn += 1
-        since = TrimmedColumns.of({number: low for number, (low, _) in self._since.items()})
+        since = TrimmedColumns.of({number: low for number, (low, _) in dict(self._since).items()})
         return LentTrims(self._before, since, self._turn - 1)
 
     def settle(self, lent: LentTrims, gone: Sequence[int]) -> None:
         """A full footer has what was lent, without the streams that are gone."""
         self._gone += gone
         self._before = lent.whole(self._gone)
-        self._since = {number: (low, turn) for number, (low, turn) in self._since.items() if turn > lent.turn}
+        self._since = {number: (low, turn) for number, (low, turn) in dict(self._since).items() if turn > lent.turn}
 
 
 class _Columns:
