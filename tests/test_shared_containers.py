@@ -59,7 +59,6 @@ SAFE = {
     "pipeline/jobs/": ONE_CALL,
     "store/verify/": ONE_CALL,
     "store/recovery/": ONE_CALL,
-    "store/compact/": ONE_CALL,
     "store/delayed/changes.py:came_until": ONE_CALL,
     "store/delayed/reckoning.py": ONE_CALL,
     "store/format/applied.py:batches_of": NEVER,
