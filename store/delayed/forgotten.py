@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from ..errors import StoreFull
 from ..format.delays import COPIES, DELAYS
 from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.streams import Stream
@@ -29,8 +32,9 @@ def forget_deleted(parts: StoreParts) -> set[str]:
             parts.disk.remove_folder(folder)
             for kind in (COPIES, DELAYS):
                 known = parts.hidden.find(hidden_topic(kind, topic))
-                if known is not None and not _is_empty(known):
-                    parts.hidden.trim(known, _end_of(known))
+                with suppress(StoreFull):  # a store opens on a full disk; the next opening comes here again
+                    if known is not None and not _is_empty(known):
+                        parts.hidden.trim(known, _end_of(known))
     return forgotten
 
 

@@ -44,11 +44,13 @@ GONE: dict[str, Bug] = {
         (f"{GONE_TESTS}::test_they_leave_at_the_next_opening_and_its_next_full_footer",),
     ),
     "gone: a reader goes on in the list of subscriptions of a lane that is no more": Bug(
-        "store/subscriptions/names.py", "                looked = looked if known_of is lane else 0", "                #",
+        "store/subscriptions/names.py", "                looked = looked if known_of is lane else 0",
+        "                #",
         (f"{GONE_TESTS}::test_a_reader_that_retention_has_overtaken_lists_a_new_subscription",),
     ),
     "gone: recovery gives names to the numbers of which a footer says that they are gone": Bug(
-        "store/recovery/lane_streams.py", "            elif name[0] == GONE_TOPIC:\n", "            elif False:\n",
+        "store/recovery/lane_streams.py",
+        "            elif name[0] == GONE_TOPIC:\n", "            elif False:\n",
         (f"{GONE_TESTS}::test_a_full_footer_whose_seal_record_a_power_cut_took_still_says_what_is_gone",),
     ),
     "gone: the index of a deleted topic keeps it": Bug(
