@@ -162,6 +162,17 @@ class Checker:
                     found[queue] = max(first, lows.get(queue, NOT_TRIMMED).low), end
         return found
 
+    def may_be_forgotten(self, bounds: Bounds) -> list[Queue]:
+        """The queues of deleted topics of which the log has no message: an opening knows nothing of them."""
+        found = []
+        for index in range(len(self.ledger.lanes)):
+            lows = self.ledger.trimmed(index, bounds.get(records_of(index), (0, 0))[1])
+            for queue in self.ledger.queues_of(index):
+                first, end = bounds.get(queue, (0, 0))
+                if queue in bounds and first == end == lows.get(queue, NOT_TRIMMED).hidden:
+                    found.append(queue)
+        return found
+
     def check_beginning(self, index: int, bounds: Bounds, lowest: int, trimmed: Mapping[Queue, Low] = NONE) -> None:
         """All messages of the segments from `lowest` on are there, and retention took all that are before it.
 
