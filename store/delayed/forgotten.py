@@ -18,35 +18,26 @@ def forget_deleted(parts: StoreParts) -> set[str]:
     First the files, then the records: whoever comes between finds records without files, and makes the index anew.
     Raises OSError; else as an append does.
     """
-    subscribed = {_topic_of(stream) for stream in parts.hidden.of_kind(CURSOR_KIND) if not _is_empty(stream)}
+    subscribed = {_topic_of(stream) for stream in parts.hidden.of_kind(CURSOR_KIND) if not stream.is_empty}
     forgotten: set[str] = set()
     for stream in parts.hidden.of_kind(DELAYS):
         topic = _topic_of(stream)
         queues = list(parts.streams.topics.get(topic, {}).values())
-        if topic in subscribed or not all(queue.hidden >= _end_of(queue) for queue in queues):
+        if topic in subscribed or not all(queue.is_deleted for queue in queues):
             continue
         forgotten.add(topic)
-        if not _is_empty(stream):
+        if not stream.is_empty:
             folder = parts.folder_of(topic)
             DiskFiles(parts.disk, folder).clear()
             parts.disk.remove_folder(folder)
             for kind in (COPIES, DELAYS):
                 known = parts.hidden.find(hidden_topic(kind, topic))
                 with suppress(StoreFull):  # a store opens on a full disk; the next opening comes here again
-                    if known is not None and not _is_empty(known):
-                        parts.hidden.trim(known, _end_of(known))
+                    if known is not None and not known.is_empty:
+                        parts.hidden.trim(known, known.next_offset)
     return forgotten
 
 
 def _topic_of(stream: Stream) -> str:
     told = hidden_parts(stream.topic)
     return told.names[0] if told is not None and told.names else ""
-
-
-def _end_of(stream: Stream) -> int:
-    return stream.lane.offsets[stream.number] if stream.number >= 0 else 0
-
-
-def _is_empty(stream: Stream) -> bool:
-    """Whether all that it said was taken back."""
-    return stream.low >= _end_of(stream)

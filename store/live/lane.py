@@ -93,7 +93,7 @@ class FollowedLane:
 
     def _begin_other_lane(self) -> None:
         """Of what is known nothing is left. Readers keep the lane that they have until the next one has segments."""
-        for one in self.lane.view.sealed:
+        for one in self.lane.view.sealed:  # each once: the log has none of them any more
             one.segment.removed = True
         lane, streams = self._made(), StreamMap()
         self._streams, self._tails, self.lane = streams, [], lane  # no call in between, so no interrupt

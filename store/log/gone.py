@@ -65,7 +65,7 @@ def _passed(lane: Lane) -> list[Stream]:
     """The deleted streams of a lane of which no segment has a message. Raises OSError."""
     sealed, offsets = lane.view.sealed, lane.offsets
     trimmed = [lane.streams[number] for number in lane.trims.lend().whole()]
-    deleted = [stream for stream in trimmed if _is_deleted(stream, offsets[stream.number])]
+    deleted = [stream for stream in trimmed if _is_unwanted(stream)]
     full = next((one for one in sealed if one.record.full), None) if deleted else None
     index = None if full is None else full.in_file()
     if full is None or index is None:
@@ -80,9 +80,9 @@ def _passed(lane: Lane) -> list[Stream]:
     return [known[at] for at in np.flatnonzero(passed).tolist()]
 
 
-def _is_deleted(stream: Stream, next_offset: int) -> bool:
-    """Whether nothing of a stream is wanted any more: its topic was deleted, or its last record was a deletion."""
-    return stream.number >= 0 and (stream.low if is_hidden(stream.topic) else stream.hidden) >= next_offset
+def _is_unwanted(stream: Stream) -> bool:
+    """Whether its topic was deleted; of a hidden one, whether all that it said was taken back."""
+    return stream.number >= 0 and (stream.is_empty if is_hidden(stream.topic) else stream.is_deleted)
 
 
 def _are_before(full: Footer, before: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

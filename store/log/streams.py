@@ -42,6 +42,23 @@ class Stream:
         self.low = 0
         self.hidden = 0
 
+    # Of the process that writes; a reader's is behind the writer.
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that its next message gets; what is not durable yet is counted."""
+        return self.lane.offsets[self.number] if self.number >= 0 else 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all of its messages were trimmed, or there is none yet."""
+        return self.low >= self.next_offset
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its topic was deleted and got no message since, or there is none yet."""
+        return self.hidden >= self.next_offset
+
 
 # The streams of names that were checked, those that are new made.
 FindOrMake: TypeAlias = Callable[[Sequence[tuple[str, int]]], list[Stream]]
@@ -103,7 +120,10 @@ class StreamMap:
                 del self.topics[stream.topic]
 
     def replace(self, lane: int, fresh: StreamMap) -> None:
-        """Have the streams of another map in place of those of a lane. Again is fine."""
+        """Have the streams of another map in place of those of a lane. Again is fine.
+
+        A pass over all streams, as an opening is: a reader of which nothing is left in the log begins the lane anew.
+        """
         known = list(self.hidden.values())
         for queues in list(self.topics.values()):
             known += list(queues.values())

@@ -107,7 +107,7 @@ class Journal:
     def next_offset(self) -> int:
         """No record that is handed over from now on gets an offset before this one."""
         stream = self._stream or self.stream
-        return 0 if stream is None or stream.number < 0 else stream.lane.offsets[stream.number]
+        return 0 if stream is None else stream.next_offset
 
     def compact(self, snapshot: Callable[[], tuple[Sequence[bytes], int]]) -> None:
         """Say all again, then remove what was said before. `snapshot` gives the records of now, and an offset: it

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 
 from ..log.lane import Lane
-from ..log.streams import Stream
 from .journal import names_of
 from .parts import Parts
 
@@ -58,11 +57,6 @@ class Names:
                 fresh = lane.hidden[looked:]
                 for stream in fresh:
                     name = names_of(stream)
-                    if name is not None and not (self._parts.may_write and _is_empty(stream)):
+                    if name is not None and not (self._parts.may_write and stream.is_empty):  # else it was deleted
                         self._names[name] = None
                 self._looked[lane.index] = lane, looked + len(fresh)  # last: an interrupt has them looked at again
-
-
-def _is_empty(stream: Stream) -> bool:
-    """Whether all of its records were trimmed: the last one was a deletion."""
-    return stream.number < 0 or stream.low >= stream.lane.offsets[stream.number]

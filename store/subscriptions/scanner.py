@@ -345,7 +345,7 @@ class Scanner:
 
     def _end(self, queue_id: int) -> int:
         stream = self._parts.streams.get(self._topic, queue_id)
-        return 0 if stream is None or stream.number < 0 else stream.lane.offsets[stream.number]
+        return 0 if stream is None else stream.next_offset
 
     def _read(self, queue_id: int, most: int, max_bytes: int) -> MessageBatch | None:
         """The wanted ones of the next messages of a queue, which may be none; None if there are no next ones."""
