@@ -22,6 +22,7 @@ from ..format.dues import NO_DUES, DueRange
 from ..format.footer import Footer, FooterData, by_stream
 from ..format.layout import LOST_ENTRY, SealRecord, align_up, kept_messages
 from .groups import offsets_before, offsets_behind_sealed
+from .names import names_of
 from .scanner import ChunkReader, FrameScanner
 from .segment import Segment
 
@@ -83,7 +84,7 @@ class Remade:
         entries = np.full(len(order), LOST_ENTRY, np.uint32)
         entries[order >= 0] = frames.entries()[order[order >= 0]]
         data = FooterData(
-            *_names(streams[:count]), first, start.astype(np.uint32), entries,
+            *names_of(streams[:count]), first, start.astype(np.uint32), entries,
             np.array(frames.positions, np.uint32), np.array(frames.first_entries, np.uint32),
             np.array(frames.times, np.int64), np.array(frames.flags, np.uint16), frames.dues,
         )  # fmt: skip
@@ -151,15 +152,6 @@ def _grown(column: Offsets | None, count: int) -> Offsets | None:
     grown = np.zeros(count, np.int64)
     grown[: len(column)] = column
     return grown
-
-
-def _names(streams: Sequence[Stream]) -> tuple[list[str], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    topics = {topic: index for index, topic in enumerate(dict.fromkeys(stream.topic for stream in streams))}
-    return (
-        list(topics),
-        np.array([topics[stream.topic] for stream in streams], np.uint32),
-        np.array([stream.queue_id for stream in streams], np.uint32),
-    )
 
 
 def _place(

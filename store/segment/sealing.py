@@ -23,6 +23,7 @@ from ..format.layout import SEALED, SealRecord, align_up
 from ..format.records import NOTHING_TRIMMED, LentTrims, Trimmed
 from .groups import GROUP_SEGMENTS
 from .kept import sealed_places
+from .names import names_of
 from .open_table import OpenTable
 from .postings import Row
 from .present import Numbers, Present
@@ -107,15 +108,6 @@ class FooterNames:
         """As a small footer has them: the topics, and of each row the topic's index and the queue id."""
         known = self._known
         return names_of([self._streams[one] if one < known else self._fresh[one - known] for one in rows.tolist()])
-
-
-def names_of(
-    streams: Sequence[Stream],
-) -> tuple[list[str], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """The topics of some streams, each once, and of each stream the topic's index and the queue id."""
-    topics: dict[str, int] = {}
-    index = [topics.setdefault(stream.topic, len(topics)) for stream in streams]
-    return list(topics), np.array(index, np.uint32), np.array([stream.queue_id for stream in streams], np.uint32)
 
 
 class Behind(NamedTuple):
