@@ -169,7 +169,7 @@ class Checker:
             lows = self.ledger.trimmed(index, bounds.get(records_of(index), (0, 0))[1])
             for queue in self.ledger.queues_of(index):
                 first, end = bounds.get(queue, (0, 0))
-                if queue in bounds and first == end == lows.get(queue, NOT_TRIMMED).hidden:
+                if queue in lows and first == end == lows[queue].hidden:
                     found.append(queue)
         return found
 

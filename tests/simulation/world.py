@@ -323,6 +323,9 @@ class World:
         except BrokenPromise as broken:
             self._broken = self._broken or broken
             raise
+        except Exception as error:  # of the look itself: a flusher would take it for the device's, and never end
+            self._broken = self._broken or BrokenPromise(f"the look at it failed: {error!r}")
+            raise
 
     def _beside(self) -> None:
         """Let other threads take some steps, while one is with the device or just back from it."""
