@@ -121,6 +121,11 @@ class FooterData:
         """Each stream's offset after the segment."""
         return self.first + self.counts
 
+    @property
+    def newest_ms(self) -> int:
+        """The newest time of the frames; 0 if there are none."""
+        return int(self.frame_time.max()) if len(self.frame_time) else 0
+
     def parts(self, sequence: int) -> list[bytes | memoryview]:
         """The footer's bytes, in pieces that are written back to back: large arrays are not copied."""
         names = self.packed_names if self.packed_names is not None else pack_names(self.topics)
@@ -134,8 +139,7 @@ class FooterData:
             *present,
         )  # fmt: skip
         arrays = [column.astype(kind, copy=False) for column, kind in zip(columns, KINDS, strict=True)]
-        times = self.frame_time
-        low, high = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+        low = int(self.frame_time.min()) if len(self.frame_time) else 0
         sections = [memoryview(names), *(_bytes_of(arrays[number]) for number in ORDER), memoryview(self.applied)]
         tables = b"".join(part for section in sections for part in (section, bytes(-len(section) % 8)))
         entries = _bytes_of(arrays[ENTRIES])
@@ -143,8 +147,8 @@ class FooterData:
         sums = _sums_of(memoryview(tables)) + _sums_of(entries, padding)
         head = FIXED.pack(
             FOOTER_MAGIC, FORMAT_VERSION, self.stream is None, len(self.topics), len(names), len(self.first),
-            len(self.entries), len(times), len(kept), len(self.applied), told, sequence, low, high, *self.dues,
-            checksum64(sums),
+            len(self.entries), len(self.frame_time), len(kept), len(self.applied), told, sequence, low, self.newest_ms,
+            *self.dues, checksum64(sums),
         )  # fmt: skip
         return [head, struct.pack("<Q", checksum64(head)), sums, tables, entries, padding]
 

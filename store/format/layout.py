@@ -51,8 +51,8 @@ Segment
     block 0                  segment header: lane, sequence, capacity; how many messages and streams the
                              lane's log has before it. Written with the first frames.
     block 1                  seal record: all zeros while the segment is open. "closed": a clean close wrote
-                             where the log ends. "sealed": full (or recovered); says where the footer is.
-                             Segments are sealed in log order.
+                             where the log ends. "sealed": full (or recovered); says where the footer is
+                             and the newest time of the frames. Segments are sealed in log order.
     8192 ..                  frames, one after the other, until `data_end`
     footer                   at the next block boundary after `data_end`, once sealed
     A file without a header of its own is a spare: pre-written and not begun. Block 0 is zeros or, in a
@@ -165,7 +165,7 @@ FRAME_MAGIC: Final = b"\xf5SLf"
 FOOTER_MAGIC: Final = b"SLOGFOOT"
 
 _SEGMENT = struct.Struct("<8sII16sQQqQQQ")
-_SEAL = struct.Struct("<8sIIQQQQQQQQ")
+_SEAL = struct.Struct("<8sIIQQQQQQQQq")
 _FRAME = struct.Struct("<4sHHIIIIQQqQQQQ")
 SUM = struct.Struct("<Q")
 FRAME_HEADER_BYTES: Final = _FRAME.size + SUM.size
@@ -254,7 +254,8 @@ class SegmentHeader(NamedTuple):
 class SealRecord(NamedTuple):
     """Block 1 of a segment that is closed or sealed.
 
-    `streams` is how many the lane had when it was written; `full`: the footer has all of them.
+    `streams` is how many the lane had when it was written; `full`: the footer has all of them. `newest_ms`: of a sealed
+    one, the newest time of its frames, as ms since the epoch; 0 if it has none. So a search by time opens no footer.
     """
 
     state: int
@@ -266,11 +267,12 @@ class SealRecord(NamedTuple):
     footer_bytes: int
     streams: int = 0
     full: int = 1
+    newest_ms: int = 0
 
     def pack(self) -> bytes:
         body = _SEAL.pack(
             SEAL_MAGIC, FORMAT_VERSION, self.state, self.sequence, self.data_end, self.chain, self.entries,
-            self.footer_position, self.footer_bytes, self.streams, self.full,
+            self.footer_position, self.footer_bytes, self.streams, self.full, self.newest_ms,
         )  # fmt: skip
         return block_of(body)
 

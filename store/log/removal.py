@@ -20,7 +20,7 @@ from ..format.store_files import LaneStart
 from .lane import Lane
 from .laps import Laps
 from .pace import Pace
-from .retention import held_bytes, newest_ms, size_of
+from .retention import held_bytes, size_of
 from .trims import Guard, TrimmedSegments
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ class Removal:
         if self._config.retention_ms is not None:
             limit = self._clock.wall_ms() - self._config.retention_ms
             for lane in self._lanes:
-                while self._remove_oldest(lane, lambda sealed, at: newest_ms(sealed, at) < limit):
+                while self._remove_oldest(lane, lambda sealed, at: sealed[at].record.newest_ms < limit):
                     pass
         left = list(self._lanes)
         while self._excess_bytes() > 0:
             left = [lane for lane in left if self._is_free(lane)]
             if not left:
                 return False
-            ages = [newest_ms(lane.view.sealed) for lane in left]
+            ages = [lane.view.sealed[0].record.newest_ms for lane in left]
             oldest = ages.index(min(ages))
             wanted = _Excess(self._excess_bytes(), min(ages[:oldest] + ages[oldest + 1 :], default=sys.maxsize))
             if not self._remove_oldest(left[oldest], wanted):
@@ -239,7 +239,7 @@ class _Excess:
         self._others_ms = others_ms
 
     def __call__(self, sealed: Sequence[SealedSegment], at: int) -> bool:
-        if self._left_bytes <= 0 or (at and newest_ms(sealed, at) > self._others_ms):
+        if self._left_bytes <= 0 or (at and sealed[at].record.newest_ms > self._others_ms):
             return False
         self._left_bytes -= size_of(sealed[at])
         return True

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from ..config import StoreConfig
-from ..errors import StoreCorrupt
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
@@ -30,18 +27,6 @@ def held_bytes(lanes: Sequence[Lane]) -> int:
     return total
 
 
-def newest_ms(segments: Sequence[SealedSegment], begin: int = 0) -> int:
-    """When the newest message of a segment was written: `begin` is its number among some that are all of a lane.
-
-    Where damage hides it, it counts as being as young as the first one after it that tells. The newest segment counts
-    as young in any case: retention by age then leaves them all.
-    """
-    for at in range(begin, len(segments)):
-        with contextlib.suppress(StoreCorrupt):
-            return int(segments[at].time_max_ms)
-    return sys.maxsize
-
-
 def expired_segments(lanes: Sequence[Lane], config: StoreConfig, now_ms: int, more_bytes: int) -> list[SealedSegment]:
     """The segments whose time has come, of all lanes: by their age, and the oldest of those beyond the bytes.
 
@@ -54,7 +39,7 @@ def expired_segments(lanes: Sequence[Lane], config: StoreConfig, now_ms: int, mo
     limit = -1 if config.retention_ms is None else now_ms - config.retention_ms
     for lane, sealed in enumerate(views):
         for at in range(len(sealed) - 1):
-            age = newest_ms(sealed, at)
+            age = sealed[at].record.newest_ms
             if age >= limit:
                 heappush(rest, (age, lane, at))
                 break
@@ -67,5 +52,5 @@ def expired_segments(lanes: Sequence[Lane], config: StoreConfig, now_ms: int, mo
             found.append(sealed[at])
             excess -= size_of(sealed[at])
             if at + 2 < len(sealed):
-                heappush(rest, (newest_ms(sealed, at + 1), lane, at + 1))
+                heappush(rest, (sealed[at + 1].record.newest_ms, lane, at + 1))
     return found

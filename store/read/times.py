@@ -47,10 +47,7 @@ def _in_all_sealed(stream: Stream, sealed: Sequence[SealedSegment], time_ms: int
     while (index := newest.first_since(sealed, index, time_ms)) < len(sealed):
         one = sealed[index]
         first, count = one.first_of(number)
-        # An index that was made again may have lost its newest message: it is no reason to pass the segment over.
-        if not one.index.is_remade:
-            newest.note(one.segment.sequence, one.footer.time_max_ms)
-        if count and first + count > low and (one.index.is_remade or one.footer.time_max_ms >= time_ms):
+        if count and first + count > low:
             found = _in_sealed(one, number, time_ms, low)
             if found is not None:
                 return found

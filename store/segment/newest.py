@@ -1,4 +1,4 @@
-"""The newest time of each sealed segment of a lane, in memory once it was asked for, and searched by bisection."""
+"""The newest times of a lane's sealed segments, searched by bisection."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from .sealed import SealedSegment
 
-UNKNOWN = (1 << 63) - 1  # later than all times: a search finds it, and its footer is asked
 NOTHING = -1 << 63
 LEAST_LEAVES = 16
+FEW = 16  # more leaves than this are put in together
 
 
 class NewestTimes:
@@ -25,7 +27,7 @@ class NewestTimes:
     Invariants:
         * node n is the maximum of the nodes 2 n and 2 n + 1; the last half of the nodes are the leaves, one a number of
           a segment from `_base` on;
-        * a segment whose time was not noted is UNKNOWN: no search passes over it.
+        * from `_base` to `_end`, a leaf is what the segment's seal record says, NOTHING where a number was given up.
     """
 
     def __init__(self) -> None:
@@ -34,28 +36,17 @@ class NewestTimes:
         self._tree = array("q", [NOTHING, NOTHING])
         self._lock = threading.Lock()
 
-    def note(self, sequence: int, time_ms: int) -> None:
-        """The newest time of a segment."""
-        with self._lock:
-            if self._base <= sequence < self._end:
-                self._set(sequence, time_ms)
-
     def first_since(self, sealed: Sequence[SealedSegment], index: int, time_ms: int) -> int:
         """Index of the first segment from `index` on that may have a message of `time_ms` or later, or their number."""
         if index >= len(sealed):
             return len(sealed)
-        begin = sealed[index].segment.sequence
         with self._lock:
-            self._cover(sealed[0].segment.sequence, sealed[-1].segment.sequence + 1)
-            while True:
-                found = self._search(begin, time_ms)
-                at = bisect_left(sealed, found, index, key=lambda one: one.segment.sequence)
-                if at == len(sealed) or sealed[at].segment.sequence == found:
-                    return at
-                self._set(found, NOTHING)  # a number that was given up
+            self._cover(sealed)
+            found = self._search(sealed[index].segment.sequence, time_ms)
+        return bisect_left(sealed, found, index, key=lambda one: one.segment.sequence)
 
     def _search(self, begin: int, time_ms: int) -> int:
-        """The first number from `begin` on with such a leaf, `_end` if there is none."""
+        """The first number from `begin` on with such a leaf, or one that is higher than all."""
         tree, leaves = self._tree, len(self._tree) // 2
         node = leaves + begin - self._base
         while tree[node] < time_ms:
@@ -69,6 +60,19 @@ class NewestTimes:
             node += tree[node] < time_ms
         return self._base + node - leaves
 
+    def _cover(self, sealed: Sequence[SealedSegment]) -> None:
+        """Have a leaf for each of these segments, and at most four times as many."""
+        begin, end = sealed[0].segment.sequence, sealed[-1].segment.sequence + 1
+        leaves = len(self._tree) // 2
+        is_room = self._base <= begin <= self._base + leaves // 2 and end <= self._base + leaves
+        if not is_room or begin > self._end or end > self._end + FEW:
+            self._rebuild(sealed, begin, end)
+        elif end > self._end:
+            new = bisect_left(sealed, self._end, key=lambda one: one.segment.sequence)
+            for one in sealed[new:]:
+                self._set(one.segment.sequence, one.record.newest_ms)
+            self._end = end
+
     def _set(self, sequence: int, time_ms: int) -> None:
         tree = self._tree
         node = len(tree) // 2 + sequence - self._base
@@ -77,23 +81,14 @@ class NewestTimes:
             node >>= 1
             tree[node] = max(tree[2 * node], tree[2 * node + 1])
 
-    def _cover(self, begin: int, end: int) -> None:
-        """Have a leaf for each of these numbers, and at most four times as many."""
-        leaves = len(self._tree) // 2
-        if not self._base <= begin <= self._base + leaves // 2 or end > self._base + leaves:
-            self._rebuild(begin, max(end, self._end))
-        for sequence in range(self._end, end):
-            self._end = sequence + 1
-            self._set(sequence, UNKNOWN)
-
-    def _rebuild(self, begin: int, end: int) -> None:
-        """For these numbers, with room for as many more: so it is seldom done."""
-        before, origin = self._tree, len(self._tree) // 2 - self._base
-        known = range(max(begin, self._base), min(end, self._end))
+    def _rebuild(self, sealed: Sequence[SealedSegment], begin: int, end: int) -> None:
+        """For these, with room for as many more: so it is seldom done."""
         leaves = max(LEAST_LEAVES, 1 << (2 * (end - begin) - 1).bit_length())
-        tree = array("q", [NOTHING]) * (2 * leaves)
-        for sequence in range(begin, end):
-            tree[leaves + sequence - begin] = before[origin + sequence] if sequence in known else UNKNOWN
-        for node in range(leaves - 1, 0, -1):
-            tree[node] = max(tree[2 * node], tree[2 * node + 1])
-        self._base, self._end, self._tree = begin, end, tree
+        tree = np.full(2 * leaves, NOTHING, np.int64)
+        places = np.array([one.segment.sequence for one in sealed], np.int64) + (leaves - begin)
+        tree[places] = [one.record.newest_ms for one in sealed]
+        level = leaves
+        while level > 1:
+            tree[level // 2 : level] = np.maximum(tree[level : 2 * level : 2], tree[level + 1 : 2 * level : 2])
+            level //= 2
+        self._base, self._end, self._tree = begin, end, array("q", tree.tobytes())

@@ -20,7 +20,6 @@ from .head import ROW, ROW_BYTES, ROW_COLUMNS, Head
 from .held import HeldMemory
 from .index import WRONG_MESSAGE, FooterSource, Index, WrongFooter, row_of
 from .kept import KEPT_PART, KeptPlaces, full_frames, joined_heads, places_size
-from .newest import UNKNOWN
 from .open_table import Places
 from .remade import Remade, neighbours
 from .run import Run
@@ -54,7 +53,6 @@ class SealedSegment:
         self.record = record
         self._found: dict[int, Index] = {}
         self._damage: StoreCorrupt | None = None
-        self._time_max_ms: int | None = None
         self._is_lost = False  # nor can the footer be made again
         self._remaking = threading.Lock()
         self._lane: Lane | None = None
@@ -107,13 +105,6 @@ class SealedSegment:
         return index
 
     @property
-    def time_max_ms(self) -> int:
-        """When the newest message was written. Its footer is asked once. Raises StoreCorrupt, OSError."""
-        if self._time_max_ms is None:
-            self._time_max_ms = int(self.footer.time_max_ms)
-        return self._time_max_ms
-
-    @property
     def kept(self) -> KeptPlaces | None:
         """What the open table knew, if it is still held."""
         return self._kept.get(0)
@@ -155,8 +146,6 @@ class SealedSegment:
         """The file's footer is wrong, although its tables have the right checksums: take it for damaged."""
         if self._damage is None:  # no other thread has seen it
             self._damage = StoreCorrupt(what, self.segment.path, self.record.footer_position)
-            if self._lane is not None:
-                self._lane.newest.note(self.segment.sequence, UNKNOWN)
         index = self._found.get(0)
         if index is not None and not index.is_remade:
             self.let_go()

@@ -288,7 +288,7 @@ def write_footer(
     finally:
         file.close()
     count, full = len(data.first) if streams is None else streams, int(data.stream is None)
-    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size, count, full)
+    record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size, count, full, data.newest_ms)
     segment.write_seal(record)
     segment.stop_writing()
     return SealedSegment(segment, record)

@@ -187,7 +187,9 @@ def finish_segment(file: LogFile, place: Place, data: FooterData, data_end: int,
     parts = data.parts(header.sequence)
     size = sum(map(len, parts))
     entries, streams, full = len(data.entries), len(place.firsts), int(data.stream is None)
-    record = SealRecord(SEALED, header.sequence, data_end, chain, entries, position, size, streams, full)
+    record = SealRecord(
+        SEALED, header.sequence, data_end, chain, entries, position, size, streams, full, data.newest_ms
+    )
     file.write(parts, position)
     file.truncate(position + size)
     file.write([header.pack(), record.pack()], 0)

@@ -125,6 +125,8 @@ class LaneCheck:
         self._note_unknown(file, footer)
         if record is not None and walk.ended and walk.next_entry != record.entries:
             findings.damage("the seal record's number of messages is wrong", file.path, BLOCK_BYTES)
+        if footer is not None and record is not None and record.newest_ms != footer.time_max_ms:
+            findings.damage("the seal record's newest time is not the footer's", file.path, BLOCK_BYTES)
         add_trimmed(self.trimmed, walk.trimmed)
         add_trimmed(self.since, walk.trimmed)
         if footer is not None and record is not None:

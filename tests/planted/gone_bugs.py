@@ -89,6 +89,14 @@ GONE: dict[str, Bug] = {
         "is_near = is_near and 0 * trims",
         (f"{SMALL}::test_many_trims_bring_a_full_footer",),
     ),
+    "growth: a seal record has the oldest time of its frames": Bug(
+        "store/format/footer_data.py", "return int(self.frame_time.max())", "return int(self.frame_time.min())",
+        ("tests/store/test_times.py",),
+    ),
+    "growth: a search by time passes over what only an older view has": Bug(
+        "store/segment/newest.py", "if not is_room or begin > self._end or", "if not is_room or",
+        ("tests/store/test_steps.py::test_the_first_segment_since_a_time_is_the_one_that_a_walk_finds",),
+    ),
     "growth: a guess leaves the segment out that is looked for": Bug(
         "store/segment/guess.py", "            at, begins = middle + 1, found\n",
         "            at, begins = middle + 2, found\n",

@@ -301,16 +301,17 @@ def test_retention_by_bytes_and_by_age_goes_on_over_damaged_footers(
             assert list(store.get_range(*queue, first, 10_000).values()) == [rows[at] for at in range(first, end)]
 
 
-def test_retention_by_age_keeps_what_may_be_young(
+def test_retention_by_age_knows_the_age_of_a_segment_without_a_footer(
     unknown: tuple[Path, dict[Queue, dict[int, bytes]], int],
 ) -> None:
-    """Of a segment whose times are lost: as long as the next one that tells its own."""
+    """The seal record tells it."""
     path, _, first = unknown
     with MessageStore.open(path, tiny(retention_ms=3_600_000)) as store:
         store._upkeep.stop()  # nobody retires beside the test
         store._upkeep.removal.retire()
         assert segments(store)[0].segment.sequence == first
-        oldest = segments(store)[1].footer.time_max_ms
+        oldest = segments(store)[0].record.newest_ms
+        assert oldest <= segments(store)[1].footer.time_min_ms
         store._upkeep.removal._clock = WallClock(lambda: oldest + 3_600_000)
         store._upkeep.removal.retire()
         assert segments(store)[0].segment.sequence == first

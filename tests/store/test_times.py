@@ -125,9 +125,13 @@ def test_segment_that_hides_messages_is_an_error_only_where_it_may_have_the_answ
     flip_bit(path, record.footer_position)
     flip_bit(path, 2 * 4096 + 20)  # and its first frame
     with MessageStore.open(tmp_path) as store:
+        sealed = store._lanes[0].view.sealed
+        last = sum(one.record.entries for one in sealed[:2]) - 1
         assert store.offset_at("t", 0, times[0]) == 0
         with pytest.raises(StoreCorrupt):
-            store.offset_at("t", 0, times[99])
+            store.offset_at("t", 0, times[last])
+        assert store.offset_at("t", 0, times[last] + 1) == last + 1  # its seal record says that it is older
+        assert store.offset_at("t", 0, times[99]) == 99
 
 
 def test_what_is_no_time_is_refused(tmp_path: Path) -> None:

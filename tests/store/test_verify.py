@@ -386,6 +386,13 @@ def test_wrong_number_of_messages_in_the_seal_record_is_reported(folder: Path) -
     reported(folder, "the seal record's number of messages is wrong", path, BLOCK_BYTES)
 
 
+def test_wrong_newest_time_in_the_seal_record_is_reported(folder: Path) -> None:
+    path = segment(folder, 2)
+    record = record_of(path)
+    overwrite(path, BLOCK_BYTES, record._replace(newest_ms=record.newest_ms - 1).pack())
+    assert reported(folder, "the seal record's newest time is not the footer's", path, BLOCK_BYTES).messages == MESSAGES
+
+
 def test_segment_cut_short_is_reported(folder: Path) -> None:
     path = segment(folder, 3)
     size = frames(path)[-1].position + 50
