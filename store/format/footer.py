@@ -26,6 +26,9 @@ from .footer_data import (
     FIXED_BYTES,
     FRAME_BYTES,
     FRAME_ENTRY,
+    FRAME_FLAGS,
+    FRAME_POSITION,
+    FRAME_TIME,
     HEADER_BYTES,
     HELD_PART,
     KINDS,
@@ -390,7 +393,7 @@ def _round8(size: int) -> int:
 
 
 __all__ = [
-    "ENTRIES", "ENTRY_BYTES", "FIRST", "FIXED_BYTES", "FRAME_BYTES", "FRAME_ENTRY", "HEADER_BYTES", "KINDS", "NOT_TOLD",
-    "PRESENT", "PRESENT_START", "START", "STREAM", "STREAM_BYTES", "SUMS_SHARE", "TRIM_BYTES", "Column", "Footer",
-    "FooterData", "Presence", "by_stream", "names_in", "pack_names",
+    "ENTRIES", "ENTRY_BYTES", "FIRST", "FIXED_BYTES", "FRAME_BYTES", "FRAME_ENTRY", "FRAME_FLAGS", "FRAME_POSITION",
+    "FRAME_TIME", "HEADER_BYTES", "KINDS", "NOT_TOLD", "PRESENT", "PRESENT_START", "START", "STREAM", "STREAM_BYTES",
+    "SUMS_SHARE", "TRIM_BYTES", "Column", "Footer", "FooterData", "Presence", "by_stream", "names_in", "pack_names",
 ]  # fmt: skip

@@ -52,7 +52,8 @@ KINDS = ("<u4", "<u4", "<i8", "<u4", "<u4", "<u4", "<u4", "<i8", "<u2", "<u4", "
 SIZES = tuple(np.dtype(kind).itemsize for kind in KINDS)
 FIXED = struct.Struct("<8sIIIIIIIIIIQqqqqQ")  # the last one: the checksum of the chunks' checksums
 HEADER_BYTES = FIXED.size + 8
-FIRST, START, ENTRIES, FRAME_ENTRY, STREAM, PRESENT_START, PRESENT = 2, 3, 4, 6, 12, 13, 14  # of KINDS
+FIRST, START, ENTRIES, FRAME_POSITION, FRAME_ENTRY, FRAME_TIME, FRAME_FLAGS = range(2, 9)  # of KINDS
+STREAM, PRESENT_START, PRESENT = 12, 13, 14
 ORDER = tuple(number for number in range(len(KINDS)) if number != ENTRIES)
 HELD_PART = 8  # of the room: a footer up to this is held with its entries; the tables of others want the rest more
 # What a footer takes at the most: for itself, the rounding of its sections and a little more to come; and for each.

@@ -1,4 +1,4 @@
-"""The way of `read_batch` to a few messages of a queue, as in a queue that is spread over the log.
+"""The way of `read` and `read_batch` to a few messages of a queue, as in a queue that is spread over the log.
 
 The bytes come as those of `get_range` do. Their times are their frames', which are found by the messages' positions: so
 no head of a frame is asked for, and there is no object a run.
@@ -6,22 +6,29 @@ no head of a frame is asked for, and there is no object a run.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import accumulate
+from typing import TypeAlias
 
 import numpy as np
 
 from ..device.buffers import BufferPool
 from ..errors import StoreCorrupt
+from ..format.footer import Column
 from ..format.layout import HAS_EXTRAS
 from ..log.streams import Stream
 from ..log.write import View
-from ..segment.open_table import POSITION
 from ..segment.segment import Segment
-from .message import MessageBatch
-from .parts import Part, column, find_parts
-from .straight import Straight
+from .lane_places import LanePlaces
+from .message import Message, MessageBatch, plain_messages
+from .parts import Part, find_parts
+from .straight import MOST_MESSAGES, Straight
+
+Frames: TypeAlias = "tuple[Numbers, Numbers, Numbers]"  # their positions, times and flags
+Numbers: TypeAlias = "Column | array[int]"
+NO_FRAMES: Frames = array("I"), array("q"), array("H")
 
 
 class Few:
@@ -34,23 +41,20 @@ class Few:
         self._straight = straight
         self._buffers = buffers
 
-    def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch | None:
+    def read(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message] | None:
         """The messages that there are, up to `limit`. None also if they have more than `max_bytes`."""
-        if limit <= 0:
-            return None
-        lane = stream.lane
-        view = lane.view
-        try:
-            parts = find_parts(lane, view, stream.number, offset, limit)
-            times = None if parts is None else _times(view, parts)
-            if parts is None or times is None or _size(parts) > max_bytes:
-                return None
-            fetched = self._straight.fetched(lane.ring, parts)
-        except (OSError, StoreCorrupt):
-            return None
+        fetched = self._fetched(stream, offset, limit, max_bytes)
         if fetched is None:
             return None
-        datas = [*fetched[0].values()]
+        datas, times = fetched
+        return plain_messages(stream.topic, stream.queue_id, range(offset, offset + len(datas)), datas.values(), times)
+
+    def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch | None:
+        """The messages that there are, up to `limit`. None also if they have more than `max_bytes`."""
+        fetched = self._fetched(stream, offset, limit, max_bytes)
+        if fetched is None:
+            return None
+        datas, times = [*fetched[0].values()], fetched[1]
         lengths = [*map(len, datas)]
         ends = [*accumulate(lengths, initial=0)]
         count, size = len(datas), ends.pop()
@@ -60,33 +64,92 @@ class Few:
             np.zeros(count, np.uint32), [(stream.topic, stream.queue_id)],
         )  # fmt: skip
 
+    def _fetched(
+        self, stream: Stream, offset: int, limit: int, max_bytes: int
+    ) -> tuple[dict[int, bytes], list[int]] | None:
+        """The messages' bytes, by their index, and times."""
+        if stream.number < 0 or not 0 < limit <= MOST_MESSAGES or offset < stream.low:
+            return None
+        try:
+            fetched = self._of_table(stream, offset, limit)
+            if fetched is None:
+                fetched = self._of_parts(stream, offset, limit, max_bytes)
+        except (OSError, StoreCorrupt):
+            return None
+        return None if fetched is None or sum(map(len, fetched[0].values())) > max_bytes else fetched
+
+    def _of_table(self, stream: Stream, offset: int, limit: int) -> tuple[dict[int, bytes], list[int]] | None:
+        """By the table of the lane's places."""
+        lane = stream.lane
+        table: LanePlaces | None = lane.held.places.get(lane.index)
+        if table is None:
+            return None
+        view = lane.view
+        found: dict[int, bytes] = {}
+        if not table.copied(stream, offset, limit, found) or not found:
+            return None
+        times = _times(view, table.places(stream.number, offset, len(found)))
+        return None if times is None else (found, times)
+
+    def _of_parts(
+        self, stream: Stream, offset: int, limit: int, max_bytes: int
+    ) -> tuple[dict[int, bytes], list[int]] | None:
+        """By the tables of the segments. Raises OSError, StoreCorrupt."""
+        lane = stream.lane
+        view = lane.view
+        parts = find_parts(lane, view, stream.number, offset, limit)
+        if parts is None or _size(parts) > max_bytes:
+            return None
+        places = [(segment, flat[3 * entry]) for segment, flat, entries, _ in parts for entry in entries]
+        times = _times(view, places)
+        fetched = None if times is None else self._straight.fetched(lane.ring, parts)
+        if times is None or fetched is None:
+            return None
+        found, is_past_cache = fetched
+        if not is_past_cache and not (view.open and parts[0][0] is view.open[-1].segment):
+            self._straight.tables.missed(stream, offset)
+        return found, times
+
 
 def _size(parts: list[Part]) -> int:
     return sum([flat[3 * entry + 1] for _, flat, entries, _ in parts for entry in entries])
 
 
-def _times(view: View, parts: list[Part]) -> list[int] | None:
-    """When each message was put into the log; None if one of them has optional columns. Raises StoreCorrupt."""
+def _times(view: View, places: Iterable[tuple[Segment, int]]) -> list[int] | None:
+    """When the messages at some positions were put into the log. Raises StoreCorrupt.
+
+    None if one of them has optional columns, or lies in a segment that the view does not have.
+    """
     found: list[int] = []
-    for segment, flat, entries, _ in parts:
-        positions, times, flags = _frames(view, segment)
-        for at in column(flat, entries, POSITION):
-            # A message without bytes may end where the next frame begins, but none begins where its own one does.
-            frame = bisect_left(positions, at) - 1
-            if frame < 0 or flags[frame] & HAS_EXTRAS:
+    known: Segment | None = None
+    positions, times, flags = NO_FRAMES
+    for segment, at in places:
+        if segment is not known:
+            frames = _frames(view, segment)
+            if frames is None:
                 return None
-            found.append(times[frame])
+            known, (positions, times, flags) = segment, frames
+        # A message without bytes may end where the next frame begins, but none begins where its own one does.
+        frame = bisect_left(positions, at) - 1
+        if frame < 0 or flags[frame] & HAS_EXTRAS:
+            return None
+        found.append(times[frame])
     return found
 
 
-def _frames(view: View, segment: Segment) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """The positions, times and flags of the frames of a view's segment. Raises StoreCorrupt."""
+def _frames(view: View, segment: Segment) -> Frames | None:
+    """The frames of a view's segment; None if it does not have that one. Raises StoreCorrupt."""
     sealed, sequence = view.sealed, segment.sequence
     if sealed and sequence <= sealed[-1].segment.sequence:
         at = sequence - sealed[0].segment.sequence  # as long as no segment between them was given up
-        if at >= len(sealed) or sealed[at].segment is not segment:
+        if not 0 <= at < len(sealed) or sealed[at].segment is not segment:
             at = bisect_left(sealed, sequence, key=lambda one: one.segment.sequence)
-        footer = sealed[at].footer
-        return footer.frame_position.data, footer.frame_time.data, footer.frame_flags.data
-    (table,) = [table for opened, table in view.open if opened is segment]
-    return table.frame_position, table.frame_time, table.frame_flags
+            if sealed[at].segment is not segment:
+                return None
+        index = sealed[at].index
+        index.used = True
+        return index.frames
+    for opened, table in view.open:
+        if opened is segment:
+            return table.frame_position, table.frame_time, table.frame_flags
+    return None

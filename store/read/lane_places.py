@@ -146,6 +146,13 @@ class LanePlaces(Item):
         row = self._copied(lane.ring, row, end, found)
         return row == end and (len(found) == limit or self._ends_at(fit, number, offset + len(found)))
 
+    def places(self, number: int, offset: int, count: int) -> list[tuple[Segment, int]]:
+        """The segment and the position of each of some messages that `copied` has given."""
+        row = self._index[2 * number + 1] + offset
+        segments, most = self._segments, self._count
+        rows = _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * (row + count)])
+        return [(segments[which % most], at) for which, at, _, _ in rows]
+
     def copied_by_name(
         self, lane: Lane, topic: str, queue_id: int, offset: int, limit: int, found: dict[int, bytes]
     ) -> bool | None:

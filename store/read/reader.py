@@ -57,9 +57,11 @@ class Reader:
         self._first = first
         self._straight = Straight(sources.counters) if sources.are_log else None
         self._recent = Recent(sources.counters, self.buffers) if sources.are_log else None
+        self._few: Few | None = None
         self._bulk: Bulk | None = None
         if self._straight is not None:
-            self._bulk = Bulk(self.finder, sources.counters, self.buffers, Few(self._straight, self.buffers))
+            self._few = Few(self._straight, self.buffers)
+            self._bulk = Bulk(self.finder, sources.counters, self.buffers, self._few)
 
     def clear(self) -> None:
         """Let go of the memory that is kept for the next readers."""
@@ -174,6 +176,9 @@ class Reader:
 
     def read(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
         """Messages in offset order; stops before `max_bytes` would be passed, but gives at least one."""
+        few = None if self._few is None else self._few.read(stream, offset, limit, max_bytes)
+        if few is not None:
+            return few
         try:
             found = self._messages(stream, offset, limit, max_bytes)
         except StoreCorrupt:

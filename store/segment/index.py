@@ -6,7 +6,20 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from ..format.footer import ENTRIES, FIRST, FRAME_ENTRY, PRESENT, PRESENT_START, START, STREAM, Column, Footer
+from ..format.footer import (
+    ENTRIES,
+    FIRST,
+    FRAME_ENTRY,
+    FRAME_FLAGS,
+    FRAME_POSITION,
+    FRAME_TIME,
+    PRESENT,
+    PRESENT_START,
+    START,
+    STREAM,
+    Column,
+    Footer,
+)
 from .head import Head
 from .held import Item
 from .segment import Segment
@@ -25,7 +38,9 @@ class Index(Item):
         heads: those that are held, by their frame's number in this index and in no other.
     """
 
-    __slots__ = ("entries", "first", "footer", "frame_entry", "heads", "is_remade", "numbers", "start", "streams")
+    __slots__ = (
+        "_frames", "entries", "first", "footer", "frame_entry", "heads", "is_remade", "numbers", "start", "streams",
+    )  # fmt: skip
 
     def __init__(self, footer: Footer, heads: dict[int, Head], *, is_remade: bool) -> None:
         self.footer = footer
@@ -37,7 +52,16 @@ class Index(Item):
         self.start = footer.column(START)
         self.entries = footer.column(ENTRIES)
         self.frame_entry = footer.column(FRAME_ENTRY)
+        self._frames: tuple[Column, Column, Column] | None = None
         super().__init__(footer.memory_bytes)
+
+    @property
+    def frames(self) -> tuple[Column, Column, Column]:
+        """The positions, times and flags of the frames; single items."""
+        if self._frames is None:
+            column = self.footer.column
+            self._frames = column(FRAME_POSITION), column(FRAME_TIME), column(FRAME_FLAGS)
+        return self._frames
 
     def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
         """How many segments before this one a stream has messages, and those are that may have any; the farthest first.

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from stratalog.store import MessageBatch, MessageStore, StoreConfig, StoreCorrupt
@@ -97,21 +96,20 @@ def test_message_without_bytes_at_the_end_of_a_frame_has_that_frames_time() -> N
     segment: Any = SimpleNamespace(sequence=1)
     table = SimpleNamespace(frame_position=[0, 100, 200], frame_time=[1, 2, 3], frame_flags=[0, 0, 0])
     view: Any = SimpleNamespace(open=[(segment, table)], sealed=())
-    flat = [40, 60, 0, 100, 0, 0, 140, 60, 0, 240, 1, 0]  # position, length, checksum
-    assert _times(view, [(segment, flat, [0, 1], False), (segment, flat, range(2, 4), False)]) == [1, 1, 2, 3]
+    assert _times(view, [(segment, at) for at in (40, 100, 140, 240)]) == [1, 1, 2, 3]
 
 
 def test_times_are_the_right_segments_also_where_segments_were_given_up_between_them() -> None:
     def sealed(sequence: int) -> Any:
-        column = np.array([10, 50], np.uint32)
-        times = np.array([sequence, 100 * sequence], np.int64)
-        footer = SimpleNamespace(frame_position=column, frame_time=times, frame_flags=np.zeros(2, np.uint16))
-        return SimpleNamespace(segment=SimpleNamespace(sequence=sequence), footer=footer)
+        frames = [10, 50], [sequence, 100 * sequence], [0, 0]
+        return SimpleNamespace(segment=SimpleNamespace(sequence=sequence), index=SimpleNamespace(frames=frames))
 
     each = [sealed(sequence) for sequence in (3, 4, 7, 8, 9)]
     view: Any = SimpleNamespace(open=[], sealed=each)
-    parts: Any = [(one.segment, [20, 5, 0, 60, 5, 0], [0, 1], False) for one in each]
-    assert _times(view, parts) == [3, 300, 4, 400, 7, 700, 8, 800, 9, 900]
+    places = [(one.segment, at) for one in each for at in (20, 60)]
+    assert _times(view, places) == [3, 300, 4, 400, 7, 700, 8, 800, 9, 900]
+    for gone in (2, 5, 6, 10):
+        assert _times(view, [*places, (sealed(gone).segment, 20)]) is None
 
 
 def test_optional_columns_and_too_many_bytes_are_left_to_the_long_way(tmp_path: Path) -> None:
