@@ -102,6 +102,7 @@ def test_what_lies_in_mapped_pages_comes_by_the_table_and_is_counted(tmp_path: P
         for queue in range(QUEUES):
             assert store.get_range("t", queue, 0, 1000) == dict(enumerate(rows[queue]))
         make(store)
+        before: dict[str, int] = {}
         for queue, whole in enumerate(rows):
             datas = whole[:100]  # the last ones are in the open segment, which is not mapped
 
@@ -112,7 +113,6 @@ def test_what_lies_in_mapped_pages_comes_by_the_table_and_is_counted(tmp_path: P
                 assert not is_all or found == dict(enumerate(datas))
                 return is_all
 
-            before: dict[str, int] = {}
             until(is_mapped)
             after = store.stats()["reads"]
             assert after["messages"] - before["messages"] == len(datas)
