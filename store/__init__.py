@@ -16,6 +16,7 @@ from .api.replacing import check_replaceable, note_shards, noted_shards, put_sto
 from .api.scan_plans import ScanPlanner, plan_scan, read_part
 from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
+from .api.store_reader import StoreReader
 from .config import CacheConfig, StoreConfig
 from .errors import (
     InvalidConfig,
@@ -101,6 +102,7 @@ __all__ = [
     "StoreLocked",
     "StorePoisoned",
     "StoreReadOnly",
+    "StoreReader",
     "StoreUnreadable",
     "StoreUnusable",
     "StreamTable",

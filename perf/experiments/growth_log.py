@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
-from ...store import MessageStore, StoreConfig, inspect_folder, plan_scan, verify_folder
+from ...store import MessageStore, StoreConfig, StoreReader, inspect_folder, plan_scan, verify_folder
 from ..machine.folders import files_of
 from ..machine.usage import cpu_seconds, give_back_free_memory, resident_bytes
 from ..report.figures import Figures
@@ -108,7 +108,7 @@ def _one_consumer(store: MessageStore) -> None:
     store.delete_subscription(BUSY, "growth")
 
 
-def _seen(store: MessageStore, reader: MessageStore) -> None:
+def _seen(store: MessageStore, reader: StoreReader) -> None:
     offset = store.append(BUSY, 0, bytes(MESSAGE_BYTES))
     assert reader.read(BUSY, 0, offset, 1, wait_ms=10_000)
 

@@ -31,6 +31,7 @@ from ..verify.inspect import TOPICS_SHOWN
 from ..verify.report import Damage, Findings, Progress, VerifyReport
 from .looking import look_into_folder
 from .store import MessageStore
+from .store_reader import StoreReader
 
 LOOKED_AGAIN = 3
 HEAD_BYTES = 128
@@ -160,7 +161,7 @@ def _describe_closed(path: str | Path) -> _Row:
         return {**found, **_HIDDEN}
 
 
-def _deliveries(store: MessageStore) -> _Row:
+def _deliveries(store: StoreReader) -> _Row:
     """The subscriptions of a store that is only read, and what is delayed in it."""
     store.topics()  # follows the log
     try:

@@ -254,6 +254,9 @@ class Fetcher:
         except OSError as error:
             raise self._unreadable(error) from error
 
+    def let_go(self) -> None:
+        """Behind the end: have nothing of the folder's files open any more. Here the lanes had them, and are closed."""
+
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first offset of a time or later."""
         stream = self._readable(topic, queue_id)

@@ -12,6 +12,7 @@ from ..device.looking import LookingDisk
 from ..errors import StoreError, StoreUnusable
 from .delayed_calls import RefusingDelaying
 from .store import MessageStore
+from .store_reader import StoreReader
 
 KIB = 1 << 10
 SMALL = StoreConfig(recent_bytes=0, max_message_bytes=64 * KIB, max_frame_bytes=64 * KIB, direct_io=False)
@@ -32,12 +33,16 @@ class _LookedAt(MessageStore):
     def _forget_lost(self) -> None:
         """Whoever counts leaves out what is lost; the log keeps what it says."""
 
+    def attach_pending(self) -> int:
+        self._shared.check_open()
+        raise self._refusal()
+
     def _refusal(self) -> StoreError:
         return StoreUnusable(f"the store {self.path} is only looked at; open it with MessageStore.open to change it")
 
 
 @contextmanager
-def look_into_folder(path: str | Path) -> Iterator[MessageStore]:
+def look_into_folder(path: str | Path) -> Iterator[StoreReader]:
     """Open a closed store for reading, as a context manager. It changes no file but LOCK.
 
     All reads work; appends raise StoreUnusable. A store that was not closed is recovered in memory, so reads give what

@@ -30,15 +30,13 @@ from ..live.lane import FollowedLane
 from ..log.lane import Lane
 from ..log.queue import RequestQueue
 from ..log.sizer import Sizer
-from ..log.streams import Stream, check_name
+from ..log.streams import Stream
 from ..read.message import Message, MessageBatch
 from ..read.scan import LaneSnapshot
 from ..segment.held import HeldMemory
 from ..segment.segment import Segment
-from .appender import Appender
 from .fetcher import Fetcher
 from .shared import Shared
-from .trimming import Trimming
 
 Given = TypeVar("Given")
 
@@ -47,10 +45,8 @@ class _RemovedMeanwhile(StoreUnreadable):
     """Retention removed a segment between two steps of a read."""
 
 
-def reading_config(config: StoreConfig | None, *, repair: bool) -> StoreConfig:
-    """The settings that count for a reader: its memory, and the lanes that it expects. Raises InvalidConfig."""
-    if repair:
-        raise InvalidConfig("a repair changes files, and read_only=True changes none; give one of the two")
+def reading_config(config: StoreConfig | None) -> StoreConfig:
+    """The settings that count for a reader: its memory, and the lanes that it expects."""
     if config is None:
         return StoreConfig(recent_bytes=0)
     return StoreConfig(recent_bytes=0, lanes=config.lanes, memory_limit_bytes=config.memory_limit_bytes)
@@ -62,39 +58,6 @@ def refusal(path: Path) -> StoreReadOnly:
         f"the store {path} was opened with read_only=True, and changes nothing; do this in the process that writes, or "
         f"open the store there without read_only"
     )
-
-
-class RefusingAppender(Appender):
-    """The appending part of a store that is only read. The queues refuse what comes to a known stream."""
-
-    def _stream(self, topic: object, queue_id: object) -> Stream:
-        """For the calls that append to a new queue."""
-        check_name(topic, queue_id)
-        self._check_open()
-        raise refusal(self._shared.path)
-
-
-class RefusingTrimming(Trimming):
-    """The trimming part of a store that is only read."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-
-    def check_writes(self) -> None:
-        """Raises StoreReadOnly."""
-        raise refusal(self._shared.path)
-
-    def trim(self, topic: str, queue_id: int, before_offset: int) -> int:
-        """Raises StoreReadOnly."""
-        self._shared.check_open()
-        check_name(topic, queue_id)
-        raise refusal(self._shared.path)
-
-    def delete_topic(self, topic: str) -> bool:
-        """Raises StoreReadOnly."""
-        self._shared.check_open()
-        check_name(topic, 0)
-        raise refusal(self._shared.path)
 
 
 class Following(Fetcher):

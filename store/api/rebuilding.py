@@ -24,7 +24,7 @@ from ..rebuild.footers import make_footer, put_footer
 from ..rebuild.looking import SegmentAt, look_at_segment, sealed_segments
 from ..rebuild.placing import FooterPart, LeftFooter, place_lane
 from .looking import look_into_folder
-from .store import MessageStore
+from .store_reader import StoreReader
 
 STAGING = "rebuild"  # in the store's folder; what a killed rebuild leaves there goes with the next one
 DUE_PART_BYTES = 128 << 20
@@ -141,7 +141,7 @@ def rebuild_delays(store: Path, in_parts: InParts, now_ms: int | None = None) ->
         return counts
 
 
-def _sealed_dues(looked: MessageStore, after_ms: int) -> tuple[list[SegmentAt], list[Place]]:
+def _sealed_dues(looked: StoreReader, after_ms: int) -> tuple[list[SegmentAt], list[Place]]:
     """The sealed segments with pending messages, and for each lane the place behind its last sealed one.
 
     Of segments that an opening seals nothing is taken: their end may not be durable yet. Raises StoreCorrupt.

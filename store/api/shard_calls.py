@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from ..device.disk import Disk
 from ..errors import StoreError, again, system_errors
-from ..format.applied import NO_BATCH, batches_of
-from ..live.applied import applied_in
 from ..log.lane import Lane
 from ..recovery.repair import Loss
 from ..shards.attacher import Attacher, GivenUp
 from .appender import Appender
-from .read_only import refusal
 from .running import Running
 from .shared import Shared
 
@@ -38,8 +35,7 @@ class ShardCalls:
         """
         self._shared.check_open()
         attacher = self._running.attacher
-        if attacher is None:
-            raise self._refusal()
+        assert attacher is not None, "since the opening"
         with system_errors(self._shared.path):
             try:
                 return attacher.attach_pending()
@@ -48,10 +44,6 @@ class ShardCalls:
                     raise again(self._running.poison) from error
                 raise
 
-    def _refusal(self) -> StoreError:
-        """Why a store that is not written attaches nothing."""
-        return refusal(self._shared.path)
-
     def _applied_batches(self, name: str, batch: int) -> dict[int, int]:
         """For `commit_shards`: the digest of each batch that the log has under the name of a commit.
 
@@ -59,9 +51,8 @@ class ShardCalls:
         """
         self._shared.check_open()
         attacher = self._running.attacher
-        if attacher is not None:
-            return attacher.batches(name, batch)
-        return batches_of(applied_in(lane, (name, batch == NO_BATCH)) for lane in self._lanes)
+        assert attacher is not None, "since the opening"
+        return attacher.batches(name, batch)
 
 
 def begin_attaching(

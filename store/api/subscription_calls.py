@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from ..read.caches import Caches
-from ..subscriptions.parts import Parts, ReceiptNumbers
-from ..subscriptions.read_ahead import READ_AHEAD_BYTES, ReadAhead
-from ..subscriptions.registry import SubscriptionInfo, Subscriptions
 from ..subscriptions.settings import Filter, Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
 from .appender import Appender
 from .columns import ColumnAppender
-from .delayed_calls import Delaying
-from .fetcher import Fetcher
-from .running import Running
-from .shared import Shared
+from .subscription_list import SubscriptionList, Writes
 from .trimming import Trimming
 
 
-class SubscriptionCalls:
+class SubscriptionCalls(SubscriptionList):
     """Passes each call on to the store's part for subscriptions, made at the first one."""
 
-    _shared: Shared
     _columns: ColumnAppender
-    _fetcher: Fetcher
     _trimming: Trimming
-    _running: Running
-    _delaying: Delaying
     _appender: Appender
-    _caches: Caches
-    _subscribed: Subscriptions | None = None
 
     def subscribe(
         self,
@@ -72,7 +59,6 @@ class SubscriptionCalls:
             InvalidTopic, InvalidMessage: an argument is not valid, or the subscription has another setting.
             OffsetOutOfRange: an offset of `start` is after its queue's next one.
             StoreCorrupt: a record of the subscription is damaged.
-            StoreReadOnly: the store is only read; see `subscriptions`.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreUnreadable: it was not made.
         """
         return self._subscriptions().subscribe(
@@ -89,42 +75,10 @@ class SubscriptionCalls:
         """
         return self._subscriptions().delete(topic, name)
 
-    def subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
-        """Return the subscriptions of a topic, or of all, with their settings and backlogs, by topic and name.
-
-        In a store that is only read, and until the index of a topic has read all of the log, the messages that are
-        delayed are counted by the log: such a call reads all frames with delivery times to come.
-
-        Raises: InvalidTopic, StoreCorrupt, StoreUnreadable, StoreClosed.
-        """
-        return self._subscriptions().all(topic)
-
-    def _subscriptions(self) -> Subscriptions:
-        if self._subscribed is None:
-            with self._shared.naming:
-                if self._subscribed is None:
-                    parts = self._parts_for_subscriptions()
-                    self._subscribed = Subscriptions(parts)
-                    if parts.delays is not None:
-                        parts.delays.subscribers = self._subscribed
-        return self._subscribed
-
     def _forget_lost(self) -> None:
         """At an opening: what was acknowledged of messages that a power cut took is not, for good."""
         if self._subscriptions().forget_lost():
             self._appender.flush()  # also with durability "os": the next power cut may leave other messages there
 
-    def _end_subscriptions(self) -> None:
-        """The store is about to close. Again is fine."""
-        if self._subscribed is not None and not self._shared.closed:
-            self._subscribed.closing()
-
-    def _parts_for_subscriptions(self) -> Parts:
-        shared, fetcher, trimming, plan = self._shared, self._fetcher, self._trimming, self._caches.plan
-        limit = READ_AHEAD_BYTES if plan is None else plan.working_bytes // 2
-        return Parts(
-            shared.streams, shared.hidden, shared.clock, fetcher, self._columns.append_again, fetcher.waiting,
-            fetcher.async_reads, trimming.trim_stream, shared.check_open, trimming.check_writes,
-            shared.config.frame_bytes, shared.config.append_timeout_ms / 1000, ReceiptNumbers(),
-            self._running.delays, self._delaying.sets, ReadAhead(limit, shared.clock.monotonic_s),
-        )  # fmt: skip
+    def _writes(self) -> Writes:
+        return Writes(self._columns.append_again, self._trimming.trim_stream, self._trimming.check_writes)

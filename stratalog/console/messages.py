@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from ..perf.report.figures import Figures
-from ..store import Message, MessageStore, OffsetOutOfRange, StoreCorrupt, StoreLocked, look_into_folder
+from ..store import Message, OffsetOutOfRange, StoreCorrupt, StoreLocked, StoreReader, look_into_folder
 from .ends import NOT_THERE, complain
 
 AT_ONCE = 1024
@@ -21,7 +21,7 @@ LOOK_S = 0.05
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[MessageStore]:
+def reading(folder: Path) -> Iterator[StoreReader]:
     """The store of a folder for reading: a closed one as an opening would find it, else what is durable of it.
 
     If an opening would refuse it, what can be read before the damage comes first, and then StoreCorrupt.
@@ -31,13 +31,13 @@ def reading(folder: Path) -> Iterator[MessageStore]:
     try:
         store = looking.__enter__()
     except StoreLocked:
-        with MessageStore.open(folder, read_only=True) as store:
+        with StoreReader.open(folder) as store:
             yield store
         return
     except StoreCorrupt as error:
         damage = error
     if damage is not None:
-        with MessageStore.open(folder, read_only=True) as store, suppress(typer.Exit):  # a topic may lie behind it
+        with StoreReader.open(folder) as store, suppress(typer.Exit):  # a topic may lie behind it
             yield store
         raise damage
     try:
@@ -57,7 +57,7 @@ def time_ms_of(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is no time: give ms since the epoch, or 2026-11-22T10:00:00") from None
 
 
-def names_of(store: MessageStore, topic: str | None, queue_id: int | None) -> list[tuple[str, int]]:
+def names_of(store: StoreReader, topic: str | None, queue_id: int | None) -> list[tuple[str, int]]:
     """The queues asked for, sorted. If there is none, ends the command."""
     topics = store.topics() if topic is None else [topic]
     names = [(name, queue) for name in topics for queue in store.queues(name) if queue_id in (None, queue)]
@@ -69,7 +69,7 @@ def names_of(store: MessageStore, topic: str | None, queue_id: int | None) -> li
 
 
 def messages_of(
-    store: MessageStore, names: list[tuple[str, int]], begin: int, since_ms: int | None, count: int | None
+    store: StoreReader, names: list[tuple[str, int]], begin: int, since_ms: int | None, count: int | None
 ) -> Iterator[Message]:
     """The messages of these queues from offset `begin` and time `since_ms` on, `count` of all at most."""
     left = count
@@ -86,7 +86,7 @@ def messages_of(
 
 
 def messages_to_come(
-    store: MessageStore, wanted: tuple[str | None, int | None], begin: int, since_ms: int | None, count: int | None
+    store: StoreReader, wanted: tuple[str | None, int | None], begin: int, since_ms: int | None, count: int | None
 ) -> Iterator[Message]:
     """The messages of these queues, and then each as it becomes durable. A queue need not be there yet."""
     topic, queue_id = wanted
@@ -108,19 +108,19 @@ def messages_to_come(
             time.sleep(LOOK_S)  # between two looks at files that change without a word
 
 
-def _looks(store: MessageStore) -> int:
+def _looks(store: StoreReader) -> int:
     """A number that rises when there may be new messages."""
     store.queue_bounds("-", 0)  # of any name: it looks whether there is something new
     return int(store.stats()["live"]["looks"])
 
 
-def _names_now(store: MessageStore, topic: str | None, queue_id: int | None) -> list[tuple[str, int]]:
+def _names_now(store: StoreReader, topic: str | None, queue_id: int | None) -> list[tuple[str, int]]:
     topics = store.topics() if topic is None else [topic]
     return [(name, queue) for name in topics for queue in store.queues(name) if queue_id in (None, queue)]
 
 
 def _new_messages(
-    store: MessageStore, name: tuple[str, int], at: dict[tuple[str, int], int], most: int | None
+    store: StoreReader, name: tuple[str, int], at: dict[tuple[str, int], int], most: int | None
 ) -> Iterator[Message]:
     """What a queue has from `at` on, `most` at most; `at` moves behind it."""
     left = most
@@ -137,7 +137,7 @@ def _new_messages(
         yield from found
 
 
-def topic_row(store: MessageStore, topic: str) -> Figures:
+def topic_row(store: StoreReader, topic: str) -> Figures:
     """A topic in a few figures. Raises StoreCorrupt."""
     messages, times = 0, list[int]()
     queues = store.queues(topic)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreFull, inspect_folder, verify_folder
+from stratalog.store import MessageStore, StoreConfig, StoreFull, StoreReader, inspect_folder, verify_folder
 from stratalog.store.subscriptions.subscription import Subscription
 from tests.store.helpers import run_child
 
@@ -60,7 +60,7 @@ def append_patiently(store: MessageStore, topic: str, queue: int, data: bytes) -
             time.sleep(0.02)  # lets the background make room; the limit is above
 
 
-def check(store: MessageStore, counts: dict[tuple[str, int], int]) -> None:
+def check(store: StoreReader, counts: dict[tuple[str, int], int]) -> None:
     for (topic, queue), count in counts.items():
         first, following = store.queue_bounds(topic, queue)
         assert following == count

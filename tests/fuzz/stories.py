@@ -178,7 +178,7 @@ class Maker:
 
     def open(self, **how: Any) -> MessageStore:
         """Open the store."""
-        store = MessageStore.open(self.path, self.plan.config(), **how)
+        store: MessageStore = MessageStore.open(self.path, self.plan.config(), **how)
         without_marks(store)  # they come when the seed says so, not when a thread finds the time
         return store
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from stratalog import MessageStore, StoreConfig
+from stratalog import MessageStore, StoreConfig, StoreReader
 
 STREAMS = [("orders", 0), ("orders", 1), ("bills", 0), ("bills", 70_000), ("é", 3)]
 SMALL = StoreConfig(segment_bytes=256 << 10, max_message_bytes=64 << 10, max_frame_bytes=64 << 10, recent_bytes=0)
@@ -53,7 +53,7 @@ def make_store(path: Path, seed: int, count: int = 2_000, config: StoreConfig = 
         return scanned_rows(store)
 
 
-def scanned_rows(store: MessageStore) -> list[Row]:
+def scanned_rows(store: StoreReader) -> list[Row]:
     """What `scan` gives, sorted."""
     rows: list[Row] = []
     for batch in store.scan():

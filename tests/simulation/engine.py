@@ -24,7 +24,7 @@ from typing import Any
 from unittest import mock
 from weakref import WeakSet
 
-from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreUnusable
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreFull, StoreLocked, StoreReader, StoreUnusable
 from stratalog.store.api.running import _RUNNING
 from stratalog.store.device import open_files as opened
 from stratalog.store.device.disk import Disk
@@ -205,9 +205,9 @@ def open_store(
     return store
 
 
-def open_reader(disk: Disk) -> MessageStore:
+def open_reader(disk: Disk) -> StoreReader:
     """Open the store on a disk for reading alone, as another process does."""
-    return MessageStore.open(home(), disk=disk, read_only=True, clock=WallClock(lambda: 0))
+    return StoreReader.open(home(), disk=disk, clock=WallClock(lambda: 0))
 
 
 class Machine:
@@ -229,7 +229,7 @@ def _look_past_the_ring(reader: Reader) -> None:
     vars(reader).update(_newest=lambda *given: newest(*given) if chance.random() < 0.5 else None)
 
 
-def abandon(store: MessageStore) -> None:
+def abandon(store: StoreReader) -> None:
     """The process has died: give its lock and its memory back, and nothing else."""
     store._running.ended = True
     store._running.lock.release()

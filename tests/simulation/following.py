@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from stratalog.store import MessageStore, OffsetOutOfRange, StoreError
+from stratalog.store import OffsetOutOfRange, StoreError, StoreReader
 from stratalog.store.format.records import RECORDS_TOPIC
 from stratalog.store.testing import SimulatedDisk
 
@@ -24,7 +24,7 @@ class Following:
         self._ledger = ledger
         self._reached = reached
         self._disk: SimulatedDisk | None = None
-        self._reader: MessageStore | None = None
+        self._reader: StoreReader | None = None
         self._at: dict[Queue, int] = {}
         self._looking = False
 
@@ -69,7 +69,7 @@ def _is_store(disk: SimulatedDisk) -> bool:
     return any(path.name == "STORE" for path in disk.sizes())
 
 
-def read_all(reader: MessageStore, ledger: Ledger, at: dict[Queue, int]) -> Bounds:
+def read_all(reader: StoreReader, ledger: Ledger, at: dict[Queue, int]) -> Bounds:
     """Read each queue from where the reader was; the (first, next) offsets it shows. Raises BrokenPromise."""
     found: Bounds = {}
     for queue in list(ledger.rows):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stratalog.store import MessageStore, StoreConfig
+from stratalog.store import MessageStore, StoreConfig, StoreReader
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
@@ -194,7 +194,7 @@ def full_frames(path: Path) -> list[Frame]:
     return [frame for frame in frames_of(path) if frame.header.count]
 
 
-def contents(store: MessageStore, queues: list[Queue]) -> dict[Queue, dict[int, bytes]]:
+def contents(store: StoreReader, queues: list[Queue]) -> dict[Queue, dict[int, bytes]]:
     """Every message of the queues: offset -> data."""
     found: dict[Queue, dict[int, bytes]] = {}
     for topic, queue_id in queues:
@@ -211,7 +211,7 @@ def contents(store: MessageStore, queues: list[Queue]) -> dict[Queue, dict[int, 
     return found
 
 
-def scanned(store: MessageStore) -> dict[Queue, dict[int, bytes]]:
+def scanned(store: StoreReader) -> dict[Queue, dict[int, bytes]]:
     """The same by `scan`, for the queues that have messages."""
     found: dict[Queue, dict[int, bytes]] = {}
     for batch in store.scan():

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stratalog.store import MessageStore, StoreConfig, compact_store
+from stratalog.store import MessageStore, StoreConfig, StoreReader, compact_store
 
 from ..seeds import draw_seed
 from .helpers import KIB, PATIENCE_S, ROOT
@@ -40,7 +40,7 @@ def data_of(queue: int, offset: int) -> bytes:
     return head + bytes([offset & 0xFF]) * (MESSAGE_BYTES - len(head))
 
 
-def ends_of(store: MessageStore) -> list[int]:
+def ends_of(store: StoreReader) -> list[int]:
     return [store.queue_bounds(TOPIC, queue)[1] for queue in range(QUEUES)]
 
 

@@ -112,9 +112,9 @@ def test_error_comes_out_of_a_worker_process(tmp_path: Path) -> None:
         lambda: StoreConfig(lanes=0),
         lambda: CacheConfig(heap_bytes=-1),
         lambda: CacheConfig(block_bytes=1000),
-        lambda: MessageStore.open(None),  # type: ignore[arg-type]  # a mistake, as its caller makes it
+        lambda: MessageStore.open(None),  # type: ignore[call-overload]  # a mistake, as its caller makes it
         lambda: MessageStore.open("/dev/null/store"),
-        lambda: MessageStore.open("data", {}),  # type: ignore[arg-type]  # the same
+        lambda: MessageStore.open("data", {}),  # type: ignore[call-overload]  # the same
     ],
 )
 def test_mistake_is_an_error_of_the_family_before_anything_is_made(mistake: Callable[[], object]) -> None:

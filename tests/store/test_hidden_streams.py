@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stratalog.store import InvalidTopic, MessageStore, StoreClosed, inspect_folder, look_into_folder, verify_folder
+from stratalog.store import (
+    InvalidTopic,
+    MessageStore,
+    StoreClosed,
+    StoreReader,
+    inspect_folder,
+    look_into_folder,
+    verify_folder,
+)
 from stratalog.store.format.hidden import (
     MAX_HIDDEN_TOPIC_BYTES,
     MAX_KIND_BYTES,
@@ -34,19 +42,19 @@ def fill(store: MessageStore, count: int = 20, size: int = 10) -> None:
             store._shared.hidden.append(store._shared.hidden.find_or_make(name), [b"%06d" % number])
 
 
-def hidden(store: MessageStore, topic: str) -> Stream:
+def hidden(store: StoreReader, topic: str) -> Stream:
     found = store._shared.hidden.find(topic)
     assert found is not None
     return found
 
 
-def datas(store: MessageStore, topic: str) -> list[bytes]:
+def datas(store: StoreReader, topic: str) -> list[bytes]:
     stream = hidden(store, topic)
     first, _ = store._reader.bounds(stream)
     return [message.data for message in store._reader.read(stream, first, 10_000, 1 << 20)]
 
 
-def check_unseen(store: MessageStore) -> None:
+def check_unseen(store: StoreReader) -> None:
     assert store.topics() == ["orders"]
     assert store.queues("orders") == [0, 1, 2]
     assert {name for name, *_ in scanned(store)} == {"orders"}

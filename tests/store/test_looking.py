@@ -95,8 +95,8 @@ def test_it_takes_no_message(tmp_path: Path) -> None:
     before = files(tmp_path)
     with look_into_folder(tmp_path) as store:
         for call in (
-            lambda: store.append("t", 0, b"x"), lambda: store.submit("new", 0, b"x"),
-            lambda: store.append_batch([("t", 0, b"x")]), store.flush,
+            lambda: store.append("t", 0, b"x"), lambda: store.submit("new", 0, b"x"),  # type: ignore[attr-defined]
+            lambda: store.append_batch([("t", 0, b"x")]), store.flush,  # type: ignore[attr-defined]
         ):  # fmt: skip
             with pytest.raises(StoreError, match="only looked at"):
                 call()

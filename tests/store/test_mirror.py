@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore
+from stratalog.store import MessageStore, StoreReader
 from stratalog.store.device.ring import NOWHERE
 from stratalog.store.device.shared_memory import SharedMemory
 from stratalog.store.format.layout import BLOCK_BYTES
@@ -38,7 +38,7 @@ def mirror_of(store: MessageStore) -> Mirror:
     return found
 
 
-def ring_of(reader: MessageStore) -> FollowedRing:
+def ring_of(reader: StoreReader) -> FollowedRing:
     ring = reader._lanes[0].ring
     assert isinstance(ring, FollowedRing)
     return ring
@@ -47,7 +47,7 @@ def ring_of(reader: MessageStore) -> FollowedRing:
 class Pair:
     """A writer and a reader that has its mirror."""
 
-    def __init__(self, store: MessageStore, reader: MessageStore) -> None:
+    def __init__(self, store: MessageStore, reader: StoreReader) -> None:
         self.store, self.reader, self.count = store, reader, 0
         until(self.is_mirrored)
 

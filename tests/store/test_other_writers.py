@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreCorrupt
+from stratalog.store import MessageStore, StoreCorrupt, StoreReader
 from stratalog.store.device.mapped import MappedFile
 from stratalog.store.device.ring import NOWHERE
 from stratalog.store.format.frame import decode_at
@@ -54,7 +54,7 @@ def append(store: MessageStore, count: int) -> None:
         ticket.result()
 
 
-def check(reader: MessageStore, first: int) -> int:
+def check(reader: StoreReader, first: int) -> int:
     """Every way of reading gives all of each message; where the queue ends."""
     end = reader.queue_bounds("t", 0)[1]
     wanted, count = [row(at) for at in range(first, end)], end - first
@@ -88,7 +88,7 @@ def test_reader_gets_each_message_with_its_own_key_under_writers_with_other_ring
         check(reader, 0)
 
 
-def _is_mirrored(store: MessageStore, reader: MessageStore) -> bool:
+def _is_mirrored(store: MessageStore, reader: StoreReader) -> bool:
     append(store, 1)
     reader.queue_bounds("t", 0)
     ring: Any = reader._lanes[0].ring

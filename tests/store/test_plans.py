@@ -24,6 +24,7 @@ from stratalog.store import (
     ScanPart,
     ScanPlan,
     StoreCorrupt,
+    StoreReader,
     StoreUnreadable,
     StoreUnusable,
     plan_scan,
@@ -85,7 +86,7 @@ def read_all(plan: ScanPlan, **options: Any) -> dict[Name, Row]:
     return rows_of(batch for part in parts for batch in read_part(part, **options))
 
 
-def scanned_rows(store: MessageStore) -> dict[Name, Row]:
+def scanned_rows(store: StoreReader) -> dict[Name, Row]:
     """The same by `scan`."""
     rows: dict[Name, Row] = {}
     for batch in store.scan():

@@ -8,6 +8,7 @@ import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from stratalog.store import (
     StoreConfig,
     StoreCorrupt,
     StoreLocked,
+    StoreReader,
     StoreReadOnly,
     StoreUnusable,
 )
@@ -43,7 +45,7 @@ READS = {
     "open", "close", "closed", "stats", "read", "read_async", "read_batch", "get_range", "scan", "queue_bounds",
     "offset_at", "topics", "queues", "subscriptions",
 }  # fmt: skip
-APPENDS: dict[str, Callable[[MessageStore], object]] = {
+APPENDS: dict[str, Callable[[Any], object]] = {
     "append": lambda store: store.append("t", 0, b"x"),
     "submit": lambda store: store.submit("new", 0, b"x"),
     "append_batch": lambda store: store.append_batch([("t", 0, b"x"), ("new", 0, b"x")]),
@@ -69,7 +71,7 @@ async def _awaited(call: Callable[[], object]) -> object:
     return await call()  # type: ignore[misc]
 
 
-def read_only(folder: Path) -> MessageStore:
+def read_only(folder: Path) -> StoreReader:
     return MessageStore.open(folder, read_only=True)
 
 
@@ -78,7 +80,7 @@ def append_some(store: MessageStore, count: int, begin: int = 0) -> None:
         store.append("t", number % 4, b"%d" % number + bytes(number * 13 % 3000), key=b"k")
 
 
-def seen(reader: MessageStore) -> dict[tuple[str, int], dict[int, bytes]]:
+def seen(reader: StoreReader) -> dict[tuple[str, int], dict[int, bytes]]:
     """All that a reader has, by queues and by a scan, which must agree."""
     queues = [(topic, queue) for topic in reader.topics() for queue in reader.queues(topic)]
     found = contents(reader, queues)

@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 
-from stratalog.store import MessageStore
+from stratalog.store import MessageStore, StoreReader
 from stratalog.store.live import whole_frames
 from stratalog.store.live.whole_frames import LEAST_MESSAGES
 
@@ -25,7 +25,7 @@ SEGMENTS = ("live/lane.py",)
 class Both:
     """A writer, and a reader that wants all of its messages."""
 
-    def __init__(self, store: MessageStore, reader: MessageStore) -> None:
+    def __init__(self, store: MessageStore, reader: StoreReader) -> None:
         self.store, self.reader = store, reader
         self.sent: list[bytes] = []
 

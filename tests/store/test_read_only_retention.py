@@ -15,6 +15,7 @@ from stratalog.store import (
     OffsetOutOfRange,
     ScanFilter,
     ScanPlanner,
+    StoreReader,
     StoreUnreadable,
     inspect_folder,
     read_part,
@@ -30,7 +31,7 @@ from .test_read_only_page import state_in
 QUEUE = ("t", 0)
 SIZE = 3_000
 CONFIG = tiny(retention_bytes=200 << 10)
-Read = Callable[[MessageStore], Sequence[tuple[int, bytes]]]
+Read = Callable[[StoreReader], Sequence[tuple[int, bytes]]]
 
 
 def message(offset: int) -> bytes:
@@ -111,7 +112,7 @@ for _name in ("share", "is_in_place", "read", "read_into", "size", "fileno"):
     setattr(_SteppingFile, _name, _stepping(_name))
 
 
-def read_first(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
+def read_first(reader: StoreReader) -> Sequence[tuple[int, bytes]]:
     """The oldest messages that the reader knows of."""
     stream = reader._streams.get(*QUEUE)
     assert stream is not None
@@ -119,7 +120,7 @@ def read_first(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
     return [(one.offset, one.data) for one in reader.read(*QUEUE, first, 40)]
 
 
-def read_old(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
+def read_old(reader: StoreReader) -> Sequence[tuple[int, bytes]]:
     """The same by a read that has looked at the page before it was held up."""
     stream = reader._streams.get(*QUEUE)
     assert stream is not None
@@ -128,13 +129,13 @@ def read_old(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
     return [(first + at, data) for at, data in found.items()]
 
 
-def read_batch(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
+def read_batch(reader: StoreReader) -> Sequence[tuple[int, bytes]]:
     first, _ = reader.queue_bounds(*QUEUE)
     batch = reader.read_batch(*QUEUE, first, 60)
     return list(zip(batch.offsets.tolist(), map(bytes, batch.payloads()), strict=True))
 
 
-def scan(reader: MessageStore) -> Sequence[tuple[int, bytes]]:
+def scan(reader: StoreReader) -> Sequence[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     for batch in reader.scan():
         found += zip(batch.offsets.tolist(), map(bytes, batch.payloads()), strict=True)

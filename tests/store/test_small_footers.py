@@ -19,6 +19,7 @@ from stratalog.store import (
     ShardWriter,
     StoreConfig,
     StoreCorrupt,
+    StoreReader,
     commit_shards,
     compact_store,
     inspect_folder,
@@ -75,7 +76,7 @@ def append(store: MessageStore, rows: Rows, queue: Queue, data: bytes) -> None:
     known.append(data)
 
 
-def sealed_of(store: MessageStore) -> tuple[SealedSegment, ...]:
+def sealed_of(store: StoreReader) -> tuple[SealedSegment, ...]:
     return store._lanes[0].view.sealed
 
 
@@ -83,7 +84,7 @@ def settle(store: MessageStore) -> None:
     until(lambda: len(store._lanes[0].view.open) <= 1)
 
 
-def check(store: MessageStore, rows: Rows) -> None:
+def check(store: StoreReader, rows: Rows) -> None:
     for queue, expected in rows.items():
         assert store.queue_bounds(*queue) == (0, len(expected))
         assert [message.data for message in store.read(*queue, 0, len(expected) + 1)] == expected
@@ -95,7 +96,7 @@ def check(store: MessageStore, rows: Rows) -> None:
             assert [bytes(data) for data in batch.payloads()] == expected[offset : offset + 3]
 
 
-def kinds(store: MessageStore) -> list[int]:
+def kinds(store: StoreReader) -> list[int]:
     return [one.record.full for one in sealed_of(store)]
 
 
@@ -573,7 +574,7 @@ def test_bulk_commits_and_compaction_write_small_footers_that_all_is_found_by(
         )
 
 
-def lows(store: MessageStore, queues: int) -> list[int]:
+def lows(store: StoreReader, queues: int) -> list[int]:
     return [store.queue_bounds("t", queue)[0] for queue in range(queues)]
 
 

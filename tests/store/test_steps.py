@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, ScanPlanner, ShardWriter, commit_shards, plan_scan
+from stratalog.store import MessageStore, ScanPlanner, ShardWriter, StoreReader, commit_shards, plan_scan
 from stratalog.store.device import open_files
 from stratalog.store.format.footer import Footer
 from stratalog.store.plans.wanted import StreamTable
@@ -58,7 +58,7 @@ def noted(patch: pytest.MonkeyPatch, owner: Any, name: str, calls: list[Any]) ->
     patch.setattr(owner, name, call)
 
 
-def looks_of(store: MessageStore, work: Callable[[], object]) -> int:
+def looks_of(store: StoreReader, work: Callable[[], object]) -> int:
     """How many sealed segments are looked at meanwhile."""
     lane = store._lanes[0]
     lane.view = lane.view._replace(sealed=Counted(lane.view.sealed))
@@ -172,7 +172,7 @@ def test_a_readers_look_looks_at_few_segments(stores: tuple[Path, Path]) -> None
             assert looks_of(store, followed.look_at_start) <= 2
 
 
-def sums_are_right(store: MessageStore) -> bool:
+def sums_are_right(store: StoreReader) -> bool:
     view = store._lanes[0].view
     records = [one.record for one in view.sealed]
     return (view.sealed_bytes, view.sealed_messages) == (

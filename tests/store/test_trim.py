@@ -26,6 +26,7 @@ from stratalog.store import (
     StoreClosed,
     StoreConfig,
     StorePoisoned,
+    StoreReader,
     StoreUnusable,
     inspect_folder,
     look_into_folder,
@@ -48,7 +49,7 @@ def read_all(store: MessageStore, topic: str, queue: int) -> list[Message]:
     return store.read(topic, queue, store.queue_bounds(topic, queue)[0], 10_000, 1 << 30)
 
 
-def reads_below(store: MessageStore, offset: int, queue: int = 0) -> list[Callable[[], object]]:
+def reads_below(store: StoreReader, offset: int, queue: int = 0) -> list[Callable[[], object]]:
     return [
         lambda: store.read("t", queue, offset),
         lambda: store.read_batch("t", queue, offset),
@@ -56,7 +57,7 @@ def reads_below(store: MessageStore, offset: int, queue: int = 0) -> list[Callab
     ]
 
 
-def check_begins_at(store: MessageStore, low: int, end: int, queue: int = 0) -> None:
+def check_begins_at(store: StoreReader, low: int, end: int, queue: int = 0) -> None:
     """All ways to read agree that the queue has the messages low .. end - 1 and no others."""
     assert store.queue_bounds("t", queue) == (low, end)
     assert [message.offset for message in store.read("t", queue, low, 10_000, 1 << 30)] == list(range(low, end))
@@ -186,7 +187,7 @@ def test_closed_poisoned_and_looked_at_stores_refuse(tmp_path: Path) -> None:
     with pytest.raises(StoreClosed):
         store.delete_topic("t")
     with look_into_folder(tmp_path) as looked, pytest.raises(StoreUnusable):
-        looked.trim("t", 0, 5)
+        looked.trim("t", 0, 5)  # type: ignore[attr-defined]
 
 
 # -- deleted topics -----------------------------------------------------------------------------------

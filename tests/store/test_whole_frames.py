@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageBatch, MessageStore
+from stratalog.store import MessageBatch, MessageStore, StoreReader
 from stratalog.store.device.ring import NOWHERE, Ring
 from stratalog.store.format.layout import (
     BLOCK_BYTES,
@@ -36,7 +36,7 @@ QUEUES = 4
 class Both:
     """A writer, and a reader that has its mirror and reads `queues` of it."""
 
-    def __init__(self, store: MessageStore, reader: MessageStore, queues: int) -> None:
+    def __init__(self, store: MessageStore, reader: StoreReader, queues: int) -> None:
         self.store, self.reader = store, reader
         self.draw = random.Random(draw_seed())
         self.sent: dict[int, list[bytes]] = {queue: [] for queue in range(queues)}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stratalog.store import MessageStore
+from stratalog.store import MessageStore, StoreReader
 
 State = dict[tuple[str, int], tuple[int, int, list[tuple[Any, ...]]]]
 NOW_MS = 1_800_000_000_000
 
 
-def state(store: MessageStore) -> State:
+def state(store: StoreReader) -> State:
     """All that reads give: for each queue its bounds, and its messages."""
     found: State = {}
     for topic in store.topics():

@@ -348,7 +348,7 @@ def test_what_its_own_opening_tidies_up_does_not_hinder_it(path: Path, monkeypat
 
     class Noted(MessageStore):
         @classmethod
-        def open(cls, *given: Any, **named: Any) -> MessageStore:
+        def open(cls, *given: Any, **named: Any) -> Any:
             opened.append(real_open(*given, **named))
             return opened[-1]
 

@@ -24,7 +24,8 @@ class Hand:
 
     def open(self, path: Path, config: StoreConfig | None = None, **given: Any) -> MessageStore:
         """A store with this clock."""
-        return MessageStore.open(path, config or tiny(), clock=WallClock(lambda: self.now_ms), **given)
+        store: MessageStore = MessageStore.open(path, config or tiny(), clock=WallClock(lambda: self.now_ms), **given)
+        return store
 
 
 class Got(NamedTuple):

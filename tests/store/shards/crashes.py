@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stratalog.store import Commit, MessageStore, Shard, commit_shards
+from stratalog.store import Commit, MessageStore, Shard, StoreReader, commit_shards
 from stratalog.store.testing import SimulatedDisk
 
 from ..helpers import memory_folder, tiny
@@ -114,7 +114,7 @@ class Round:
             self.told.acknowledged += 1
 
     @contextmanager
-    def _cutting(self, disk: SimulatedDisk, reader: MessageStore | None = None) -> Iterator[None]:
+    def _cutting(self, disk: SimulatedDisk, reader: StoreReader | None = None) -> Iterator[None]:
         """Inside, operations of the disk leave others, and the reader looks at some of them."""
 
         def cut(operation: object) -> None:
@@ -166,7 +166,7 @@ class Round:
         state.disk.on_operation = None
         return replace(state, disk=again[0] if again else state.disk, step=f"{state.step}, then {at}", killed=False)
 
-    def _check_seen(self, reader: MessageStore) -> None:
+    def _check_seen(self, reader: StoreReader) -> None:
         """A reader in another process has all of the commit or none, and what was appended after it only with it."""
         found = content(reader)
         after = self.told.after[: self._after_in(found)]

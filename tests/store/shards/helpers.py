@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stratalog.store import MessageStore, Shard, ShardWriter
+from stratalog.store import MessageStore, Shard, ShardWriter, StoreReader
 from stratalog.store.log import at_once
 from stratalog.store.shards import lane_attach
 
@@ -70,7 +70,7 @@ def queues_of(*parts: Sequence[Row]) -> Queues:
     return dict(found)
 
 
-def content(store: MessageStore) -> Queues:
+def content(store: StoreReader) -> Queues:
     """What each queue has from its first offset on."""
     found: Queues = {}
     for topic in store.topics():
@@ -84,7 +84,7 @@ def content(store: MessageStore) -> Queues:
     return found
 
 
-def scanned(store: MessageStore) -> Queues:
+def scanned(store: StoreReader) -> Queues:
     """The same by a scan: offsets must be dense and in order in each queue."""
     found: Queues = defaultdict(list)
     for batch in store.scan():

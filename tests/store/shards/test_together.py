@@ -19,6 +19,7 @@ from stratalog.store import (
     StoreCorrupt,
     StoreFull,
     StorePoisoned,
+    StoreReader,
     StoreUnreadable,
     commit_shards,
     verify_folder,
@@ -51,7 +52,7 @@ def waiting(path: Path, rows: Sequence[Row], **how: Any) -> None:
     commit_shards(path, staged(path, rows, **how), name="q", wait_ms=0, **how)
 
 
-def ends(store: MessageStore) -> list[int]:
+def ends(store: StoreReader) -> list[int]:
     """How many messages each queue has."""
     return [store.queue_bounds(*name)[1] for name in queues_of(ROWS)]
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stratalog.console.app import app
-from stratalog.store import Delivery, MessageStore, Subscription
+from stratalog.store import Delivery, MessageStore, StoreReader, Subscription
 
 from ...seeds import draw_seed
 from ..helpers import tiny
@@ -27,7 +27,7 @@ def clock() -> BothClocks:
     return BothClocks()
 
 
-def told(store: MessageStore, name: str = "a") -> tuple[int, int, int]:
+def told(store: StoreReader, name: str = "a") -> tuple[int, int, int]:
     """By `store.subscriptions`."""
     (found,) = [one.backlog for one in store.subscriptions(TOPIC) if one.name == name]
     return found

@@ -1,0 +1,79 @@
+"""The subscriptions of a store, as its readers see them: names, settings and backlogs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..log.streams import Stream
+from ..read.caches import Caches
+from ..subscriptions.parts import Parts, ReceiptNumbers
+from ..subscriptions.read_ahead import READ_AHEAD_BYTES, ReadAhead
+from ..subscriptions.registry import SubscriptionInfo, Subscriptions
+from .delayed_calls import Delaying
+from .fetcher import Fetcher
+from .read_only import refusal
+from .running import Running
+from .shared import Shared
+
+
+class Writes(NamedTuple):
+    """What subscriptions need of a store that writes; see `Parts`."""
+
+    append_again: Callable[..., Any]
+    trim_stream: Callable[[Stream, int], None]
+    check_writes: Callable[[], None]
+
+
+class SubscriptionList:
+    """Passes the call on to the store's part for subscriptions, made at the first one."""
+
+    _shared: Shared
+    _fetcher: Fetcher
+    _running: Running
+    _delaying: Delaying
+    _caches: Caches
+    _subscribed: Subscriptions | None = None
+
+    def subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
+        """Return the subscriptions of a topic, or of all, with their settings and backlogs, by topic and name.
+
+        In a store that is only read, and until the index of a topic has read all of the log, the messages that are
+        delayed are counted by the log: such a call reads all frames with delivery times to come.
+
+        Raises: InvalidTopic, StoreCorrupt, StoreUnreadable, StoreClosed.
+        """
+        return self._subscriptions().all(topic)
+
+    def _subscriptions(self) -> Subscriptions:
+        if self._subscribed is None:
+            with self._shared.naming:
+                if self._subscribed is None:
+                    parts = self._parts_for_subscriptions()
+                    self._subscribed = Subscriptions(parts)
+                    if parts.delays is not None:
+                        parts.delays.subscribers = self._subscribed
+        return self._subscribed
+
+    def _end_subscriptions(self) -> None:
+        """The store is about to close. Again is fine."""
+        if self._subscribed is not None and not self._shared.closed:
+            self._subscribed.closing()
+
+    def _parts_for_subscriptions(self) -> Parts:
+        shared, fetcher, plan, writes = self._shared, self._fetcher, self._caches.plan, self._writes()
+        limit = READ_AHEAD_BYTES if plan is None else plan.working_bytes // 2
+        return Parts(
+            shared.streams, shared.hidden, shared.clock, fetcher, writes.append_again, fetcher.waiting,
+            fetcher.async_reads, writes.trim_stream, shared.check_open, writes.check_writes,
+            shared.config.frame_bytes, shared.config.append_timeout_ms / 1000, ReceiptNumbers(),
+            self._running.delays, self._delaying.sets, ReadAhead(limit, shared.clock.monotonic_s),
+        )  # fmt: skip
+
+    def _writes(self) -> Writes:
+        path = self._shared.path
+
+        def refuse(*given: object) -> None:
+            raise refusal(path)
+
+        return Writes(refuse, refuse, refuse)
