@@ -1,8 +1,108 @@
 """stratalog: an embedded, durable message store. Open a folder; have topics, queues and offsets in it.
 
-Begin with `MessageStore.open`. The parts: `stratalog.store` is the log, `stratalog.cache` the tiers of memory,
-`stratalog.perf` the measurements. They are links to the folders of the repository.
+Begin with `MessageStore.open`. Beside it:
+
+    stratalog.tools     verify, inspect, compact, rebuild and replace a folder
+    stratalog.bulk      shards: many messages written by other processes, and attached by one commit
+    stratalog.plans     reads of a whole store in parts, for other processes
+    stratalog.index     timers, the purgatory, trackers of delayed messages
+    stratalog.pipeline  Spark
+    stratalog.testing   a simulated disk with power cuts, and a clock that a test moves
+    stratalog.perf      the measurements
+
+`stratalog.store`, `stratalog.cache` and the others are links to the folders of the repository.
 """
 
-from .store import *  # noqa: F403  # the names of its `__all__`, which are listed in one place
-from .store import __all__ as __all__
+from typing import Any
+
+from .store import (
+    Backlog,
+    BatchTicket,
+    Blobs,
+    CacheConfig,
+    Delivery,
+    DeliveryBatch,
+    Extras,
+    InvalidConfig,
+    InvalidMessage,
+    InvalidTopic,
+    LogOvertaken,
+    Loss,
+    Message,
+    MessageBatch,
+    MessageColumns,
+    MessageStore,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    Payload,
+    PublishBufferFull,
+    ReplayDiffers,
+    StaleReceipt,
+    StoreClosed,
+    StoreConfig,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StorePoisoned,
+    StoreReader,
+    StoreReadOnly,
+    StoreUnreadable,
+    StoreUnusable,
+    Subscription,
+    SubscriptionClosed,
+    SubscriptionInfo,
+    SubscriptionSettings,
+    Ticket,
+)
+
+__all__ = [
+    "Backlog",
+    "BatchTicket",
+    "Blobs",
+    "CacheConfig",
+    "Delivery",
+    "DeliveryBatch",
+    "Extras",
+    "InvalidConfig",
+    "InvalidMessage",
+    "InvalidTopic",
+    "LogOvertaken",
+    "Loss",
+    "Message",
+    "MessageBatch",
+    "MessageColumns",
+    "MessageStore",
+    "MessageTooLarge",
+    "OffsetOutOfRange",
+    "Payload",
+    "PublishBufferFull",
+    "ReplayDiffers",
+    "StaleReceipt",
+    "StoreClosed",
+    "StoreConfig",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreLocked",
+    "StorePoisoned",
+    "StoreReadOnly",
+    "StoreReader",
+    "StoreUnreadable",
+    "StoreUnusable",
+    "Subscription",
+    "SubscriptionClosed",
+    "SubscriptionInfo",
+    "SubscriptionSettings",
+    "Ticket",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """`__version__`, looked up when it is wanted: reading a package's metadata takes some ms."""
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415  # see above
+
+        return version("stratalog")
+    raise AttributeError(f"module 'stratalog' has no attribute {name!r}")

@@ -13,9 +13,11 @@ Begin with `disk`.
     damage to it        outside
     what a cut leaves   content, names, survivors
     errors              faults
+    time                clock
     the checker         history
 """
 
+from .clock import VirtualClock
 from .disk import SimulatedDisk
 from .faults import KINDS, Fault, Kind, Operation, PowerCut
 from .file import SimulatedFile
@@ -38,4 +40,5 @@ __all__ = [
     "SimulatedDisk",
     "SimulatedFile",
     "Violation",
+    "VirtualClock",
 ]

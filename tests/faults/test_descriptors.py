@@ -42,7 +42,8 @@ def test_store_of_many_segments_needs_few_file_descriptors(tmp_path: Path, limit
 
 LOOKED_AT = """
 import resource, sys
-from stratalog import MessageStore, StoreConfig, StoreError, inspect_folder, verify_folder
+from stratalog import MessageStore, StoreConfig, StoreError
+from stratalog.tools import inspect_folder, verify_folder
 config = StoreConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0, lanes=2)
 store = MessageStore.open(sys.argv[1], config)
 for index in range(300):

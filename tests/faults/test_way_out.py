@@ -121,7 +121,8 @@ def drain(subscription: Subscription) -> list[tuple[int, int]]:
 
 KILLED = """
 import os, sys
-from stratalog import MessageStore, StoreConfig, StoreFull, inspect_folder, verify_folder
+from stratalog import MessageStore, StoreConfig, StoreFull
+from stratalog.tools import inspect_folder, verify_folder
 from tests.faults.test_way_out import config, fill
 store = MessageStore.open(sys.argv[1], config(lanes=int(sys.argv[2])))
 jobs = store.subscribe("jobs", "workers")
