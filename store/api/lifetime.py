@@ -29,6 +29,10 @@ class Lifetime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """`close` for coroutines: the loop goes on meanwhile."""
         # It waits for the device, and the loop goes on meanwhile. The loop's own threads may all wait for messages.
         pool = ThreadPoolExecutor(1, "stratalog-close")
         try:

@@ -90,14 +90,16 @@ class ReadCalls:
         return self._fetcher.get_range(topic, queue_id, offset, fetch_num)
 
     def read_batch(
-        self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 4096, max_bytes: int = 64 << 20
-    ) -> MessageBatch:
-        """Return the messages of `read` as columns over one buffer, for reads in bulk. It does not wait.
+        self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 4096, max_bytes: int = 64 << 20,
+        wait_ms: int = 0,
+    ) -> MessageBatch:  # fmt: skip
+        """Return the messages of `read` as columns over one buffer, for reads in bulk.
 
         Args:
             offset: the offset of the first message wanted; the queue's next offset gives an empty batch.
             max_messages: the largest number of messages.
             max_bytes: the largest sum of data bytes; a first message that is larger is returned alone.
+            wait_ms: how long to wait for the first message, also in a queue that was never used.
 
         Raises:
             OffsetOutOfRange: the offset is before the queue's first or after its next one.
@@ -106,7 +108,12 @@ class ReadCalls:
             StoreUnreadable: the system refused a read.
             InvalidTopic, InvalidMessage: the topic, the queue id or a number is not valid.
         """
-        return self._fetcher.read_batch(topic, queue_id, offset, max_messages, max_bytes)
+        fetcher = self._fetcher
+        batch = fetcher.read_batch(topic, queue_id, offset, max_messages, max_bytes)
+        if wait_ms and max_messages and not len(batch):
+            fetcher.read(topic, queue_id, offset, 1, 1, wait_ms)  # it waits; all is then read in columns
+            batch = fetcher.read_batch(topic, queue_id, offset, max_messages, max_bytes)
+        return batch
 
     def scan(self) -> Iterator[MessageBatch]:
         """Iterate over all messages that are durable at the call: lane by lane, in log order, one batch per frame.

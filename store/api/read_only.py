@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..config import StoreConfig
-from ..device.background import NoThread
 from ..device.disk import Disk
 from ..device.folder import read_header
 from ..errors import (
@@ -19,7 +18,6 @@ from ..errors import (
     StoreReadOnly,
     StoreUnreadable,
     again,
-    of_system,
 )
 from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
@@ -199,11 +197,7 @@ class Following(Fetcher):
         """`read` for coroutines."""
         self._check_open()
         if not self.follower.is_fresh:
-            try:
-                await self.async_reads.run(self._follow)  # it may wait for the device, which no loop does
-            except RuntimeError:
-                self._check_open()  # raises StoreClosed if that is why the threads take nothing more
-                raise of_system(NoThread(), "a read for a coroutine") from None
+            await self.async_reads.aside(self._follow, self._check_open)  # it may wait for the device: no loop does
         return await super().read_async(
             topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
         )

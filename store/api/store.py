@@ -27,11 +27,11 @@ from ..read.cached import cached_reader
 from ..read.feeder import Feeder
 from ..recovery.lane_recovery import LaneRecovery
 from ..recovery.repair import Loss
-from .append_calls import AppendCalls
 from .appender import Appender
+from .async_calls import WritingForCoroutines
 from .column_calls import ColumnCalls
 from .columns import ColumnAppender
-from .delayed_calls import DelayedCalls, make_delaying
+from .delayed_calls import make_delaying
 from .fetcher import Fetcher
 from .lanes import LaneMaker
 from .shard_calls import ShardCalls, begin_attaching
@@ -39,11 +39,10 @@ from .shared import Shared
 from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, recovery_figures
 from .store_reader import StoreReader, check_arguments
 from .subscription_calls import SubscriptionCalls
-from .trim_calls import TrimCalls
 from .trimming import Trimming
 
 
-class MessageStore(AppendCalls, ColumnCalls, DelayedCalls, ShardCalls, SubscriptionCalls, TrimCalls, StoreReader):
+class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCalls, StoreReader):
     """An embedded, durable message store in a folder. It reads as a `StoreReader` does, and writes.
 
     Any number of threads and event loops of one process may use one store object. After `close`, all calls but `close`,

@@ -21,6 +21,7 @@ from ..live.applied import applied_in
 from ..read.caches import Caches
 from ..read.reader import Reader
 from ..recovery.repair import Loss
+from .async_calls import ReadingForCoroutines
 from .delayed_calls import Delaying, RefusingDelaying
 from .fetcher import Fetcher
 from .lifetime import Lifetime
@@ -35,7 +36,7 @@ class _WritingCall(StoreReadOnly, AttributeError):
     """A call that changes a store, where it is only read. So `hasattr` says that there is none."""
 
 
-class StoreReader(Lifetime, ReadCalls, SubscriptionList):
+class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
     """A store that another process may write, opened for reading. `MessageStore` is one that writes as well.
 
     It sees exactly what is durable, follows the log as it grows, and changes nothing in the folder. Any number of

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..device.background import NoThread
@@ -158,16 +159,21 @@ class AsyncReads:
             return Looked([], wanted.offset, sealed)
         if place is Where.RING and wanted.is_small:
             return source.look(wanted)
-        try:
-            reading = asyncio.get_running_loop().run_in_executor(self._threads(), source.look, wanted)
-        except RuntimeError:
-            source._readable(*wanted.name)  # raises StoreClosed if that is why the threads take nothing more
-            raise of_system(NoThread(), "a read for a coroutine") from None
-        return await reading
+        return await self.aside(partial(source.look, wanted), lambda: source._readable(*wanted.name))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have a thread of the store's do something that may wait for the device."""
         return await asyncio.get_running_loop().run_in_executor(self._threads(), work)
+
+    async def aside(self, work: Callable[[], T], check_open: Callable[[], object]) -> T:
+        """As `run`, of a call of users. `check_open` raises StoreClosed."""
+        check_open()
+        try:
+            doing = asyncio.get_running_loop().run_in_executor(self._threads(), work)
+        except RuntimeError:
+            check_open()  # raises StoreClosed if that is why the threads take nothing more
+            raise of_system(NoThread(), "a call for a coroutine") from None
+        return await doing
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._starting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,11 @@ from ..errors import StoreError
 from ..format.blobs import gathered
 from ..format.extras import Extras
 from .columns import MessageColumns, columns_of_batch
+from .tables import arrow_table, pandas_frame
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # where its stubs are not installed
+    import pyarrow as pa
 
 _PROPERTIES = json.JSONDecoder()  # of text: `json.loads` would look first how the bytes are encoded
 
@@ -152,6 +158,21 @@ class MessageBatch:
     def queue_id(self, index: int) -> int:
         """The queue id of message `index`."""
         return self.stream_names[int(self.stream_index[index])][1]
+
+    def to_arrow(self) -> pa.Table:
+        """The messages as a `pyarrow.Table`, with columns named as the attributes of `Message`.
+
+        The payloads are the batch's own memory where they lie there back to back, as most batches have them. Topics are
+        a dictionary column, properties a map. Raises StoreError without pyarrow, and for undecodable properties.
+        """
+        return arrow_table(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The messages as a `pandas.DataFrame`, with columns named as the attributes of `Message`.
+
+        Raises StoreError without pandas and pyarrow, and for undecodable properties.
+        """
+        return pandas_frame(self)
 
     def columns(self) -> MessageColumns:
         """The messages as `append_columns` takes them: `store.append_columns(*batch.columns())` appends them again."""

@@ -19,6 +19,7 @@ from .arguments import LONGEST_MS, Wanted, is_few, receipt_of, receipts_of, want
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import Sleeper
 from .delivery import Delivery, DeliveryBatch
+from .for_coroutines import ForCoroutines
 from .looking import Look, Looks
 from .settings import Settings, Start, check_dead_letters, check_number, check_start
 from .starting import offsets_of
@@ -34,7 +35,7 @@ VISIBILITY_MS = 30_000
 TURNS = 20  # of a coroutine whose loop finds that a thread receives
 
 
-class Subscription:
+class Subscription(ForCoroutines):
     """A durable cursor over all queues of a topic; made by `MessageStore.subscribe`.
 
     Each message is given out until it is acknowledged: at least once. All objects of one name share one state, so
@@ -367,8 +368,6 @@ class Subscription:
                 state.change(settings)
         self._shared.tell_precision()
         state.ring()
-
-    # -- the end --------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Let go of it. What this object was given and has not acknowledged comes again at once.

@@ -1,0 +1,69 @@
+"""The calls for coroutines that a store's threads do. Each is the call of its name, and the loop goes on meanwhile.
+
+If the coroutine is cancelled while a thread is at it, the thread finishes what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from ..read.message import MessageBatch
+from .append_calls import AppendCalls
+from .delayed_calls import DelayedCalls
+from .fetcher import Fetcher
+from .shared import Shared
+from .trim_calls import TrimCalls
+
+T = TypeVar("T")
+
+
+class ReadingForCoroutines:
+    """Passes each call on to a thread of the store. It has no state of its own."""
+
+    _shared: Shared
+    _fetcher: Fetcher
+
+    async def read_batch_async(
+        self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 4096, max_bytes: int = 64 << 20,
+        wait_ms: int = 0,
+    ) -> MessageBatch:  # fmt: skip
+        """`read_batch` for coroutines. One that waits has no thread meanwhile.
+
+        Args, result and errors: as for `read_batch`.
+        """
+        fetcher = self._fetcher
+        read = partial(fetcher.read_batch, topic, queue_id, offset, max_messages, max_bytes)
+        batch = await self._aside(read)
+        if wait_ms and max_messages and not len(batch):
+            await fetcher.read_async(topic, queue_id, offset, 1, 1, wait_ms)  # it waits; all is then read in columns
+            batch = await self._aside(read)
+        return batch
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        return await self._fetcher.async_reads.aside(work, self._shared.check_open)
+
+
+class WritingForCoroutines(AppendCalls, DelayedCalls, TrimCalls, ReadingForCoroutines):
+    """Passes each call on to a thread of the store. It has no state of its own."""
+
+    async def flush_async(self) -> None:
+        """`flush` for coroutines. Errors: as for `flush`."""
+        await self._aside(self.flush)
+
+    async def trim_async(self, topic: str, queue_id: int, before_offset: int) -> int:
+        """`trim` for coroutines. Args, result and errors: as for `trim`."""
+        return await self._aside(partial(self.trim, topic, queue_id, before_offset))
+
+    async def delete_topic_async(self, topic: str) -> bool:
+        """`delete_topic` for coroutines. Result and errors: as for `delete_topic`."""
+        return await self._aside(partial(self.delete_topic, topic))
+
+    async def cancel_delayed_async(self, topic: str, queue_id: int, offset: int) -> bool:
+        """`cancel_delayed` for coroutines. Result and errors: as for `cancel_delayed`."""
+        return await self._aside(partial(self.cancel_delayed, topic, queue_id, offset))
+
+    async def reschedule_delayed_async(self, topic: str, queue_id: int, offset: int, deliver_at_ms: int) -> bool:
+        """`reschedule_delayed` for coroutines. Args, result and errors: as for `reschedule_delayed`."""
+        return await self._aside(partial(self.reschedule_delayed, topic, queue_id, offset, deliver_at_ms))

@@ -1,0 +1,66 @@
+"""A subscription as an iterator, and its calls for coroutines that a thread of the store does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from ..errors import StoreClosed, SubscriptionClosed
+from .delivery import Delivery
+from .settings import Start
+from .state import State
+
+T = TypeVar("T")
+
+ROUND_MS = 60_000  # of a wait for the next message
+
+
+class ForCoroutines:
+    """Each call is that of its name. If its coroutine is cancelled, a thread that is at it finishes what it does."""
+
+    _state: State
+    nack: Callable[..., None]  # this one, and those that follow, are the subscription's
+    extend: Callable[..., None]
+    seek: Callable[..., None]
+    receive: Callable[..., list[Delivery]]
+    receive_async: Callable[..., Awaitable[list[Delivery]]]
+
+    async def nack_async(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
+        """`nack` for coroutines. Errors: as for `nack`."""
+        await self._aside(partial(self.nack, delivery, delay_ms))
+
+    async def extend_async(self, delivery: Delivery | int, ms: int) -> None:
+        """`extend` for coroutines. Errors: as for `extend`."""
+        await self._aside(partial(self.extend, delivery, ms))
+
+    async def seek_async(self, position: Start) -> None:
+        """`seek` for coroutines. Args and errors: as for `seek`."""
+        await self._aside(partial(self.seek, position))
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Each message as it comes, without an end: it waits for the next one. Acknowledge each.
+
+        It takes one at a time, so none waits in this consumer while the one before is worked on. It ends when the
+        subscription or the store is closed. Errors: as for `receive`.
+        """
+        while True:
+            try:
+                found = self.receive(1, ROUND_MS)
+            except (SubscriptionClosed, StoreClosed):
+                return
+            yield from found
+
+    async def __aiter__(self) -> AsyncIterator[Delivery]:
+        """As the iterator, for coroutines: `async for delivery in sub`."""
+        while True:
+            try:
+                found = await self.receive_async(1, ROUND_MS)
+            except (SubscriptionClosed, StoreClosed):
+                return
+            for delivery in found:
+                yield delivery
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        parts = self._state.parts
+        return await parts.async_reads.aside(work, parts.check_open)
