@@ -10,6 +10,7 @@ from .api.beside import inspect_folder, verify_folder
 from .api.checks import Payload
 from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.compacting import Compacted, compact_store
+from .api.figures import ReaderStats, Stats
 from .api.looking import look_into_folder
 from .api.rebuilding import InParts, Rebuilt, rebuild_store
 from .api.replacing import check_replaceable, note_shards, noted_shards, put_store, replace_store
@@ -83,6 +84,7 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
+    "ReaderStats",
     "Rebuilt",
     "ReplayDiffers",
     "ScanBatch",
@@ -94,6 +96,7 @@ __all__ = [
     "Shard",
     "ShardWriter",
     "StaleReceipt",
+    "Stats",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",

@@ -13,7 +13,7 @@ Begin with `MessageStore.open`. Beside it:
 `stratalog.store`, `stratalog.cache` and the others are links to the folders of the repository.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .store import (
     Backlog,
@@ -38,6 +38,7 @@ from .store import (
     PublishBufferFull,
     ReplayDiffers,
     StaleReceipt,
+    Stats,
     StoreClosed,
     StoreConfig,
     StoreCorrupt,
@@ -55,6 +56,8 @@ from .store import (
     SubscriptionSettings,
     Ticket,
 )
+
+__version__: str  # of the package
 
 __all__ = [
     "Backlog",
@@ -79,6 +82,7 @@ __all__ = [
     "PublishBufferFull",
     "ReplayDiffers",
     "StaleReceipt",
+    "Stats",
     "StoreClosed",
     "StoreConfig",
     "StoreCorrupt",
@@ -99,10 +103,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """`__version__`, looked up when it is wanted: reading a package's metadata takes some ms."""
-    if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415  # see above
+if not TYPE_CHECKING:
 
-        return version("stratalog")
-    raise AttributeError(f"module 'stratalog' has no attribute {name!r}")
+    def __getattr__(name: str) -> str:
+        """`__version__`, looked up when it is wanted: reading a package's metadata takes some ms."""
+        if name == "__version__":
+            from importlib.metadata import version  # noqa: PLC0415  # see above
+
+            return version("stratalog")
+        raise AttributeError(f"module 'stratalog' has no attribute {name!r}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ...store import inspect_folder
 from ..report.figures import Figures
@@ -21,7 +23,7 @@ def footer_bytes(folder: Path) -> int:
     return sum(segment["footer_bytes"] or 0 for lane in lanes for segment in lane["segments"])
 
 
-def amplification(log: Figures, payload_bytes: int, folder: Path) -> Figures:
+def amplification(log: Mapping[str, Any], payload_bytes: int, folder: Path) -> Figures:
     """Of the log (frames and padding); with the footers; and with the zeros that pre-writing writes as well.
 
     `log` is `stats()["log"]` of a store whose only messages are those payloads, `folder` the closed store.

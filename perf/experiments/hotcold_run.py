@@ -8,7 +8,7 @@ message of it is compared.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -201,7 +201,7 @@ def _done(tracks: list[Track]) -> Callable[[], int]:
     return lambda: sum(track.done for track in tracks)
 
 
-def _mean_write_bytes(before: Figures, after: Figures) -> float:
+def _mean_write_bytes(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
     return float((after["written_bytes"] - before["written_bytes"]) / max(1, after["writes"] - before["writes"]))
 
 

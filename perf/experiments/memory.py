@@ -58,7 +58,7 @@ class Memory(Experiment):
                 for index, first in enumerate(range(0, self.messages, BATCH_MESSAGES)):
                     store.append_batch(items[: self.messages - first])
                     if index % SAMPLE_BATCHES == 0:
-                        tables = store.stats()["queue_tables"]
+                        tables: Figures = {**store.stats()["queue_tables"]}
                         fullest = max(fullest, tables, key=lambda sample: int(sample["open_messages"]))
                     run.one_done()
                 stats, rss_after = store.stats(), resident_bytes()
@@ -68,7 +68,7 @@ class Memory(Experiment):
             run.checked(compare(folder, work, drawn.tolist(), self.messages, data))
         return {
             **disk,
-            **_in_memory(stats["queue_tables"], fullest),
+            **_in_memory({**stats["queue_tables"]}, fullest),
             "rss_growth_bytes_per_message": (rss_after - rss_before) / self.messages,
             "rss_growth_mb": (rss_after - rss_before) / 1e6,
             "folder_mb": folder_bytes / 1e6,

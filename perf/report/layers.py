@@ -22,7 +22,7 @@ SHORT_LOOK_S, SOON_S = 0.001, 0.3
 class Mark:
     """The counters of a store and of the kernel at one moment."""
 
-    stats: Figures
+    stats: Mapping[str, Any]
     fetched_bytes: int | None
 
     @classmethod
@@ -167,5 +167,5 @@ def holding(store: MessageStore) -> Figures:
     }  # fmt: skip
 
 
-def _filled(stats: Figures) -> int:
+def _filled(stats: Mapping[str, Any]) -> int:
     return sum(tier["filled_messages"] for tier in stats["messages"]["tiers"].values())

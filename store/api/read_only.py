@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 from ..config import StoreConfig
 from ..device.disk import Disk
@@ -34,6 +34,7 @@ from ..read.scan import LaneSnapshot
 from ..segment.held import HeldMemory
 from ..segment.segment import Segment
 from .fetcher import Fetcher
+from .figures import ReaderStats, ReadStats
 from .shared import Shared
 
 Given = TypeVar("Given")
@@ -226,7 +227,7 @@ class Following(Fetcher):
     def queues(self, topic: str) -> list[int]:
         return self._fresh(partial(super().queues, topic))
 
-    def stats(self, held: HeldMemory) -> dict[str, Any]:
+    def stats(self, held: HeldMemory) -> ReaderStats:
         """Return the reader's figures since it was opened, as a plain nested dict, ready for JSON.
 
         `live`: whether there is a live page, whether it was written under the kernel that runs now, the process that
@@ -247,7 +248,7 @@ class Following(Fetcher):
                 "sealed_bytes": held.frames.used_bytes + held.footers.used_bytes,
                 "sealed_messages": sum(view.sealed_messages for view in views),
             },
-            "reads": dict(vars(self.reader.counters)),
+            "reads": cast(ReadStats, dict(vars(self.reader.counters))),
             "live": {
                 "page": page is not None,
                 "current": page is not None and page.is_current,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, cast, overload
 
 from ..config import StoreConfig
 from ..device.clock import SYSTEM_CLOCK, Clock
@@ -33,6 +33,7 @@ from .column_calls import ColumnCalls
 from .columns import ColumnAppender
 from .delayed_calls import make_delaying
 from .fetcher import Fetcher
+from .figures import Stats
 from .lanes import LaneMaker
 from .shard_calls import ShardCalls, begin_attaching
 from .shared import Shared
@@ -206,12 +207,12 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             self._feeder = self._running.feeder = Feeder(caches.messages, self._lanes, caches.give_up)
             self._feeder.start()
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> Stats:  # type: ignore[override]  # a reader has others
         """Return the store's figures since it was opened, as a plain nested dict, ready for JSON.
 
         Units are in the names: `_bytes`, `_ms`; all other numbers are counts.
         """
-        return {
+        found: dict[str, Any] = {
             "path": str(self.path),
             "durability": self.config.durability,
             "alignment": self.config.alignment,
@@ -226,6 +227,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             "bulk": bulk_figures(self._running.attacher),
             "recovery": recovery_figures(self._open_ms, self._scan_ms, self._scanned_bytes, self.losses),
         }
+        return cast(Stats, found)
 
 
 StoreReader._writing = frozenset(dir(MessageStore)) - frozenset(dir(StoreReader))

@@ -7,7 +7,7 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from ..config import StoreConfig
 from ..device.clock import SYSTEM_CLOCK, Clock
@@ -24,6 +24,7 @@ from ..recovery.repair import Loss
 from .async_calls import ReadingForCoroutines
 from .delayed_calls import Delaying, RefusingDelaying
 from .fetcher import Fetcher
+from .figures import ReaderStats
 from .lifetime import Lifetime
 from .read_calls import ReadCalls
 from .read_only import Following, reading_config, refusal
@@ -199,7 +200,7 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
         self._shared.check_open()
         return batches_of(applied_in(lane, (name, batch == NO_BATCH)) for lane in self._lanes)
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> ReaderStats:
         """Return the reader's figures since it was opened, as a plain nested dict, ready for JSON.
 
         Units are in the names: `_bytes`, `_ms`; all other numbers are counts.

@@ -102,7 +102,7 @@ def test_sealing_that_fails_again_and_again_rests_longer_each_time(
         rests = [after - before for before, after in pairwise(attempts)]
         assert rests[0] == REST_S and rests[-1] == MOST_REST_S and rests == sorted(rests)
         assert len(attempts) < 20
-        assert "the device" in store.stats()["last_background_error"]
+        assert "the device" in str(store.stats()["last_background_error"])
         monkeypatch.undo()
 
 

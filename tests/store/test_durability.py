@@ -99,7 +99,7 @@ def test_who_is_told_of_the_poison_finds_every_lane_poisoned(tmp_path: Path) -> 
     def look(ticket: SubmitRequest, error: StoreError | None = None) -> None:
         """In the place of a producer that is told: appends to the other lane."""
         if error is not None:
-            told.append(store.stats()["poisoned"])
+            told.append(str(store.stats()["poisoned"]))
             with pytest.raises(StorePoisoned):
                 store.submit("t", other, b"refused")
         answer(ticket, error)

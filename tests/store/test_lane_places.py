@@ -102,13 +102,13 @@ def test_what_lies_in_mapped_pages_comes_by_the_table_and_is_counted(tmp_path: P
         for queue in range(QUEUES):
             assert store.get_range("t", queue, 0, 1000) == dict(enumerate(rows[queue]))
         make(store)
-        before: dict[str, int] = {}
+        before: dict[str, Any] = {}
         for queue, whole in enumerate(rows):
             datas = whole[:100]  # the last ones are in the open segment, which is not mapped
 
             def is_mapped(queue: int = queue, datas: list[bytes] = datas) -> bool:
                 assert store.get_range("t", queue, 0, 100) == dict(enumerate(datas))
-                before.update(store.stats()["reads"])
+                before.update({**store.stats()["reads"]})
                 is_all, found = by_table(store, queue, 0, 100)  # false again where the machine stood still meanwhile
                 assert not is_all or found == dict(enumerate(datas))
                 return is_all

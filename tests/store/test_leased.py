@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from array import array
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,7 @@ def test_sealed_segments_are_read_without_a_system_call_a_message(tmp_path: Path
     datas = sealed_store(tmp_path / "store")
     with MessageStore.open(tmp_path / "store", small()) as store:
 
-        def read() -> tuple[dict[str, int], dict[str, int]]:
+        def read() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
             """The figures before a read and behind it."""
             before = store.stats()["reads"]
             assert store.get_range("t", 0, 0, 100) == dict(enumerate(datas[:100]))
@@ -240,7 +241,7 @@ def test_sealed_segments_are_read_without_a_system_call_a_message(tmp_path: Path
 
         def calls() -> int:
             before, reads = read()
-            return reads["device_reads"] - before["device_reads"]
+            return int(reads["device_reads"] - before["device_reads"])
 
         until(lambda: calls() == 0)  # what the page cache lacked is in it, and has been seen there
         before, reads = read()

@@ -219,7 +219,7 @@ def test_store_works_where_there_can_be_no_page(tmp_path: Path) -> None:
 
     with MessageStore.open(tmp_path, tiny(), disk=NoPage()) as store:
         assert store.append("t", 0, b"x") == 0
-        assert "readers in other processes cannot follow" in store.stats()["last_background_error"]
+        assert "readers in other processes cannot follow" in str(store.stats()["last_background_error"])
         assert not (tmp_path / LIVE_FILE).exists()
     with MessageStore.open(tmp_path, read_only=True) as reader:
         assert reader.queue_bounds("t", 0) == (0, 1)

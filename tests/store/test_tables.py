@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stratalog.store import MessageBatch, MessageStore, StoreError
@@ -57,8 +58,6 @@ def test_payloads_that_lie_back_to_back_are_not_copied(tmp_path: Path) -> None:
 
 
 def range_of(batch: MessageBatch) -> range:
-    import numpy as np
-
     begin = np.frombuffer(batch.buffer, np.uint8).ctypes.data
     return range(begin, begin + len(batch.buffer))
 

@@ -65,7 +65,7 @@ def test_error_of_any_kind_in_the_background_is_noted_and_the_work_goes_on(
         for _ in range(20):
             store.append_batch([("t", 0, bytes(10_000))] * 5)
         until(lambda: len(calls) > 1 and has_settled(store))
-        assert "MemoryError" in store.stats()["last_background_error"]
+        assert "MemoryError" in str(store.stats()["last_background_error"])
         assert store.stats()["segments"]["sealed"] > 5
 
 
@@ -74,7 +74,7 @@ def test_spare_that_has_no_space_is_told_of_and_appends_go_on_while_there_is_roo
         for number in range(60):
             assert store.append("t", 0, bytes(10_000)) == number
         until(lambda: store.stats()["last_background_error"] is not None)
-        assert "no space" in store.stats()["last_background_error"]
+        assert "no space" in str(store.stats()["last_background_error"])
 
 
 def test_more_prewriting_than_there_is_space_for_is_refused_and_none_of_it_kept(tmp_path: Path) -> None:

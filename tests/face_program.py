@@ -1,0 +1,60 @@
+"""A program of a user, with types, over all modules of the face."""
+
+from __future__ import annotations
+
+from stratalog import Message, MessageBatch, MessageStore, Stats, StoreConfig, StoreReader, Subscription
+from stratalog.bulk import ShardWriter, commit_shards
+from stratalog.plans import ScanFilter, plan_scan, read_part
+from stratalog.testing import SimulatedDisk, VirtualClock
+from stratalog.tools import VerifyReport, verify_folder
+
+
+def write(path: str) -> int:
+    """Some messages; a number of bytes and offsets."""
+    with MessageStore.open(path, StoreConfig(lanes=2)) as store:
+        offset: int = store.append("orders", 3, b"one", key=b"k", properties={"a": "b"})
+        ticket = store.submit("orders", 3, b"two")
+        sub: Subscription = store.subscribe("orders", "billing")
+        for delivery in sub:
+            message: Message = delivery.message
+            sub.ack(delivery)
+            break
+        figures: Stats = store.stats()
+        written: int = figures["log"]["written_bytes"]
+        return offset + ticket.result() + written + len(message.data)
+
+
+def look(path: str) -> list[bytes]:
+    """What a reader sees, however it is opened."""
+    with MessageStore.open(path, read_only=True) as reader, StoreReader.open(path) as other:
+        both: tuple[StoreReader, StoreReader] = reader, other
+        batch: MessageBatch = both[0].read_batch("orders", 3, wait_ms=10)
+        is_current: bool = other.stats()["live"]["current"]
+        report: VerifyReport = verify_folder(path)
+        assert is_current or report.ok
+        return [bytes(data) for data in batch.payloads()]
+
+
+async def work() -> int:
+    """The offset of the first message of a store in memory."""
+    clock = VirtualClock()
+    async with MessageStore.open("/simulated", disk=SimulatedDisk(), clock=clock) as store:
+        await store.append_async("orders", 3, b"x")
+        await store.flush_async()
+        async for delivery in store.subscribe("orders", "other"):
+            return delivery.message.offset
+    raise AssertionError("the loop ends with the store")
+
+
+def plan(path: str) -> int:
+    """How many messages a plan of the topic gives."""
+    with ShardWriter(path) as writer:
+        commit_shards(path, writer.finish(), name="load")
+    parts = plan_scan(path, ScanFilter(topics=("orders",))).parts
+    return sum(len(batch) for part in parts for batch in read_part(part))
+
+
+def mistake(path: str) -> None:
+    """A reader appends nothing, and its type says so: without the remark the line would be an error."""
+    with MessageStore.open(path, read_only=True) as reader:
+        reader.append("t", 0, b"x")  # type: ignore[attr-defined]
