@@ -1,15 +1,17 @@
 """The public face: opening, appending, reading, closing.
 
-Begin with `store`: `MessageStore` opens and closes, over `lanes`, `running` and `shared`. Its base classes (`.._calls`)
-have the calls that a user sees, with their promises. Each passes them on to a part that does the work:
+Begin with `store_reader`: `StoreReader` opens and closes, over `running` and `shared`. `store` has `MessageStore`, one
+that writes, over `lanes`. Their base classes (`.._calls`) have the calls that a user sees, with their promises.
+Each passes them on to a part that does the work:
 
     appending           append_calls, appender, checks, partitioner, batches, batch_ticket
     columns             column_calls, columns, column_checks, stream_table, arrow
     reading             read_calls, fetcher
+    for coroutines      async_calls
     removing            trim_calls, trimming
-    subscribers         subscription_calls, delayed_calls
+    subscribers         subscription_list, subscription_calls, delayed_calls
     bulk commits        shard_calls, shard_writer, commits
-    an open store       shared, running, lanes, lifetime, stats
+    an open store       shared, running, lanes, lifetime, stats, figures
 
 Functions for stores that are closed, or open elsewhere:
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..device.leased import MAPS, TRUST_S, WINDOW_SHIFT, LeasedMap
+from ..device.leased import MAPS, TRUST_S, WINDOW_SHIFT
 from ..device.ring import NOWHERE, Ring
 from ..errors import StoreError
 from ..format.layout import checksum64
@@ -23,6 +23,7 @@ from ..segment.copies import WINDOW_SHIFT as COPY_SHIFT
 from ..segment.held import HeldMemory, Item
 from ..segment.open_table import Uint32s
 from ..segment.segment import Segment
+from .long_messages import LongMessages
 from .named_rows import QUEUE, QUEUE_BYTES, Layout, NamedRows
 from .sources import LOW_32, ReadCounters
 
@@ -41,17 +42,6 @@ _ROW, _ROWS, _STREAM, _QUEUE = ROW.unpack_from, ROW.iter_unpack, Struct("=3q").u
 _NO_PLACES = (0, 0)
 
 Int64s = npt.NDArray[np.int64]
-
-
-class _Long:
-    """In place of the segment of messages that are too long to be copied from its mapping here."""
-
-    leased: LeasedMap | None = None
-
-    def __init__(self, segment: Segment) -> None:
-        self.windows = segment.windows
-        self.read_one = segment.read_one
-        self.copies = segment.copies
 
 
 class _Fit(NamedTuple):
@@ -103,7 +93,7 @@ class LanePlaces(Item):
         self._held = held
         self._counters = counters
         self._count = len(segments)
-        self._segments: list[Segment | _Long] = [*segments, *map(_Long, segments)]
+        self._segments: list[Segment | LongMessages] = [*segments, *map(LongMessages, segments)]
         self._bases = 2 * [NEVER if segment.base is None else segment.base for segment in segments]
         # No message lies before the one lane position, or behind the other. Segments that a bulk commit attached are in
         # no ring, and may lie between two that are: then each place is looked at.
@@ -395,7 +385,10 @@ class LanePlaces(Item):
 
         A slower thread may put an older view back. That is no harm: each call goes by the view that it began with.
         """
-        segments: list[Segment | _Long] = [*[one.segment for one in view.sealed], *[one.segment for one in view.open]]
+        segments: list[Segment | LongMessages] = [
+            *[one.segment for one in view.sealed],
+            *[one.segment for one in view.open],
+        ]
         mine = self._segments[: self._count]
         begin = segments.index(mine[0]) if mine[0] in segments else -1
         behind = begin + len(mine)

@@ -10,5 +10,6 @@ Begin with `subscription`, what a user holds, and `state`, what its consumers sh
     acknowledging       acked, acking, group_commit, gathering, on_way
     what is durable     cursor, journal, unfinished
     waiting, counting   waits, calling, looking, backlog
+    more calls          for_coroutines
     its surroundings    parts, arguments
 """

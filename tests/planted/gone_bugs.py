@@ -95,7 +95,7 @@ GONE: dict[str, Bug] = {
     ),
     "growth: a search by time passes over what only an older view has": Bug(
         "store/segment/newest.py", "if not is_room or begin > self._end or", "if not is_room or",
-        ("tests/store/test_steps.py::test_the_first_segment_since_a_time_is_the_one_that_a_walk_finds",),
+        ("tests/store/test_steps.py::test_a_search_by_time_knows_what_only_an_older_view_has",),
     ),
     "growth: a guess leaves the segment out that is looked for": Bug(
         "store/segment/guess.py", "            at, begins = middle + 1, found\n",

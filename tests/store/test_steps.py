@@ -156,6 +156,17 @@ def test_the_first_segment_since_a_time_is_the_one_that_a_walk_finds() -> None:
                 first = max(0, min(first + chance.randrange(-4, 9), len(sealed) - 1))
 
 
+def test_a_search_by_time_knows_what_only_an_older_view_has() -> None:
+    def one(sequence: int) -> Any:
+        record = SimpleNamespace(newest_ms=100 if sequence == 31 else 50)
+        return SimpleNamespace(segment=SimpleNamespace(sequence=sequence), record=record)
+
+    sealed, newest = [one(sequence) for sequence in range(20, 37)], NewestTimes()
+    assert newest.first_since(sealed[:10], 0, 60) == 10
+    assert newest.first_since(sealed[12:], 0, 60) == 5  # retention has removed all before, and what neither of them has
+    assert newest.first_since(sealed, 0, 60) == 11  # of a reader that is still at the old one
+
+
 def test_background_work_and_figures_look_at_few_segments(stores: tuple[Path, Path]) -> None:
     for folder in stores:
         with MessageStore.open(folder, tiny(retention_bytes=1 << 40, retention_ms=1 << 40)) as store:
