@@ -76,7 +76,8 @@ class World:
         self.old_copies: dict[Path, bytes] = {}  # of files, from earlier in this life
         self.generation = 0  # how many deaths the disk has seen since the store was last closed
         self.killed = False  # an earlier life was killed, and its disk has not lost its power since
-        self._faults = list(faults)
+        self._faults = list(faults)  # those that are not set yet
+        self._all_faults = tuple(faults)
         self._faults_at = random.Random(f"faults {seed}").randrange(-5, shape.steps // 2)  # negative: before opening
         self._on_moment = on_moment
         self._nested = False
@@ -99,6 +100,11 @@ class World:
     def may(self, part: Part) -> bool:
         """Is this part of the schedule in use?"""
         return part in self.shape.parts
+
+    @property
+    def faults_struck(self) -> int:
+        """How often errors struck, in all lives."""
+        return sum(fault.struck for fault in self._all_faults)
 
     # -- lives ----------------------------------------------------------------------------------------
 
