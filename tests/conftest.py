@@ -73,6 +73,11 @@ def memory_has_room() -> bool:
     return min(free, psutil.virtual_memory().available) > ROOM_BYTES and os.access(MEMORY, os.W_OK)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of the whole come first: some of them are long, and at the end no other worker could help."""
+    items.sort(key=lambda item: item.path.parent != TESTS)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
@@ -88,7 +93,9 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     Those are in a folder of `ON_DISK`, or marked `disk`. What a failed test leaves in memory moves to the disk.
     """
     name = re.sub(r"\W", "_", request.node.name)[:30]
-    needs_disk = request.node.get_closest_marker("disk") is not None or request.path.relative_to(TESTS).parts[0] in ON_DISK
+    needs_disk = (
+        request.node.get_closest_marker("disk") is not None or request.path.relative_to(TESTS).parts[0] in ON_DISK
+    )
     if needs_disk or not memory_has_room():
         yield tmp_path_factory.mktemp(name)
         return
