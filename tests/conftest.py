@@ -8,6 +8,7 @@ one or crashes the store.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -107,6 +108,13 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             with suppress(OSError, shutil.Error):
                 shutil.copytree(folder, tmp_path_factory.mktemp(name), symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_heap() -> None:
+    """What is there before a module's tests is no garbage: a collection that they call for does not go through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
