@@ -31,6 +31,7 @@ from tests.checkout import CHANGING
 LIMIT_S = 240
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 1 << 30  # what is left for others
+PREFIX = "stratalog-tests-"
 TESTS = Path(__file__).resolve().parent
 ON_DISK = {"faults", "perf", "soak"}  # folders of tests
 FAILED = pytest.StashKey[bool]()
@@ -100,7 +101,7 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if needs_disk or not memory_has_room():
         yield tmp_path_factory.mktemp(name)
         return
-    folder = Path(tempfile.mkdtemp(prefix="stratalog-test-", dir=MEMORY))
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY))
     try:
         yield folder
     finally:
@@ -108,6 +109,14 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             with suppress(OSError, shutil.Error):
                 shutil.copytree(folder, tmp_path_factory.mktemp(name), symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_leftovers() -> None:
+    """A process that was killed could not clear its folder away: memory would fill up."""
+    for folder in MEMORY.glob(f"{PREFIX}*"):
+        if not psutil.pid_exists(int(folder.name.split("-")[2])):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
