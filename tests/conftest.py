@@ -1,4 +1,4 @@
-"""What every test has: a time limit, and a background that writes no frames of its own accord.
+"""What every test has: a time limit, a folder in memory, and a background that writes no frames of its own accord.
 
 No outcome may depend on how fast the machine is. The limit is for what never ends, so that an endless loop or a lost
 wake-up is a failure with a traceback; Hypothesis gets none of its own. On a slow machine a lane goes quiet between any
@@ -8,13 +8,20 @@ one or crashes the store.
 
 from __future__ import annotations
 
+import gc
 import os
+import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -22,6 +29,12 @@ from stratalog.store.log.upkeep import Upkeep
 from tests.checkout import CHANGING
 
 LIMIT_S = 240
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 1 << 30  # what is left for others
+PREFIX = "stratalog-tests-"
+TESTS = Path(__file__).resolve().parent
+ON_DISK = {"faults", "perf", "soak"}  # folders of tests
+FAILED = pytest.StashKey[bool]()
 MARK_QUIET = Upkeep._mark_quiet
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,6 +64,66 @@ def time_limit() -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def memory_has_room() -> bool:
+    """The file system of memory has room, and so has the memory itself."""
+    try:
+        free = shutil.disk_usage(MEMORY).free
+    except OSError:
+        return False
+    return min(free, psutil.virtual_memory().available) > ROOM_BYTES and os.access(MEMORY, os.W_OK)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of the whole come first: some of them are long, and at the end no other worker could help."""
+    items.sort(key=lambda item: item.path.parent != TESTS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in memory, where a force costs nothing; on the disk for tests that need one, or if memory has no room.
+
+    Those are in a folder of `ON_DISK`, or marked `disk`. What a failed test leaves in memory moves to the disk.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    needs_disk = (
+        request.node.get_closest_marker("disk") is not None or request.path.relative_to(TESTS).parts[0] in ON_DISK
+    )
+    if needs_disk or not memory_has_room():
+        yield tmp_path_factory.mktemp(name)
+        return
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY))
+    try:
+        yield folder
+    finally:
+        if FAILED in request.node.stash:
+            with suppress(OSError, shutil.Error):
+                shutil.copytree(folder, tmp_path_factory.mktemp(name), symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_leftovers() -> None:
+    """A process that was killed could not clear its folder away: memory would fill up."""
+    for folder in MEMORY.glob(f"{PREFIX}*"):
+        if not psutil.pid_exists(int(folder.name.split("-")[2])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_heap() -> None:
+    """What is there before a module's tests is no garbage: a collection that they call for does not go through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

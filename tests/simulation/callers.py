@@ -22,6 +22,10 @@ from .shape import KIB, Settings, Shape
 FACTS_BYTES = 64  # of key and properties, which count as the message's
 
 
+class QueueBeginsAnew(Exception):
+    """The run's own opening has forgotten a deleted queue of which nothing is left: the ledger cannot go on."""
+
+
 class Callers:
     """Hands messages to a store and reads them; the ledger notes what was handed over and what was read.
 
@@ -192,6 +196,11 @@ class Callers:
             if queue[0] == RECORDS_TOPIC:
                 continue
             first, end = store.queue_bounds(*queue)
+            if rows and (first, end) == (0, 0) and self._ledger.low_of(queue).hidden == len(rows):
+                self._reached["deleted queues forgotten"] += 1
+                if note:
+                    raise QueueBeginsAnew
+                continue
             if end != len(rows):
                 raise BrokenPromise(f"{queue} ends at {end} in an opened store, {len(rows)} were recovered")
             bounds[self._ledger.lane_of[queue]][queue] = first, end

@@ -41,7 +41,8 @@ class Effort:
         repairs: ... that are damaged and repaired as well;
         crashes: the share of a repair's operations before which it is crashed;
         readers: the share of states that are looked at by a reader without a writer;
-        served: ... that are opened and read while files are cut and blocks go bad.
+        served: ... that are opened and read while files are cut and blocks go bad;
+        behind_faults: crash once an error has struck, and not before: what was there then is as in a run without one.
     """
 
     moments: float = 1.0
@@ -54,6 +55,7 @@ class Effort:
     crashes: float = 0.1
     readers: float = 0.05
     served: float = 0.01
+    behind_faults: bool = False
 
 
 @dataclass
@@ -102,6 +104,8 @@ class Explorer:
         self.tally.operations += 1
         chance, effort = self._chance, self.effort
         if self.limit is not None and self.tally.states >= self.limit:
+            return
+        if effort.behind_faults and not world.faults_struck:
             return
         if effort.moments < 1 and chance.random() >= effort.moments:
             return

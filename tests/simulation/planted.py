@@ -327,16 +327,19 @@ def _trimming() -> Shape:
 
 
 FEW = Effort(moments=0.3, subsets=1, nested=0.1)  # for what no power cut is needed to see
+# For what the first recovery shows.
+FIRST = Effort(moments=0.5, subsets=2, nested=0.0, again=0.0, opened=0.0, repairs=0.0, readers=0.0, served=0.0)
+STRUCK = Effort(behind_faults=True)
 REPAIRS = Effort(moments=0.5, subsets=1, nested=0.0, repairs=1.0)
 
 PLANTED: dict[str, Planted] = {
     "acknowledge before the force": Planted(acknowledge_before_the_force, _lives()),
     "tell readers before the force": Planted(tell_readers_before_the_force, _lives("readers", durability="os")),
     "skip a checksum": Planted(skip_a_checksum, _lives()),
-    "accept a recycled segment's old frames": Planted(accept_old_frames, _retiring()),
+    "accept a recycled segment's old frames": Planted(accept_old_frames, _retiring(), effort=FIRST),
     "forget the directory force": Planted(forget_to_force_the_folder, _lives()),
     "retry after a failed force": Planted(
-        retry_after_a_failed_force, _lives(), lambda seed: [Fault("force", nth=4 + seed % 20)]
+        retry_after_a_failed_force, _lives(), lambda seed: [Fault("force", nth=4 + seed % 20)], STRUCK
     ),
     "remove segments out of order": Planted(remove_segments_out_of_order, _retiring(), effort=FEW),
     "remove the wrong end": Planted(remove_the_wrong_end, _retiring(), effort=FEW),

@@ -27,7 +27,8 @@ from .world import World
 STATES = 4_000  # the long form, `python -m tests.simulation`, takes a million
 MOST_RUNS = 60
 PARTS = 4  # so that a seed that fails is of a short test
-FAULTY_RUNS = 16
+FAULTS = 16  # that strike
+STATES_BEHIND_ONE = 150
 
 RETIRING = Settings(retention_bytes=70 * KIB, retention_ms=2_000, prewrite_bytes=130 * KIB)
 # For each part of the schedule: a shape, and what its runs must count.
@@ -154,11 +155,13 @@ def test_every_part_of_the_schedule_is_reached(name: str) -> None:
 def test_no_error_of_the_device_loses_what_was_acknowledged(part: int) -> None:
     """Each run meets an error; it ends in an error of the store's, and everything answered is there afterwards."""
     first = draw_seed() + (part << 20)
-    tally = Tally()
-    while tally.seeds < FAULTY_RUNS // PARTS or not tally.faults:  # some faults lie behind the end of their run
+    tally, struck = Tally(), 0
+    effort = Effort(moments=0.1, behind_faults=True)
+    while struck < FAULTS // PARTS:  # some faults lie behind the end of their run
         seed = first + tally.seeds
         fault = draw_fault(random.Random(f"fault {seed}"))
-        tally.add(explore(seed, effort=Effort(moments=0.1), faults=[fault]))
+        tally.add(explore(seed, effort=effort, limit=STATES_BEHIND_ONE, faults=[fault]))
+        struck += fault.struck > 0
     print(tally)
 
 

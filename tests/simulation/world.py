@@ -13,7 +13,7 @@ from stratalog.store import MessageStore, StoreError
 from stratalog.store.format.layout import lane_name
 from stratalog.store.testing import Fault, Operation, SimulatedDisk
 
-from .callers import Callers, lowest_segments
+from .callers import Callers, QueueBeginsAnew, lowest_segments
 from .check import BrokenPromise, Checker
 from .engine import (
     TASKS,
@@ -76,7 +76,8 @@ class World:
         self.old_copies: dict[Path, bytes] = {}  # of files, from earlier in this life
         self.generation = 0  # how many deaths the disk has seen since the store was last closed
         self.killed = False  # an earlier life was killed, and its disk has not lost its power since
-        self._faults = list(faults)
+        self._faults = list(faults)  # those that are not set yet
+        self._all_faults = tuple(faults)
         self._faults_at = random.Random(f"faults {seed}").randrange(-5, shape.steps // 2)  # negative: before opening
         self._on_moment = on_moment
         self._nested = False
@@ -100,6 +101,11 @@ class World:
         """Is this part of the schedule in use?"""
         return part in self.shape.parts
 
+    @property
+    def faults_struck(self) -> int:
+        """How often errors struck, in all lives."""
+        return sum(fault.struck for fault in self._all_faults)
+
     # -- lives ----------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -111,6 +117,8 @@ class World:
                 self._live(last=life == len(self.shape.lives) - 1)
             self.disk.inject()
             self._begin()
+        except QueueBeginsAnew:
+            pass  # a longer run would say no more
         except Exception:
             if self._broken is None:
                 raise

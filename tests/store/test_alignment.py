@@ -15,6 +15,8 @@ from stratalog.store.log.write import Write
 
 from .helpers import tiny, until
 
+pytestmark = pytest.mark.disk
+
 POLICIES: list[Alignment] = ["pad", "trim", "adaptive"]
 BUSY = Tail(held=1, answered=9, empty_bytes=100)
 

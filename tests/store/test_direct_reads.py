@@ -23,6 +23,8 @@ from tests.store.helpers import KIB, flip_bit, segment_path, until
 
 from ..seeds import draw_seed
 
+pytestmark = pytest.mark.disk
+
 FILE_BYTES = 4 << 20
 
 

@@ -19,6 +19,8 @@ from stratalog.store.segment.segment import prewrite
 
 from .helpers import SHM, memory_folder, run_child, start, tiny, until
 
+pytestmark = pytest.mark.disk
+
 BLOCK = 4096
 
 

@@ -18,6 +18,8 @@ from stratalog.store.testing import Fault, Operation, SimulatedDisk
 from .disks import FailingDisk, RecordingDisk
 from .helpers import PATIENCE_S, contents, crash_copy, start, tiny, until
 
+pytestmark = pytest.mark.disk
+
 
 @pytest.mark.parametrize("alignment", ["pad", "trim", "adaptive"])
 def test_force_means_that_nothing_answered_is_unforced(tmp_path: Path, alignment: str) -> None:

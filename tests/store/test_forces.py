@@ -19,6 +19,8 @@ from .helpers import PATIENCE_S, tiny
 from .shards.helpers import content, held, queues_of, staged
 from .shards.test_repair import OLD, ROWS
 
+pytestmark = pytest.mark.disk
+
 CONFIG: dict[str, Any] = {"durability": "os", "flush_interval_ms": 86_400_000, "segment_bytes": 1 << 20}
 
 

@@ -22,6 +22,8 @@ from stratalog.store.device.leased import WINDOW_BYTES, LeasedMap
 from stratalog.store.format.layout import checksum64
 from tests.store.helpers import KIB, PATIENCE_S, ROOT, flip_bit, segment_path, small, until
 
+pytestmark = pytest.mark.disk
+
 LENGTHS = (1, 100, 5000, 0, 70 * KIB, 3 * WINDOW_BYTES // 2, 17)
 START = 8 * KIB
 

@@ -17,6 +17,8 @@ from tests.store.test_direct_reads import CONFIG, drop, fill
 
 from ..seeds import draw_seed
 
+pytestmark = pytest.mark.disk
+
 
 def resident(mapped: mmap.mmap) -> int:
     """Bytes of the process's mappings of a file of this size that are in its page tables."""

@@ -254,6 +254,7 @@ def test_a_reader_looks_only_once_in_a_while_whether_the_page_cache_forgets(
     assert cold._data.calls.count(("look", 8192)) == 1
 
 
+@pytest.mark.disk
 def test_a_file_tells_whether_the_page_cache_has_a_place(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(1 << 20))

@@ -14,6 +14,8 @@ from stratalog.store.testing import SimulatedDisk
 from ..seeds import draw_seed
 from .helpers import KIB, small, tiny, until
 
+pytestmark = pytest.mark.disk
+
 DATA = bytes(1000)
 SPACE = 1 << 20
 

@@ -16,6 +16,8 @@ from stratalog.store.log.room import wanted_segment
 from ..seeds import draw_seed
 from .helpers import KIB, tiny
 
+pytestmark = pytest.mark.disk
+
 
 def test_a_frame_that_fits_by_the_bound_fits_by_the_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(draw_seed())

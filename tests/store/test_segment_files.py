@@ -17,6 +17,8 @@ from stratalog.store.segment import begun, scanner
 
 from .helpers import KIB, crash_copy, flip_bit, frames_of, overwrite, segment_paths, small, tiny
 
+pytestmark = pytest.mark.disk
+
 QUEUE = ("t", 0)
 
 

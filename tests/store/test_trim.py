@@ -36,7 +36,7 @@ from stratalog.store.format.layout import segment_name
 from stratalog.store.format.records import RECORDS_TOPIC
 
 from .disks import FailingDisk
-from .helpers import crash_copy, has_settled, scanned, segment_paths, small, start, tiny, until
+from .helpers import crash_copy, has_settled, memory_folder, scanned, segment_paths, small, start, tiny, until
 
 LARGE = 4000  # bytes; some sixteen fill a segment
 
@@ -416,9 +416,12 @@ def test_trim_outlives_the_segment_that_has_its_record(tmp_path: Path) -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
-def test_lows_only_grow_whatever_is_called(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    chance = random.Random(seed)
-    path = tmp_path_factory.mktemp("trims") / "store"
+def test_lows_only_grow_whatever_is_called(seed: int) -> None:
+    with memory_folder() as folder:
+        call_anything(folder / "store", random.Random(seed))
+
+
+def call_anything(path: Path, chance: random.Random) -> None:
     ends, lows = [0] * 4, [0] * 4
     store = MessageStore.open(path, tiny(lanes=2))
     for _ in range(30):

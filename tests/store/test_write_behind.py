@@ -17,6 +17,8 @@ from stratalog.store.device.os_file import OsFile
 from stratalog.store.device.write_behind import STEP_BYTES, WriteBehind
 from stratalog.store.testing import SimulatedDisk
 
+pytestmark = pytest.mark.disk
+
 ROWS, EACH = 40, 1 << 20  # five steps
 
 
