@@ -43,10 +43,15 @@ QUEUES = [("t", queue) for queue in range(4)]
 
 READS = {
     "open", "close", "closed", "stats", "read", "read_async", "read_batch", "get_range", "scan", "queue_bounds",
-    "offset_at", "topics", "queues", "subscriptions",
+    "offset_at", "topics", "queues", "subscriptions", "aclose", "read_batch_async",
 }  # fmt: skip
 APPENDS: dict[str, Callable[[Any], object]] = {
     "append": lambda store: store.append("t", 0, b"x"),
+    "flush_async": lambda store: store.flush_async(),
+    "trim_async": lambda store: store.trim_async("t", 0, 1),
+    "delete_topic_async": lambda store: store.delete_topic_async("t"),
+    "cancel_delayed_async": lambda store: store.cancel_delayed_async("t", 0, 0),
+    "reschedule_delayed_async": lambda store: store.reschedule_delayed_async("t", 0, 0, 1),
     "submit": lambda store: store.submit("new", 0, b"x"),
     "append_batch": lambda store: store.append_batch([("t", 0, b"x"), ("new", 0, b"x")]),
     "append_async": lambda store: asyncio.run(_awaited(lambda: store.append_async("t", 0, b"x"))),
