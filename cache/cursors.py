@@ -20,7 +20,7 @@ FIRST_STREAMS = 64
 
 
 class ActiveCursors:
-    """Positions of durable cursors: the offset that each reads next. Any number of threads may use it.
+    """Positions of cursors: the offset that each reads next. Any number of threads may use it.
 
     Invariant: `_furthest[stream]` is the largest position of the stream's cursors, `NOBODY` without any.
     """

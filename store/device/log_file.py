@@ -83,7 +83,7 @@ class LogFile(Protocol):
         """Whether a byte can be read without the device; True where that cannot be told."""
 
     def drop_cached(self, position: int, size: int) -> None:
-        """A hint that a range is not needed in the page cache (R24)."""
+        """A hint that a range is not needed in the page cache."""
 
     def lease(self) -> Lease:
         """Map the file under a lease. Raises OSError where it cannot be had, or not safely."""
