@@ -328,6 +328,9 @@ class Subscription:
     def backlog(self) -> Backlog:
         """How many messages are not acknowledged: ready, in flight, delayed.
 
+        Of a topic with delayed messages the first call makes the index, if no receive has, and counts by the log until
+        that has read all of it.
+
         Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
         """
         self._settings()

@@ -16,6 +16,19 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         "store/delayed/counting.py", "        middle = max(queue_id, _queue_of(part.min()) + 1) << ENTRY_BITS\n",
         "        middle = (_queue_of(part.min()) + 1) << ENTRY_BITS\n", COUNTS,
     ),
+    "growth: a count of a topic without an index makes none": Bug(
+        "store/delayed/counting.py", "            return delays.topic(topic)\n", "            return None\n", RETENTION,
+    ),
+    "growth: counts look for delivery times from the beginning of the log": Bug(
+        "store/delayed/counting.py", "            if not self._walks:\n", "            if True:\n", RETENTION,
+    ),
+    "growth: a count makes the indexes of all topics": Bug(
+        "store/delayed/counting.py", "self._made(topic), False\n", "self._made(topic), True\n",
+        ("tests/store/subscriptions/test_backlog.py",),
+    ),
+    "growth: an index that could not be made is tried again by each count": Bug(
+        "store/delayed/counting.py", " + TRY_AGAIN_S\n", "\n", ("tests/store/subscriptions/test_backlog.py",),
+    ),
     "growth: what was wanted of other segments is forgotten when one goes": Bug(
         "store/delayed/keeping.py", "            self._looks[lane.index].drop(oldest)\n",
         "            del self._looks[lane.index]\n", RETENTION,
