@@ -211,9 +211,8 @@ class Subscription:
         seen = self._looks.seen()
         with self._dispatcher.receiving:
             self._settings()
-            batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms, self._owner)
+            batch = self._looks.look(look, seen, partial(self._dispatcher.take, *wanted[:3], self._owner))
             noted = self._dispatcher.noted
-            self._looks.end(look, seen, found=batch is not None)
         if batch is not None and noted:
             self._state.tries.wait_for(noted, batch.receipts)
         return batch
@@ -319,7 +318,6 @@ class Subscription:
             offsets = offsets_of(state.parts, self.topic, start)
             if offsets:
                 self._dispatcher.move(offsets)
-        state.ring()
 
     def skip_all(self) -> None:
         """Acknowledge all that there is: `seek("latest")`."""
@@ -328,8 +326,7 @@ class Subscription:
     def backlog(self) -> Backlog:
         """How many messages are not acknowledged: ready, in flight, delayed.
 
-        Of a topic with delayed messages the first call makes the index, if no receive has, and counts by the log until
-        that has read all of it.
+        The first call makes the index of delayed messages, if no receive has: until that is read, it walks the log.
 
         Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
         """
