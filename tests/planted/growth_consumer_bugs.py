@@ -57,6 +57,17 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         "store/subscriptions/dispatcher.py", "not has_lines and self._failed is None and", "not has_lines and",
         SPARED,
     ),
+    "growth: a count asks for the bounds of each queue": Bug(
+        "store/read/finder.py", "            if opened is None or number < 0:\n", "            if True:\n", COUNTS,
+    ),
+    "growth: a count copies what is acknowledged of each queue": Bug(
+        "store/subscriptions/backlog.py", "{queue_id: acked.mark for", "{queue_id: acked.copy().mark for",
+        COUNTS,
+    ),
+    "growth: bounds of a topic leave its trims out": Bug(
+        "store/read/finder.py", "found.append((low if first < low else first, following))",
+        "found.append((max(0, first), following))", COUNTS,
+    ),
     "growth: what was wanted of other segments is forgotten when one goes": Bug(
         "store/delayed/keeping.py", "            self._looks[lane.index].drop(oldest)\n",
         "            del self._looks[lane.index]\n", RETENTION,
