@@ -35,8 +35,8 @@ def by_queues(timer: Timer, folder: Path, queues: int) -> Figures:
 
         found = {"append, receive(1), ack": timer.us(around)}
         flying = store.subscribe(TOPIC, "flying", start="earliest")
-        held = flying.receive_batch(max_messages=IN_FLIGHT, visibility_timeout_ms=AN_HOUR_MS)
-        assert len(held.receipts)
+        while len(flying.receive_batch(max_messages=IN_FLIGHT, visibility_timeout_ms=AN_HOUR_MS).receipts):
+            pass  # a call looks at some of the queues
         found["backlog, 100,000 in flight"] = timer.us(flying.backlog)
         found["subscriptions, 100,000 in flight"] = timer.us(lambda: store.subscriptions(TOPIC))
         return found

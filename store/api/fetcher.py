@@ -257,6 +257,15 @@ class Fetcher:
     def let_go(self) -> None:
         """Behind the end: have nothing of the folder's files open any more. Here the lanes had them, and are closed."""
 
+    def bounds_of_topic(self, topic: str) -> dict[int, tuple[int, int]]:
+        """(first, next) offset of each queue of a topic that is known by now, by queue id."""
+        self._check_open()
+        queues = dict(self._topics.get(topic, {}))
+        try:
+            return dict(zip(queues, self.reader.finder.bounds_of(list(queues.values())), strict=True))
+        except OSError as error:
+            raise self._unreadable(error) from error
+
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first offset of a time or later."""
         stream = self._readable(topic, queue_id)

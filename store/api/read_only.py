@@ -218,6 +218,9 @@ class Following(Fetcher):
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         return self._fresh(partial(super().queue_bounds, topic, queue_id))
 
+    def bounds_of_topic(self, topic: str) -> dict[int, tuple[int, int]]:
+        return self._fresh(partial(super().bounds_of_topic, topic))
+
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         return self._fresh(partial(super().offset_at, topic, queue_id, timestamp_ms))
 

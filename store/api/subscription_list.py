@@ -39,7 +39,8 @@ class SubscriptionList:
         """Return the subscriptions of a topic, or of all, with their settings and backlogs, by topic and name.
 
         In a store that is only read, and until the index of a topic has read all of the log, the messages that are
-        delayed are counted by the log: such a call reads all frames with delivery times to come.
+        delayed are counted by the log: such a call reads all frames with delivery times to come. A call makes the index
+        of one topic at the most that has delayed messages and no index yet, as the first receive would.
 
         Raises: InvalidTopic, StoreCorrupt, StoreUnreadable, StoreClosed.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from ..errors import StoreError
 from ..format.delays import COPIES, DELAYS
 from ..format.hidden import hidden_topic
 from .delays import Delays
@@ -25,6 +27,7 @@ Int64s = npt.NDArray[np.int64]
 END = 1 << 63
 FEW_PLACES = 1 << 16  # in an array at once, which takes 8 bytes a place
 NO_OFFSETS = BitMap64()  # nobody changes it
+TRY_AGAIN_S = 60.0  # after an index that could not be made
 
 
 class OfQueue(NamedTuple):
@@ -134,7 +137,11 @@ def _part(places: BitMap64, begin: int, end: int) -> BitMap64:
 
 
 class Counting:
-    """Finds the sets of any topic. Any number of threads may use it."""
+    """Finds the sets of any topic. Any number of threads may use it.
+
+    A topic with delayed messages has an index once somebody has received from it or has counted it: a count by the log
+    walks all frames with delivery times. A store that is only read has no index, and walks each time.
+    """
 
     def __init__(self, parts: StoreParts, delays: Delays | None) -> None:
         """`delays`: None in a store that is only read."""
@@ -142,6 +149,7 @@ class Counting:
         self._delays = delays
         self._lock = threading.Lock()
         self._walks: list[tuple[Walk, set[int]]] = []  # by lane: with the streams that ever had a delivery time
+        self._may_make_s = 0.0  # when an index may be made next
 
     def by_log(self, topics: Collection[str] | None = None) -> Pending:
         """What the log alone says, of some topics or of all. Raises as `pending_by_log` does."""
@@ -150,35 +158,69 @@ class Counting:
     def sets(self, topics: Collection[str]) -> dict[str, DelayedSets]:
         """The sets of some topics, exactly as they are now: by the index where it has read all of the log.
 
+        A call makes the index of one topic at the most, the first that has none and had delayed messages.
+
         Raises StoreCorrupt, OffsetOutOfRange, OSError.
         """
         found: dict[str, DelayedSets] = {}
         left: list[str] = []
         if self._delays is not None:
             self._delays.catch_up()
+        may_make = True
         for topic in topics:
             index = None if self._delays is None else self._delays.find(topic)
+            if index is None and not self._had_times(topic):
+                found[topic] = {}
+                continue
+            if index is None and may_make:
+                index, may_make = self._made(topic), False
             by_index = None if index is None else sets_by_index(index)
             if by_index is not None:
                 found[topic] = by_index
-            elif index is not None or self._had_times(topic):
-                left.append(topic)
             else:
-                found[topic] = {}
+                left.append(topic)
         if left:
             by_log = self.by_log(left)
             found |= {topic: sets_by_log(by_log, topic) for topic in left}
         return found
 
+    def _made(self, topic: str) -> DelayedTopic | None:
+        """The index of a topic, made as a receive makes it; None where it cannot be made: the log says the same."""
+        delays, now_s = self._delays, self._parts.clock.monotonic_s()
+        if delays is None or topic in delays.damaged or now_s < self._may_make_s:
+            return None
+        with suppress(StoreError, OSError):
+            return delays.topic(topic)
+        self._may_make_s = self._parts.clock.monotonic_s() + TRY_AGAIN_S
+        return None
+
     def _had_times(self, topic: str) -> bool:
-        """Whether a message of a topic may be delayed. The log is walked on from where the newest call has got to."""
+        """Whether a message of a topic may be delayed. The log is walked on from where the newest call has got to.
+
+        The walk ends at the first one that is.
+        """
         if any(self._parts.hidden.find(hidden_topic(kind, topic)) is not None for kind in (DELAYS, COPIES)):
             return True  # by a segment that is gone
-        streams = list(self._parts.streams.topics.get(topic, {}).values())
         with self._lock:
             if not self._walks:
                 self._walks = [(Walk(lane), set()) for lane in self._parts.lanes]
-            for walk, numbers in self._walks:
-                for rows in walk.parts(-1):
-                    numbers.update(np.unique(rows.numbers).tolist())
-            return any(stream.number in self._walks[stream.lane.index][1] for stream in streams)
+            return any(
+                not known.isdisjoint(self._numbers(topic, lane))
+                for lane, (walk, known) in enumerate(self._walks)
+                for _ in _walked_on(walk, known)
+            )
+
+    def _numbers(self, topic: str, lane: int) -> set[int]:
+        """Of the topic's streams in a lane."""
+        streams = list(self._parts.streams.topics.get(topic, {}).values())
+        return {stream.number for stream in streams if stream.lane.index == lane}
+
+
+def _walked_on(walk: Walk, known: set[int]) -> Iterator[None]:
+    """Adds the streams that have delivery times to those that are known; a turn each time that there may be some."""
+    if known:
+        yield
+    for rows in walk.parts(-1):
+        if len(rows.numbers):
+            known.update(np.unique(rows.numbers).tolist())
+            yield

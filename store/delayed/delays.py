@@ -56,9 +56,10 @@ def memory_of(given_bytes: int | None, plan: MemoryPlan | None) -> int:
 class Delays:
     """The topics of one store that have an index.
 
-    A topic gets one with its first subscription, or with the first change of a delay, and keeps it. All topics follow
-    the log together, one walk a lane; a topic that is behind, after an opening or at its limit of memory, has walks
-    of its own until it has caught up. A store without such a topic has no thread, and looks at nothing.
+    A topic gets one when a receive meets a delayed message or a count knows of one, or with the first change of a
+    delay, and keeps it. All topics follow the log together, one walk a lane; a topic that is behind, after an opening
+    or at its limit of memory, has walks of its own until it has caught up. A store without such a topic has no thread,
+    and looks at nothing.
 
     Attributes:
         is_open: all indexes are; until then nothing may be removed from the log, as they are to read it.

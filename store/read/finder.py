@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import OpenSegment, View
+from ..segment.postings import Row
 from ..segment.remade import offset_behind
 from ..segment.run import Run
 
@@ -47,6 +48,29 @@ class Finder:
         if first is None or first < low:
             first = low
         return first, next_offset or 0
+
+    def bounds_of(self, streams: Sequence[Stream]) -> list[tuple[int, int]]:
+        """The `bounds` of each; a lane without a sealed segment is asked once for all of its streams."""
+        lows = [stream.low for stream in streams]  # before the views, as above
+        rows: dict[
+            int, list[dict[int, Row]] | None
+        ] = {}  # of the lanes' open segments; None where there are sealed ones
+        for lane in {stream.lane.index: stream.lane for stream in streams}.values():
+            view = lane.view
+            rows[lane.index] = None if view.sealed else [opened.table.rows_now() for opened in view.open]
+        found = []
+        for stream, low in zip(streams, lows, strict=True):
+            opened, number = rows[stream.lane.index], stream.number
+            if opened is None or number < 0:
+                found.append(self.bounds(stream))
+                continue
+            first, following = -1, 0
+            for by_number in opened:
+                row = by_number.get(number)
+                if row is not None:
+                    first, following = row[0] if first < 0 else first, row[0] + len(row[1])
+            found.append((low if first < low else first, following))
+        return found
 
     def runs(self, stream: Stream, offset: int, limit: int) -> Iterable[Run]:
         """Up to `limit` messages from `offset` on, as of now.

@@ -114,9 +114,16 @@ class OpenTable:
     def row(self, number: int) -> Row | None:
         """The stream's visible messages; None if it has none here. They may become more while it is looked at."""
         rows = self.rows
-        if rows.indexed < self.visible:
+        if rows.indexed < self.visible:  # as `rows_now`, without a call more
             rows.index(self.visible, self)
         return rows.by_number.get(number)
+
+    def rows_now(self) -> dict[int, Row]:
+        """The rows by stream, all visible messages counted. Others may add to them."""
+        rows = self.rows
+        if rows.indexed < self.visible:
+            rows.index(self.visible, self)
+        return rows.by_number
 
     def all_rows(self) -> list[Row]:
         """The rows of all streams that have visible messages here."""

@@ -152,9 +152,3 @@ class Acked:
             self.above.add_range(lowest, self.mark)
             self.mark = lowest
         self.above -= BitMap64(array("Q", ascending.tobytes()))
-
-    def count_from(self, first: int, end: int) -> int:
-        """How many of the offsets first .. end - 1 are in the set."""
-        below = max(0, min(self.mark, end) - first)
-        low = max(first, self.mark)
-        return below + (self.above.range_cardinality(low, end) if low < end and self.above else 0)

@@ -41,15 +41,29 @@ class Backlog(NamedTuple):
         return self.ready + self.in_flight + self.delayed
 
 
+class QueueBounds(NamedTuple):
+    """What the queues of a topic have: int64 (n) each of queue ids, which ascend, and first and next offsets."""
+
+    ids: Int64s
+    firsts: Int64s
+    nexts: Int64s
+
+    def rows_of(self, queue_ids: Int64s) -> tuple[Int64s, Bools]:
+        """(n,) the row of each queue id, and whether it has one."""
+        if not len(self.ids):
+            return np.zeros(len(queue_ids), np.int64), np.zeros(len(queue_ids), np.bool_)
+        rows = np.minimum(self.ids.searchsorted(queue_ids), len(self.ids) - 1)
+        return rows, self.ids[rows] == queue_ids
+
+
 class Bounds(NamedTuple):
     """What a topic has, read before the subscription's lock is taken: nobody waits for other locks while he holds it.
 
     Attributes:
-        queues: (first, next) offset by queue id.
         delayed: read after the queues.
     """
 
-    queues: dict[int, tuple[int, int]]
+    queues: QueueBounds
     delayed: DelayedSets
 
 
@@ -59,64 +73,101 @@ def bounds_of(parts: Parts, topic: str) -> Bounds:
     return Bounds(queues, parts.delayed_sets([topic])[topic])
 
 
-def queues_of(parts: Parts, topic: str) -> dict[int, tuple[int, int]]:
-    """(first, next) offset by queue id. Raises StoreUnreadable."""
-    return {queue_id: parts.reads.queue_bounds(topic, queue_id) for queue_id in parts.queues(topic)}
+def queues_of(parts: Parts, topic: str) -> QueueBounds:
+    """The queues of a topic. Raises StoreUnreadable."""
+    found = parts.reads.bounds_of_topic(topic)
+    ids = np.fromiter(found, np.int64, len(found))
+    bounds = np.array(list(found.values()), np.int64).reshape(-1, 2)
+    order = ids.argsort()
+    return QueueBounds(ids[order], bounds[order, 0], bounds[order, 1])
 
 
 class Snapshot(NamedTuple):
     """What a subscription knows at one moment; the count is made of it, when its lock is free again.
 
     Attributes:
-        acked: by queue id.
+        marks, above: what is acknowledged by queue id, see `Acked`; `above` where there is something.
         queues, offsets: int64 (n), the messages that were given out.
         is_out, is_later: bool (n), a consumer has it; it was given back for later. Or neither: it comes again.
     """
 
-    acked: Mapping[int, Acked]
+    marks: Mapping[int, int]
+    above: Mapping[int, BitMap64]
     queues: Int64s
     offsets: Int64s
     is_out: Bools
     is_later: Bools
 
+    def acked(self, queue_id: int) -> Acked:
+        """What is acknowledged of one queue."""
+        found = Acked(self.marks.get(queue_id, 0))
+        found.above = self.above.get(queue_id, found.above)
+        return found
+
 
 def recorded(cursor: Cursor) -> Snapshot:
     """Of a subscription that is not used: nothing was given out."""
-    return Snapshot(cursor.queues, NOTHING, NOTHING, NOTHING > 0, NOTHING > 0)
+    return Snapshot(*_acked(cursor), NOTHING, NOTHING, NOTHING > 0, NOTHING > 0)
 
 
 def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> Snapshot:
     """Of a subscription, under its lock; `now_ms` by the clock of deadlines."""
     rows = table.live()
     states, places, waiting = table.states(rows), table.places(rows), table.deadlines(rows) > now_ms
-    acked = {queue_id: acked.copy() for queue_id, acked in cursor.queues.items()}
-    return Snapshot(acked, places.queues, places.offsets, waiting & (states == Is.OUT), waiting & (states == Is.HELD))
+    is_out, is_later = waiting & (states == Is.OUT), waiting & (states == Is.HELD)
+    return Snapshot(*_acked(cursor), places.queues, places.offsets, is_out, is_later)
+
+
+def _acked(cursor: Cursor) -> tuple[dict[int, int], dict[int, BitMap64]]:
+    marks = {queue_id: acked.mark for queue_id, acked in cursor.queues.items()}
+    return marks, {queue_id: acked.above.copy() for queue_id, acked in cursor.queues.items() if acked.above}
 
 
 def backlog_of(bounds: Bounds, known: Snapshot) -> Backlog:
-    """The backlog by what is acknowledged. Each queue and each message that was given out is looked at once."""
-    order = known.queues.argsort(kind="stable")
-    queues, offsets = known.queues[order], known.offsets[order]
-    there = _are_there(bounds.queues, queues, offsets)
-    rows = _rows(queues)
-    total = later = 0
-    for queue_id, (first, next_offset) in bounds.queues.items():
-        acked, delayed = known.acked.get(queue_id), bounds.delayed.get(queue_id)
-        total += next_offset - first
-        if acked is not None and next_offset > first:
-            total -= acked.count_from(first, next_offset)
-        if delayed is not None:
-            left = _Left(first, next_offset, acked, delayed)
+    """The backlog by what is acknowledged: columns of all queues and of all messages that were given out.
+
+    Queues with acknowledged messages above their mark, or with delayed ones, are gone through one by one.
+    """
+    queues, offsets = bounds.queues, known.offsets
+    rows, there = queues.rows_of(known.queues)
+    if len(queues.ids):
+        there &= (offsets >= queues.firsts[rows]) & (offsets < queues.nexts[rows])
+    total, later = _not_acked(queues, known), 0
+    if bounds.delayed and len(queues.ids):
+        order = known.queues.argsort(kind="stable")
+        of_queue = _rows(known.queues[order])
+        at, are_known = queues.rows_of(np.fromiter(bounds.delayed, np.int64, len(bounds.delayed)))
+        places = zip(bounds.delayed.items(), queues.firsts[at].tolist(), queues.nexts[at].tolist(), strict=True)
+        for ((queue_id, delayed), first, next_offset), is_known in zip(places, are_known.tolist(), strict=True):
+            if not is_known:
+                continue
+            left = _Left(first, next_offset, known.acked(queue_id), delayed)
             total += len(left.copies) - left.cancelled
             later += len(left.pending)
-            mine = rows.get(queue_id)
-            if mine is not None:
+            if queue_id in of_queue:
+                mine = order[of_queue[queue_id]]
                 if left.copies:
                     there[mine] |= left.have_copies(offsets[mine])
                 later -= left.pending_of(offsets[mine][there[mine]])
-    out = int(np.count_nonzero(known.is_out[order] & there))
-    later += int(np.count_nonzero(known.is_later[order] & there))
+    out = int(np.count_nonzero(known.is_out & there))
+    later += int(np.count_nonzero(known.is_later & there))
     return Backlog(max(0, total - out - later), out, later)
+
+
+def _not_acked(queues: QueueBounds, known: Snapshot) -> int:
+    """How many messages that are in their queues are not acknowledged."""
+    ids = np.fromiter(known.marks, np.int64, len(known.marks))
+    marks = np.fromiter(known.marks.values(), np.int64, len(known.marks))
+    rows, are_known = queues.rows_of(ids)
+    lows = queues.firsts.copy()
+    np.maximum.at(lows, rows[are_known], marks[are_known])
+    total = int((queues.nexts - lows).clip(0).sum())
+    above = np.fromiter(known.above, np.int64, len(known.above))
+    rows, are_known = queues.rows_of(above)
+    for queue_id, row in zip(above[are_known].tolist(), rows[are_known].tolist(), strict=True):
+        low, end = int(lows[row]), int(queues.nexts[row])
+        total -= known.above[queue_id].range_cardinality(low, end) if low < end else 0
+    return total
 
 
 def _rows(queues: Int64s) -> dict[int, slice]:
@@ -124,13 +175,6 @@ def _rows(queues: Int64s) -> dict[int, slice]:
     known, begins = np.unique(queues, return_index=True)
     cuts = [*begins.tolist(), len(queues)]
     return dict(zip(known.tolist(), map(slice, cuts, cuts[1:]), strict=False))
-
-
-def _are_there(bounds: Mapping[int, tuple[int, int]], queues: Int64s, offsets: Int64s) -> Bools:
-    """(n,) which messages, by queue id, are in their queue still."""
-    known, index = np.unique(queues, return_inverse=True)
-    ends = np.array([bounds.get(queue_id, (0, 0)) for queue_id in known.tolist()], np.int64).reshape(-1, 2)[index]
-    return (offsets >= ends[:, 0]) & (offsets < ends[:, 1])
 
 
 class _Left:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...index import TrackerClosed
 from ..delayed.due_list import NOTHING_DUE, Due
 from ..delayed.messages import due_copies, fetch
-from ..delayed.pointer import FOREVER_S, Pointer
+from ..delayed.pointer import BEHIND_S, FOREVER_S, HELD_UP_S, Pointer
 from ..delayed.skipping import first_not_pending
 from ..delayed.topic import DelayedTopic
 from ..errors import StoreUnreadable
@@ -22,6 +22,7 @@ from .parts import Parts
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 LEAST_PRECISION_MS = 10  # with less, a consumer that waits wakes for each message
+LOOKED_AT_S = max(BEHIND_S, HELD_UP_S)  # what is due so soon may be the next look at an index that is behind
 LEAST_S = 0.001  # of a sleep: what is due may be held up by others who do not take it
 
 
@@ -58,6 +59,14 @@ class SubscriptionDelays:
     def has_due(self) -> bool:
         """Whether something is to be taken now, or may be."""
         return self._pointer is not None and (self.again or self._pointer.due_in_s() <= 0)
+
+    @property
+    def are_at_rest(self) -> bool:
+        """Whether there is nothing to take until one is told, or until the time that `due_in_s` says."""
+        pointer, delays = self._pointer, self._parts.delays
+        if pointer is None:
+            return delays is None or delays.find(self._name) is None  # else it is to be opened
+        return not self.again and pointer.due_in_s() > LOOKED_AT_S
 
     @property
     def has_copies(self) -> bool:

@@ -120,6 +120,7 @@ class Dispatcher:
         self._failed = None  # what is damaged still is met again, if it was not passed
         self._due.drop(list(offsets))
         self._scanner.rewind(list(offsets))
+        self.state.ring()
         self._has_missed = had_missed
 
     @property
@@ -128,6 +129,13 @@ class Dispatcher:
         has_missed = self._has_missed and self.state.unfinished.change is None  # else whoever makes it rings
         is_behind = has_missed or self._scanner.is_unfinished or self.delays.has_copies
         return is_behind or len(self._due) > 0 or len(self.state.again) > 0
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether new messages, or what is told or time brings, are all that a look may find. `receiving` is held."""
+        order = self.state.order
+        has_lines = order is not None and bool(order.freed or order.stirred or order.reopened)
+        return not has_lines and self._failed is None and not self.is_unfinished and self.delays.are_at_rest
 
     def has_more(self) -> bool:
         """Whether another look would find something, maybe. `receiving` is held."""
@@ -155,9 +163,7 @@ class Dispatcher:
         state, self.noted = self.state, ()
         if state.order is not None or state.again or self._has_missed or len(self._due) or self.delays.has_due():
             return None
-        if self._failed is not None:
-            return None
-        if state.tries.ends and self._may_be_tried():
+        if self._failed is not None or (state.tries.ends and state.tries.may_be_met(self._scanner.is_past)):
             return None
         now_ms = state.parts.clock.monotonic_s() * 1000
         if now_ms >= state.table.next_ms:
@@ -281,13 +287,6 @@ class Dispatcher:
             batch, counts, self._has_dead = tried(self.state, batch, counts, len(attempts))
             self.noted = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
         return give_out(self.state, batch, counts, used, visibility_ms, self._owner)
-
-    def _may_be_tried(self) -> bool:
-        """Whether messages that are at hand may have been given out before."""
-        ends = self.state.tries.ends
-        for queue_id in [queue_id for queue_id, end in ends.items() if self._scanner.is_past(queue_id, end)]:
-            del ends[queue_id]
-        return bool(ends)
 
     def _fetch_into(self, room: Room, places: Places) -> Fetched:
         parts, topic = self.state.parts, self.state.topic

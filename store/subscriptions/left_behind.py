@@ -39,7 +39,6 @@ class LeftBehind:
     left_out: dict[int, LeftOut]
     left_out_count: int
     limit_bytes: int
-    signal: int
 
     def now_ms(self) -> int:
         """The time of deadlines: it does not jump."""
@@ -51,6 +50,10 @@ class LeftBehind:
 
     def ring(self) -> None:
         """Have those that wait look again."""
+        raise NotImplementedError
+
+    def tell(self) -> None:
+        """The next look may find something; nobody is woken for it."""
         raise NotImplementedError
 
     def _rows(self, receipts: Int64s) -> Rows:
@@ -105,7 +108,7 @@ class LeftBehind:
         """Keep messages for so long from now on."""
         with self.lock:
             self.table.hold(self._rows(receipts), self.deadline_ms(ms), Is.OUT)
-        self.signal += 1  # nothing comes earlier by that
+        self.tell()  # nothing comes earlier by that
 
     def list_again(self, receipts: Int64s) -> None:
         """These messages are to be given out again. Under the lock; one that is listed twice is given out once."""

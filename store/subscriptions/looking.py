@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ..delayed.pointer import FOREVER_S
 from .calling import Sleeper
+from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
 from .in_flight import NEVER
 from .state import State
@@ -36,8 +38,22 @@ class Looks:
         """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
         return self._state.signal, self._dispatcher.newest()
 
-    def end(self, look: Look, seen: object, *, found: bool) -> None:
-        """Say what there is for the others who wait. `receiving` is held."""
+    def look(self, look: Look, seen: object, take: Callable[[], DeliveryBatch | None]) -> DeliveryBatch | None:
+        """`take` what there is, and say what there is for the others who wait. `receiving` is held.
+
+        One that comes by itself takes nothing where the newest look has left nothing: a hundred consumers whose waits
+        end, and who begin the next ones, look at the queues no more often for that.
+        """
+        batch = None if self._has_nothing(seen) else take()
+        self._end(look, seen, found=batch is not None)
+        return batch
+
+    def _has_nothing(self, seen: object) -> bool:
+        """Whether nothing has been told or become due since a look has found that there is no more."""
+        is_old = seen == self._state.calling.looked_at
+        return is_old and self._state.now_ms() < self._dispatcher.next_ms() and self._dispatcher.is_at_rest
+
+    def _end(self, look: Look, seen: object, *, found: bool) -> None:
         calling, dispatcher = self._state.calling, self._dispatcher
         if not found:
             look.has_more = dispatcher.is_unfinished

@@ -45,6 +45,9 @@ class Reads(Protocol):
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(first, next) offset of a queue."""
 
+    def bounds_of_topic(self, topic: str) -> dict[int, tuple[int, int]]:
+        """(first, next) offset of each queue of a topic, by queue id. Raises StoreUnreadable."""
+
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first offset of a time or later."""
 

@@ -236,10 +236,12 @@ class Scanner:
     def has_left(self, limit_of: Callable[[int], int] | None = None) -> bool:
         """Whether another look would find something, maybe."""
         self._ready.find(self._topic_lanes())
-        return any(
+        found = any(
             (queue_id in self._chunks or self._is_behind(queue_id)) and (limit_of is None or limit_of(queue_id) > 0)
             for queue_id in self._ready.queues
         )
+        self.is_unfinished &= found
+        return found
 
     def _is_behind(self, queue_id: int) -> bool:
         at, end = self._next(queue_id)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -74,7 +75,8 @@ class State(LeftBehind):
         self.unfinished = Unfinished(self.changing, self.ring)  # what the log may say, and the cursor does not
         self._is_compacted = False  # by one of many coroutines, which go on together
         self.calling = Calling(parts.waiting, topic, self.now_ms, self.ring)
-        self.signal = 0  # counts what only a look can find out
+        self.signal = 0  # changes with what only a look can find out
+        self._signals = count(1)  # each is given once: two threads that tell at once cannot bring an old one back
         self.limit_bytes = max(2048, parts.limit_bytes // 2)
 
     def now_ms(self) -> int:
@@ -87,8 +89,12 @@ class State(LeftBehind):
 
     def ring(self) -> None:
         """Have those that wait look again."""
-        self.signal += 1
+        self.tell()
         wake(self.parts.waiting, self.topic)
+
+    def tell(self) -> None:
+        """The next look may find something; nobody is woken for it."""
+        self.signal = next(self._signals)
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -317,6 +323,7 @@ class State(LeftBehind):
 
     def forget_consumers(self) -> None:
         """Nobody has anything any more: all that is not acknowledged comes again."""
+        self.tell()
         with self.lock:
             self.table.clear()
             self.again.clear()

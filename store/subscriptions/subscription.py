@@ -212,9 +212,8 @@ class Subscription(ForCoroutines):
         seen = self._looks.seen()
         with self._dispatcher.receiving:
             self._settings()
-            batch = self._dispatcher.take(wanted.messages, wanted.size_bytes, wanted.visibility_ms, self._owner)
+            batch = self._looks.look(look, seen, partial(self._dispatcher.take, *wanted[:3], self._owner))
             noted = self._dispatcher.noted
-            self._looks.end(look, seen, found=batch is not None)
         if batch is not None and noted:
             self._state.tries.wait_for(noted, batch.receipts)
         return batch
@@ -320,7 +319,6 @@ class Subscription(ForCoroutines):
             offsets = offsets_of(state.parts, self.topic, start)
             if offsets:
                 self._dispatcher.move(offsets)
-        state.ring()
 
     def skip_all(self) -> None:
         """Acknowledge all that there is: `seek("latest")`."""
@@ -328,6 +326,8 @@ class Subscription(ForCoroutines):
 
     def backlog(self) -> Backlog:
         """How many messages are not acknowledged: ready, in flight, delayed.
+
+        The first call makes the index of delayed messages, if no receive has: until that is read, it walks the log.
 
         Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
         """

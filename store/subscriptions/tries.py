@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,6 +68,14 @@ class Tries:
                 self._take_back(places)
             raise
         return requests
+
+    def may_be_met(self, is_past: Callable[[int, int], bool]) -> bool:
+        """Whether messages that are read next may have been given out before; `is_past` says whether a queue's are read
+        up to an offset.
+        """
+        for queue_id in [queue_id for queue_id, end in self.ends.items() if is_past(queue_id, end)]:
+            del self.ends[queue_id]
+        return bool(self.ends)
 
     def wait_for(self, noted: Sequence[Request], receipts: Int64s) -> None:
         """Return when the log has what it was told of messages that are given out. Raises StoreError: they come again,

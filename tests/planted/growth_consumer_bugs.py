@@ -6,6 +6,8 @@ from .plant import Bug
 
 COUNTS = ("tests/store/subscriptions/test_growth.py",)
 RETENTION = ("tests/store/delayed/test_growth.py",)
+SPARED = ("tests/store/subscriptions/test_spared_looks.py",)
+CALLING = ("tests/store/subscriptions/test_calling.py",)
 
 GROWTH_OF_CONSUMERS: dict[str, Bug] = {
     "growth: a backlog is counted under the subscription's lock": Bug(
@@ -15,6 +17,56 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
     "growth: each queue is cut out of all delayed messages": Bug(
         "store/delayed/counting.py", "        middle = max(queue_id, _queue_of(part.min()) + 1) << ENTRY_BITS\n",
         "        middle = (_queue_of(part.min()) + 1) << ENTRY_BITS\n", COUNTS,
+    ),
+    "growth: a count of a topic without an index makes none": Bug(
+        "store/delayed/counting.py", "            return delays.topic(topic)\n", "            return None\n", RETENTION,
+    ),
+    "growth: counts look for delivery times from the beginning of the log": Bug(
+        "store/delayed/counting.py", "            if not self._walks:\n", "            if True:\n", RETENTION,
+    ),
+    "growth: a count makes the indexes of all topics": Bug(
+        "store/delayed/counting.py", "self._made(topic), False\n", "self._made(topic), True\n",
+        ("tests/store/subscriptions/test_backlog.py",),
+    ),
+    "growth: an index that could not be made is tried again by each count": Bug(
+        "store/delayed/counting.py", " + TRY_AGAIN_S\n", "\n", ("tests/store/subscriptions/test_backlog.py",),
+    ),
+    "looks: a wait that ends looks at the queues again": Bug(
+        "store/subscriptions/looking.py", "None if self._has_nothing(seen) else take()", "take()", CALLING,
+    ),
+    "looks: one that has found the last message looks for more": Bug(
+        "store/subscriptions/scanner.py", "        self.is_unfinished &= found\n", "", CALLING,
+    ),
+    "looks: what has timed out is not looked for": Bug(
+        "store/subscriptions/looking.py", " and self._state.now_ms() < self._dispatcher.next_ms()", "", SPARED,
+    ),
+    "looks: what became due is not looked for": Bug(
+        "store/subscriptions/dispatcher.py", "not self.is_unfinished and self.delays.are_at_rest\n",
+        "not self.is_unfinished\n", SPARED,
+    ),
+    "looks: what is left over is not looked for": Bug(
+        "store/subscriptions/dispatcher.py", "self._failed is None and not self.is_unfinished and self.delays",
+        "self._failed is None and self.delays",
+        ("tests/store/subscriptions/test_spared_looks.py::test_what_a_look_has_left_is_looked_for",), hangs=True,
+    ),
+    "looks: a seek tells nobody": Bug(
+        "store/subscriptions/dispatcher.py", "        self.state.ring()\n        self._has_missed = had_missed\n",
+        "        self._has_missed = had_missed\n", SPARED,
+    ),
+    "looks: an error that waits for the next call waits on": Bug(
+        "store/subscriptions/dispatcher.py", "not has_lines and self._failed is None and", "not has_lines and",
+        SPARED,
+    ),
+    "growth: a count asks for the bounds of each queue": Bug(
+        "store/read/finder.py", "            if opened is None or number < 0:\n", "            if True:\n", COUNTS,
+    ),
+    "growth: a count copies what is acknowledged of each queue": Bug(
+        "store/subscriptions/backlog.py", "{queue_id: acked.mark for", "{queue_id: acked.copy().mark for",
+        COUNTS,
+    ),
+    "growth: bounds of a topic leave its trims out": Bug(
+        "store/read/finder.py", "found.append((low if first < low else first, following))",
+        "found.append((max(0, first), following))", COUNTS,
     ),
     "growth: what was wanted of other segments is forgotten when one goes": Bug(
         "store/delayed/keeping.py", "            self._looks[lane.index].drop(oldest)\n",

@@ -11,7 +11,9 @@ import pytest
 
 from stratalog.index import BucketTracker
 from stratalog.store import MessageStore
+from stratalog.store.delayed import walk
 from stratalog.store.delayed.keeping import Keeping
+from stratalog.store.format.frame import Frame
 from stratalog.store.segment.sealed import SealedSegment
 
 from ..helpers import has_settled, tiny, until
@@ -131,3 +133,43 @@ def test_trims_of_a_queue_look_at_what_they_remove_and_not_at_what_is_gone(
             return looked[0]
 
     assert grows(steps, tmp_path, 20) <= LINEAR
+
+
+def test_a_count_walks_the_log_of_a_topic_that_nobody_receives_from_no_more_than_once(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, real = [0], walk._frame_at
+
+    def frame_at(*given: Any) -> Frame:
+        frames[0] += 1
+        return real(*given)
+
+    monkeypatch.setattr(walk, "_frame_at", frame_at)
+
+    def walked(path: Path, count: int) -> int:
+        with hand.open(path) as store, store.subscribe("t", "a") as sub:
+            for _ in range(count):
+                store.append("t", 0, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
+            assert sub.backlog() == (0, 0, count)
+            index = store._delaying.delays.find("t")
+            until(lambda: index is None or not index.is_behind)
+            frames[0] = 0
+            assert sub.backlog() == store.subscriptions("t")[0].backlog == (0, 0, count)
+            return frames[0]
+
+    assert walked(tmp_path / "many", 80) <= walked(tmp_path / "few", 20)
+
+
+def test_counts_of_a_topic_without_delays_walk_the_log_of_others_once(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hand.open(tmp_path / "s") as store, store.subscribe("t", "a") as sub:
+        for _ in range(20):
+            store.append("other", 0, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
+        assert sub.backlog() == (0, 0, 0)
+        looked = counted(monkeypatch, walk.Walk, "look")
+        for at in range(20):
+            store.append("t", at, b"x")
+            assert sub.backlog() == (at + 1, 0, 0)
+        assert looked[0] <= 2 * 20 + 2, "each goes on where the one before has got to"
+        assert store.stats()["delayed"] == {}

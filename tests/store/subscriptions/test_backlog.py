@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
 
 from stratalog.console.app import app
-from stratalog.store import Delivery, MessageStore, StoreReader, Subscription
+from stratalog.store import Delivery, MessageStore, PublishBufferFull, StoreReader, Subscription
 
 from ...seeds import draw_seed
 from ..helpers import tiny
@@ -62,12 +64,40 @@ def test_delayed_messages_count_as_such_before_the_first_receive(store: MessageS
     assert sub.backlog() == (0, 0, 0)
     fill(store, 3)
     assert sub.backlog() == (3, 0, 0)
+    assert store.stats()["delayed"] == {}, "without a delayed message to count makes no index"
     append(store, 0, HOUR_MS)
     append(store, 1, HOUR_MS)
     assert sub.backlog() == told(store) == (3, 0, 2)
-    assert store.stats()["delayed"] == {}, "to count makes no index"
     assert len(sub.receive()) == 3
     assert sub.backlog() == told(store) == (0, 3, 2)
+
+
+def test_a_count_makes_the_index_of_one_topic_at_a_time(store: MessageStore) -> None:
+    topics = [f"{TOPIC}-{at}" for at in range(3)]
+    for topic in topics:
+        store.subscribe(topic, "a").close()
+        store.append(topic, 0, b"x", deliver_at_ms=store._clock.wall_ms() + HOUR_MS)
+    for made in range(1, 4):
+        assert [one.backlog for one in store.subscriptions()] == [(0, 0, 1)] * 3
+        assert list(store.stats()["delayed"]) == topics[:made]
+
+
+@pytest.mark.parametrize("error", [PublishBufferFull("full"), OSError(errno.EMFILE, "no file")])
+def test_where_no_index_can_be_made_the_log_is_counted(
+    store: MessageStore, clock: BothClocks, error: Exception
+) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    append(store, 0, HOUR_MS)
+    with mock.patch("stratalog.store.delayed.topic.open_index", side_effect=error) as opens:
+        assert [sub.backlog(), told(store)] == [(0, 0, 1)] * 2
+        assert opens.call_count == 1, "it is not tried again at once"
+        clock.go(HOUR_MS // 2)
+        assert sub.backlog() == (0, 0, 1)
+        assert opens.call_count == 2
+    assert store.stats()["delayed"] == {}
+    clock.go(HOUR_MS // 4)
+    assert sub.backlog() == (0, 0, 1)
+    assert list(store.stats()["delayed"]) == [TOPIC]
 
 
 def test_a_cancelled_message_is_in_no_count(store: MessageStore) -> None:

@@ -102,6 +102,49 @@ def test_one_of_those_who_wait_is_asked_whether_a_message_is_news(store: Message
             assert asked[0] <= 3
 
 
+def test_a_wait_that_ends_without_news_looks_at_nothing(store: MessageStore) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    assert sub.receive(1) == []
+    with mock.patch.object(sub._dispatcher, "take", wraps=sub._dispatcher.take) as take:
+        for wait_ms in [1] * 20:
+            assert sub.receive(1, wait_ms=wait_ms) == []
+            assert sub.receive(1) == []
+        assert take.call_count == 0
+        store.append("other", 0, b"x")
+        assert sub.receive(1, wait_ms=1) == []
+        assert take.call_count == 0, "another topic's message is no news"
+        store.append(TOPIC, 0, b"x")
+        assert len(sub.receive(1, wait_ms=1)) == 1
+        assert take.call_count == 1
+
+
+def test_consumers_that_wait_again_look_for_each_message_once(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stratalog.store.subscriptions.calling.PATIENCE_MS", WAIT_MS)
+    sub, got, messages = store.subscribe(TOPIC, "a"), list[int](), 10
+
+    def consume() -> None:
+        with suppress(SubscriptionClosed):
+            while True:
+                for delivery in sub.receive(1, wait_ms=WAIT_MS):
+                    sub.ack(delivery)
+                    got.append(delivery.message.offset)
+
+    with ThreadPoolExecutor(WAITING) as threads:
+        for _ in range(WAITING):
+            threads.submit(consume)
+        try:
+            until(lambda: len(sub._state.parts.waiting) >= WAITING)
+            with mock.patch.object(sub._dispatcher, "take", wraps=sub._dispatcher.take) as take:
+                for sent in range(1, messages + 1):
+                    store.append(TOPIC, 0, b"x")
+                    until(lambda sent=sent: len(got) == sent and len(sub._state.parts.waiting) >= WAITING)  # type: ignore[misc]
+                assert take.call_count <= messages + messages // 2
+        finally:
+            sub.close()
+
+
 def test_many_messages_of_one_append_wake_as_many_as_they_need(store: MessageStore) -> None:
     sub = store.subscribe(TOPIC, "a")
     with waiting(sub, WAITING, one(sub)) as got:

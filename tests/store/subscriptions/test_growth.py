@@ -13,12 +13,13 @@ from pyroaring import BitMap64
 from stratalog.index.trackers.bucket_tracker import BucketTracker
 from stratalog.store import MessageStore
 from stratalog.store.log.streams import Stream
-from stratalog.store.subscriptions import journal
+from stratalog.store.read.finder import Finder
+from stratalog.store.subscriptions import backlog, journal
 from stratalog.store.subscriptions.acked import Acked
 from stratalog.store.subscriptions.cursor import Cursor
 from stratalog.store.subscriptions.in_flight import InFlight, Places
 
-from ..helpers import tiny
+from ..helpers import has_settled, tiny, until
 from .helpers import TOPIC
 
 HOUR_MS = 3_600_000
@@ -94,19 +95,59 @@ def test_counting_looks_at_each_message_in_flight_once(tmp_path: Path, monkeypat
     assert grows(looked_at, tmp_path, 100) <= LINEAR
 
 
+def test_counting_asks_for_nothing_queue_by_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, real, copied = [0], Finder.bounds, Acked.copy
+
+    def bounds(finder: Finder, stream: Stream) -> tuple[int, int]:
+        asked[0] += 1
+        return real(finder, stream)
+
+    def copy(acked: Acked) -> Acked:
+        asked[0] += 1
+        return copied(acked)
+
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        sub = store.subscribe(TOPIC, "a")
+        one_each(store, 100)
+        while sub.receive_batch().receipts.size:
+            pass
+        monkeypatch.setattr(Finder, "bounds", bounds)
+        monkeypatch.setattr(Acked, "copy", copy)
+        assert sub.backlog() == (0, 100, 0)
+        assert [one.backlog for one in store.subscriptions(TOPIC)] == [(0, 100, 0)]
+        assert asked[0] <= 3, "the topic's own queues are counted together"
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_bounds_of_a_topic_are_those_of_its_queues(tmp_path: Path, is_sealed: bool) -> None:
+    with MessageStore.open(tmp_path / "s", tiny(lanes=2)) as store:
+        for size in (1, 30_000 if is_sealed else 1, 30_000 if is_sealed else 1, 1):
+            store.append_batch([(TOPIC, queue_id, bytes(size)) for queue_id in range(7)])
+        until(lambda: has_settled(store))
+        store.append(TOPIC, 9, b"x")
+        store.trim(TOPIC, 3, 2)
+        store.trim(TOPIC, 4, store.queue_bounds(TOPIC, 4)[1])
+        expected = {queue_id: store.queue_bounds(TOPIC, queue_id) for queue_id in [*range(7), 9]}
+        assert store._fetcher.bounds_of_topic(TOPIC) == expected
+        assert store._fetcher.bounds_of_topic("none") == {}
+        assert any(bool(lane.view.sealed) for lane in store._lanes) == is_sealed
+        with MessageStore.open(tmp_path / "s", read_only=True) as reader:
+            assert reader._fetcher.bounds_of_topic(TOPIC) == expected
+
+
 def test_no_consumer_waits_while_a_backlog_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with MessageStore.open(tmp_path / "s", tiny()) as store:
         sub = store.subscribe(TOPIC, "a")
         one_each(store, 3)
         one_each(store, 3)
         sub.ack_batch(sub.receive_batch().receipts[:2])
-        state, real, locked = sub._state, Acked.count_from, list[bool]()
+        state, real, locked = sub._state, backlog._not_acked, list[bool]()
 
-        def count_from(acked: Acked, first: int, end: int) -> int:
+        def not_acked(queues: backlog.QueueBounds, known: backlog.Snapshot) -> int:
             locked.append(state.lock.locked())
-            return real(acked, first, end)
+            return real(queues, known)
 
-        monkeypatch.setattr(Acked, "count_from", count_from)
+        monkeypatch.setattr(backlog, "_not_acked", not_acked)
         assert sub.backlog() == store.subscriptions(TOPIC)[0].backlog == (0, 4, 0)
         assert locked and not any(locked)
 
