@@ -52,9 +52,8 @@ class Finder:
     def bounds_of(self, streams: Sequence[Stream]) -> list[tuple[int, int]]:
         """The `bounds` of each; a lane without a sealed segment is asked once for all of its streams."""
         lows = [stream.low for stream in streams]  # before the views, as above
-        rows: dict[
-            int, list[dict[int, Row]] | None
-        ] = {}  # of the lanes' open segments; None where there are sealed ones
+        # By lane: those of its open segments; None where there are sealed ones.
+        rows: dict[int, list[dict[int, Row]] | None] = {}
         for lane in {stream.lane.index: stream.lane for stream in streams}.values():
             view = lane.view
             rows[lane.index] = None if view.sealed else [opened.table.rows_now() for opened in view.open]
