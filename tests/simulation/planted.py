@@ -327,8 +327,8 @@ def _trimming() -> Shape:
 
 
 FEW = Effort(moments=0.3, subsets=1, nested=0.1)  # for what no power cut is needed to see
-# For what the first recovery shows.
-FIRST = Effort(moments=0.5, subsets=2, nested=0.0, again=0.0, opened=0.0, repairs=0.0, readers=0.0, served=0.0)
+# For what the first recovery shows: some states of many runs.
+FIRST = Effort(moments=0.1, subsets=2, nested=0.0, again=0.0, opened=0.0, repairs=0.0, readers=0.0, served=0.0)
 STRUCK = Effort(behind_faults=True)
 REPAIRS = Effort(moments=0.5, subsets=1, nested=0.0, repairs=1.0)
 

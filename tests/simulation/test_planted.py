@@ -13,7 +13,7 @@ from .check import BrokenPromise
 from .explore import explore
 from .planted import PLANTED
 
-SEEDS = 40
+SEEDS = 100
 
 
 @pytest.mark.parametrize("name", PLANTED)
