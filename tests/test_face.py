@@ -14,6 +14,7 @@ import pytest
 
 import stratalog
 from stratalog import (
+    InvalidMessage,
     MessageStore,
     Stats,
     StoreClosed,
@@ -69,8 +70,8 @@ def test_a_reader_has_the_calls_that_read_and_says_why_it_lacks_the_others(tmp_p
             with pytest.raises(AttributeError, match="'StoreReader' has no attribute 'nothing'"):
                 _ = unknown.nothing
             assert repr(reader).startswith("<StoreReader ")
-        with pytest.raises(StoreClosed):
-            unknown.append("t", 0, b"y")
+        assert reader.closed
+        assert not hasattr(reader, "append")
         with pytest.raises(TypeError, match=r"StoreReader.open"):
             StoreReader(tmp_path)
 
@@ -97,6 +98,12 @@ def test_stats_have_the_keys_that_their_types_say(tmp_path: Path) -> None:
 def test_read_batch_waits_for_the_first_message(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store, StoreReader.open(tmp_path) as reader:
         began = time.monotonic()
+        for wrong in (-1, 1.5, "x", None, True):
+            for one in (store, reader):
+                with pytest.raises(InvalidMessage, match="wait_ms"):
+                    one.read_batch("t", 0, wait_ms=wrong)  # type: ignore[arg-type]
+                with pytest.raises(InvalidMessage, match="wait_ms"):
+                    asyncio.run(one.read_batch_async("t", 0, wait_ms=wrong))  # type: ignore[arg-type]
         assert len(store.read_batch("t", 0, wait_ms=30)) == 0
         assert time.monotonic() - began >= 0.03
         for at, one in enumerate((store, reader)):
@@ -110,6 +117,7 @@ def test_read_batch_waits_for_the_first_message(tmp_path: Path) -> None:
             store.append("t", 0, b"%d" % at)
             thread.join(PATIENCE_S)
             assert got == [b"%d" % at]
+            assert len(one.read_batch("t", 0, 0, wait_ms=60_000)) == at + 1
 
 
 async def _awaited(store: MessageStore, reader: StoreReader) -> None:
@@ -158,8 +166,9 @@ def test_a_subscription_gives_message_by_message_until_it_is_closed(tmp_path: Pa
                 threading.Timer(0.05, sub.close).start()
         assert seen == [b"0", b"1", b"2"]
         with pytest.raises(SubscriptionClosed):
-            sub.receive()
-        assert list(sub) == []
+            list(sub)  # it was closed before
+        with pytest.raises(TypeError):
+            _ = seen[0] in sub  # no search, which would take messages and wait for more  # type: ignore[operator]
 
 
 def test_a_subscription_gives_coroutines_message_by_message(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ..read.message import MessageBatch
 from .append_calls import AppendCalls
+from .checks import check_counts
 from .delayed_calls import DelayedCalls
 from .fetcher import Fetcher
 from .shared import Shared
@@ -33,6 +34,7 @@ class ReadingForCoroutines:
 
         Args, result and errors: as for `read_batch`.
         """
+        (wait_ms,) = check_counts(wait_ms=wait_ms)
         fetcher = self._fetcher
         read = partial(fetcher.read_batch, topic, queue_id, offset, max_messages, max_bytes)
         batch = await self._aside(read)

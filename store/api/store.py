@@ -81,7 +81,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             repair: True moves on after damage, in place of raising `StoreCorrupt`: damaged ranges are copied to the
                 folder `quarantine` and left out. `losses` and `stats()["recovery"]["losses"]` list what was lost.
             read_only: True opens it for reading alone, without a lock; see `StoreReader`.
-            disk: another file system, for tests: see `stratalog.store.testing`. None is the system's.
+            disk: another file system, for tests: see `stratalog.testing`. None is the system's.
             clock: another clock, for tests. None is the system's.
 
         Raises:

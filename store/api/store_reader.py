@@ -213,8 +213,7 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
 
         def __getattr__(self, name: str) -> NoReturn:
             """Say why a call that writes is not here."""
-            if name in self._writing:
-                self._shared.check_open()
+            if name in self._writing:  # also when it is closed: `hasattr` is to say no
                 raise _WritingCall(*refusal(self.path).args)
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self)
 

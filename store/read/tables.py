@@ -76,9 +76,12 @@ def _payloads(pa: Any, batch: MessageBatch, rows: Any) -> Any:
 
 def _decoded(properties: bytes) -> list[tuple[str, str]]:
     try:
-        return list(json.loads(properties).items())
-    except (ValueError, AttributeError) as error:
+        found = list(json.loads(properties).items())
+        for pair in found:
+            "".join(pair).encode()  # half a surrogate pair is no text of Arrow's
+    except (ValueError, AttributeError, TypeError) as error:
         raise StoreError(f"a message's properties cannot be decoded: {error}") from error
+    return found
 
 
 def _pyarrow() -> Any:

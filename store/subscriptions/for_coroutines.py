@@ -24,6 +24,7 @@ class ForCoroutines:
     extend: Callable[..., None]
     seek: Callable[..., None]
     receive: Callable[..., list[Delivery]]
+    _settings: Callable[[], object]
     receive_async: Callable[..., Awaitable[list[Delivery]]]
 
     async def nack_async(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
@@ -42,8 +43,9 @@ class ForCoroutines:
         """Each message as it comes, without an end: it waits for the next one. Acknowledge each.
 
         It takes one at a time, so none waits in this consumer while the one before is worked on. It ends when the
-        subscription or the store is closed. Errors: as for `receive`.
+        subscription or the store is closed meanwhile. Errors: as for `receive`.
         """
+        self._settings()
         while True:
             try:
                 found = self.receive(1, ROUND_MS)
@@ -53,6 +55,7 @@ class ForCoroutines:
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
         """As the iterator, for coroutines: `async for delivery in sub`."""
+        self._settings()
         while True:
             try:
                 found = await self.receive_async(1, ROUND_MS)
@@ -60,6 +63,8 @@ class ForCoroutines:
                 return
             for delivery in found:
                 yield delivery
+
+    __contains__ = None  # a search would take messages, and wait for more
 
     async def _aside(self, work: Callable[[], T]) -> T:
         parts = self._state.parts

@@ -71,6 +71,13 @@ def test_a_table_of_no_messages_has_all_columns(tmp_path: Path) -> None:
         assert empty.to_pandas().empty
 
 
+def test_properties_that_are_no_text_are_an_error_that_says_so(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        store.append("t", 0, b"x", properties={"a": "\ud800"})
+        with pytest.raises(StoreError, match="properties cannot be decoded"):
+            store.read_batch("t", 0).to_arrow()
+
+
 def test_a_table_of_deliveries(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         fill(store)
