@@ -168,7 +168,7 @@ def test_a_subscription_gives_message_by_message_until_it_is_closed(tmp_path: Pa
         with pytest.raises(SubscriptionClosed):
             list(sub)  # it was closed before
         with pytest.raises(TypeError):
-            _ = seen[0] in sub  # no search, which would take messages and wait for more  # type: ignore[operator]
+            _ = seen[0] in sub  # type: ignore[operator]  # no search, which would take messages and wait for more
 
 
 def test_a_subscription_gives_coroutines_message_by_message(tmp_path: Path) -> None:
