@@ -280,6 +280,7 @@ def write_footer(
     parts = data.parts(segment.sequence)
     size = sum(map(len, parts))
     position = align_up(data_end)
+    segment.take_back_seal()
     file = disk.open(segment.path)
     try:
         file.write(parts, position)

@@ -59,6 +59,7 @@ class Segment:
         self._mapped: set[Segment] = set()
         self._map_at = 0.0  # not before (`time.monotonic`)
         self._used = False  # see `was_used`
+        self._may_be_sealed = False  # this object has begun to write the seal record
         self._unmapped = 0  # how often it was not mapped because descriptors are scarce, since it was opened
         self.windows = Windows()
         self.copies = Copies()
@@ -293,12 +294,21 @@ class Segment:
 
     def write_seal(self, record: SealRecord | None) -> None:
         """Write and force the seal record; None takes it back."""
+        self._may_be_sealed |= record is not None
         log = self._disk.open(self.path)
         try:
             log.write([record.pack() if record is not None else bytes(BLOCK_BYTES)], BLOCK_BYTES)
             log.force()
         finally:
             log.close()
+        self._may_be_sealed = record is not None
+
+    def take_back_seal(self) -> None:
+        """Before another attempt to seal it, where one has failed or was interrupted. Else the record of that one would
+        be of no footer, if a crash came while the next one is written. Raises OSError.
+        """
+        if self._may_be_sealed:
+            self.write_seal(None)
 
     def stop_writing(self) -> None:
         """Close the writing side; reading goes on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import weakref
 import zlib
@@ -14,16 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.store import MessageStore
+from stratalog.store import MessageStore, verify_folder
+from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.footer import FooterData, by_stream, pack_names
-from stratalog.store.format.layout import WIDE_NUMBERS
+from stratalog.store.format.layout import SEALED, WIDE_NUMBERS, SealRecord
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.offsets import NextOffsets
 from stratalog.store.log.streams import Stream
 from stratalog.store.segment.open_table import OpenTable, entry_rows
 from stratalog.store.segment.sealing import STEP_STREAMS, StreamNames, let_go, make_footer, rows_of
+from stratalog.store.segment.segment import Segment
 
-from .helpers import contents, small, tiny, until
+from .helpers import contents, crash_copy, segment_path, small, tiny, until
 
 Frames = list[list[int]]  # the stream numbers of each frame's messages
 
@@ -158,3 +161,36 @@ def test_names_are_whole_after_an_error_in_the_middle_of_learning_them() -> None
     topics, queues = names.columns()
     assert zlib.decompress(names.packed).decode().split("\0") == [stream.topic for stream in streams]
     assert (topics.tolist(), queues.tolist()) == ([0, 1, 2], [0, 1, 2])
+
+
+def test_a_seal_that_is_made_again_has_no_record_of_the_footer_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt fails behind its record, the second has more streams: each crash in it leaves a store."""
+    real_seal, real_truncate, failed, copies = Segment.write_seal, OsFile.truncate, list[bool](), list[Path]()
+    names = [(f"a topic with a long name {at:04}", 0, b"x") for at in range(500)]
+
+    def write_seal(self: Segment, record: SealRecord | None) -> None:
+        real_seal(self, record)
+        if record is not None and record.state == SEALED and not failed:
+            failed.append(True)
+            store.append_batch(names)
+            raise OSError(errno.EIO, "for the test")
+
+    def truncate(self: OsFile, size: int) -> None:
+        if failed and self.path == segment_path(tmp_path / "a", 1) and not copies:
+            copies.append(crash_copy(tmp_path / "a", tmp_path / "b"))
+        real_truncate(self, size)
+
+    monkeypatch.setattr(Segment, "write_seal", write_seal)
+    monkeypatch.setattr(OsFile, "truncate", truncate)
+    with MessageStore.open(tmp_path / "a", tiny()) as store:
+        while not failed:
+            store.append("t", 0, bytes(8000))
+        until(lambda: bool(copies))
+        expected = store.queue_bounds("t", 0)
+    with MessageStore.open(tmp_path / "b", read_only=True) as reader:
+        assert reader.queue_bounds("t", 0) == expected
+    with MessageStore.open(tmp_path / "b", tiny()) as store:
+        assert store.queue_bounds("t", 0) == expected
+    assert verify_folder(tmp_path / "b").damages == []
