@@ -36,7 +36,7 @@ class ReadingForCoroutines:
         """
         (wait_ms,) = check_counts(wait_ms=wait_ms)
         fetcher = self._fetcher
-        read = partial(fetcher.read_batch, topic, queue_id, offset, max_messages, max_bytes)
+        read = partial(fetcher.batch, topic, queue_id, offset, max_messages, max_bytes)
         batch = await self._aside(read)
         if wait_ms and max_messages and not len(batch):
             await fetcher.read_async(topic, queue_id, offset, 1, 1, wait_ms)  # it waits; all is then read in columns

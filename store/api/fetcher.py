@@ -186,8 +186,20 @@ class Fetcher:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
-        """The messages from `offset` on, in columns; does not wait."""
+    def read_batch(
+        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wait_ms: int = 0
+    ) -> MessageBatch:
+        """The messages from `offset` on, in columns; waits up to `wait_ms` for the first one."""
+        if type(wait_ms) is not int or wait_ms < 0:
+            (wait_ms,) = check_counts(wait_ms=wait_ms)
+        batch = self.batch(topic, queue_id, offset, max_messages, max_bytes)
+        if wait_ms and max_messages and not len(batch):
+            self.read(topic, queue_id, offset, 1, 1, wait_ms)  # it waits; all is then read in columns
+            batch = self.batch(topic, queue_id, offset, max_messages, max_bytes)
+        return batch
+
+    def batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
+        """As `read_batch`; does not wait."""
         stream = self._readable(topic, queue_id)
         plain = type(offset) is type(max_messages) is type(max_bytes) is int
         if not plain or min(offset, max_messages, max_bytes) < 0:

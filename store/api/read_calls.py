@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..read.message import Message, MessageBatch
-from .checks import check_counts
 from .fetcher import Fetcher
 
 
@@ -109,14 +108,7 @@ class ReadCalls:
             StoreUnreadable: the system refused a read.
             InvalidTopic, InvalidMessage: the topic, the queue id or a number is not valid.
         """
-        if type(wait_ms) is not int or wait_ms < 0:
-            (wait_ms,) = check_counts(wait_ms=wait_ms)
-        fetcher = self._fetcher
-        batch = fetcher.read_batch(topic, queue_id, offset, max_messages, max_bytes)
-        if wait_ms and max_messages and not len(batch):
-            fetcher.read(topic, queue_id, offset, 1, 1, wait_ms)  # it waits; all is then read in columns
-            batch = fetcher.read_batch(topic, queue_id, offset, max_messages, max_bytes)
-        return batch
+        return self._fetcher.read_batch(topic, queue_id, offset, max_messages, max_bytes, wait_ms)
 
     def scan(self) -> Iterator[MessageBatch]:
         """Iterate over all messages that are durable at the call: lane by lane, in log order, one batch per frame.

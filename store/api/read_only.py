@@ -206,8 +206,8 @@ class Following(Fetcher):
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         return self._fresh(partial(super().get_range, topic, queue_id, offset, fetch_num))
 
-    def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
-        return self._fresh(partial(super().read_batch, topic, queue_id, offset, max_messages, max_bytes))
+    def batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
+        return self._fresh(partial(super().batch, topic, queue_id, offset, max_messages, max_bytes))
 
     def scan(self) -> Iterator[MessageBatch]:
         return self._fresh(super().scan)

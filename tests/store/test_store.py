@@ -535,11 +535,12 @@ def test_constructor_points_to_open() -> None:
 def test_help_shows_nothing_but_the_public_face() -> None:
     names = {name for name in dir(MessageStore) if not name.startswith("_")}
     assert names == {
-        "append", "append_async", "append_batch", "append_batch_async", "append_columns", "append_columns_async",
-        "attach_pending", "cancel_delayed", "close", "closed", "delete_subscription",
-        "delete_topic", "flush", "get_range", "offset_at", "open", "queue_bounds", "queues", "read", "read_async",
-        "read_batch", "reschedule_delayed", "scan", "stats", "submit", "submit_columns", "subscribe", "subscriptions",
-        "topics", "trim",
+        "aclose", "append", "append_async", "append_batch", "append_batch_async", "append_columns",
+        "append_columns_async", "attach_pending", "cancel_delayed", "cancel_delayed_async", "close", "closed",
+        "delete_subscription", "delete_topic", "delete_topic_async", "flush", "flush_async", "get_range", "offset_at",
+        "open", "queue_bounds", "queues", "read", "read_async", "read_batch", "read_batch_async", "reschedule_delayed",
+        "reschedule_delayed_async", "scan", "stats", "submit", "submit_columns", "subscribe", "subscriptions", "topics",
+        "trim", "trim_async",
     }  # fmt: skip
 
 
