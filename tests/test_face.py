@@ -58,7 +58,9 @@ def test_a_reader_has_the_calls_that_read_and_says_why_it_lacks_the_others(tmp_p
     with MessageStore.open(tmp_path) as store:
         store.append("t", 0, b"x")
         with StoreReader.open(tmp_path) as reader, MessageStore.open(tmp_path, read_only=True) as other:
-            assert type(reader) is type(other) is StoreReader
+            assert isinstance(reader, StoreReader)
+            assert type(reader) is type(other)
+            assert not isinstance(reader, MessageStore)
             assert isinstance(store, StoreReader)
             assert [message.data for message in reader.read("t", 0)] == [b"x"]
             unknown: Any = reader
@@ -67,7 +69,7 @@ def test_a_reader_has_the_calls_that_read_and_says_why_it_lacks_the_others(tmp_p
                 assert not hasattr(reader, name)
                 with pytest.raises(StoreReadOnly, match="read_only=True"):
                     getattr(reader, name)
-            with pytest.raises(AttributeError, match="'StoreReader' has no attribute 'nothing'"):
+            with pytest.raises(AttributeError, match="'StoreReader' object has no attribute 'nothing'"):
                 _ = unknown.nothing
             assert repr(reader).startswith("<StoreReader ")
         assert reader.closed

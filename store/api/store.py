@@ -50,6 +50,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     `closed` and `stats` raise `StoreClosed`. After a failed write or force, appends raise `StorePoisoned`; reads go on.
     """
 
+    _name = "MessageStore"
     _feeder: Feeder | None = None
 
     @overload

@@ -48,6 +48,7 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
     # It opens and closes. Its parts do the rest; they know nothing of the store. The calls that are passed on to them
     # are in its base classes.
 
+    _name: ClassVar[str] = "StoreReader"
     _writing: ClassVar[frozenset[str]] = frozenset()  # the names of the calls that a `MessageStore` has beside these
 
     def __init__(
@@ -56,8 +57,7 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
     ) -> None:  # fmt: skip
         """Use `open`."""
         if config is None or disk is None:
-            name = type(self).__name__
-            raise TypeError(f"a store is opened with {name}.open(path, config), not made by {name}(..)")
+            raise TypeError(f"a store is opened with {self._name}.open(path, config), not made by {self._name}(..)")
         began = time.perf_counter()
         self.path = path
         self.config = config
@@ -109,7 +109,7 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
             InvalidConfig: the config is not a StoreConfig, or its `lanes` differs from the folder's.
         """
         check_arguments(path, config)
-        return StoreReader(fixed_path(path), reading_config(config), disk or ReadingDisk(), clock=clock or SYSTEM_CLOCK)
+        return OnlyReader(fixed_path(path), reading_config(config), disk or ReadingDisk(), clock=clock or SYSTEM_CLOCK)
 
     def _make_parts(self, shared: Shared) -> Fetcher:
         return Following(shared, self._disk)
@@ -190,7 +190,7 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
 
     def __repr__(self) -> str:
         state = "closed" if self._shared.closed else "poisoned" if self._poison is not None else "open"
-        return f"<{type(self).__name__} {str(self.path)!r}, {state}>"
+        return f"<{self._name} {str(self.path)!r}, {state}>"
 
     def _applied_batches(self, name: str, batch: int) -> dict[int, int]:
         """For `commit_shards`: the digest of each batch that the log has under the name of a commit.
@@ -209,13 +209,20 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
         assert isinstance(fetcher, Following), "see `_make_parts`"
         return fetcher.stats(self._caches.held)
 
+
+class OnlyReader(StoreReader):
+    """A `StoreReader` that says why a call that writes is not there.
+
+    A class of its own: where a class has a `__getattr__`, each look at an attribute costs more, also of the calls that
+    a `MessageStore` makes a million times.
+    """
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say why a call that writes is not here."""
             if name in self._writing:  # also when it is closed: `hasattr` is to say no
                 raise _WritingCall(*refusal(self.path).args)
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(f"'StoreReader' object has no attribute {name!r}", name=name, obj=self)
 
 
 def check_arguments(path: object, config: object) -> None:
