@@ -226,8 +226,9 @@ class Follower:
         """Learn where the lanes' logs begin now; True if one has moved. Raises OSError."""
         with self._lock:
             has_moved = any([followed.look_at_start() for followed in self._lanes])
-            if has_moved:  # the next look takes what is there now, whatever the page says: it may be an old one
-                self._seen, self._look_at = NO_MOVES, float("-inf")
+            # The next look takes what is there now, whatever the page says: it may be an old one. Also where nothing
+            # has moved: another call may have looked before.
+            self._seen, self._look_at = NO_MOVES, float("-inf")
             return has_moved
 
     def let_go(self) -> None:

@@ -168,6 +168,7 @@ def test_a_seal_that_is_made_again_has_no_record_of_the_footer_before_it(
 ) -> None:
     """The first attempt fails behind its record, the second has more streams: each crash in it leaves a store."""
     real_seal, real_truncate, failed, copies = Segment.write_seal, OsFile.truncate, list[bool](), list[Path]()
+    acknowledged: list[int] = []
     names = [(f"a topic with a long name {at:04}", 0, b"x") for at in range(500)]
 
     def write_seal(self: Segment, record: SealRecord | None) -> None:
@@ -179,6 +180,7 @@ def test_a_seal_that_is_made_again_has_no_record_of_the_footer_before_it(
 
     def truncate(self: OsFile, size: int) -> None:
         if failed and self.path == segment_path(tmp_path / "a", 1) and not copies:
+            acknowledged.append(store.queue_bounds("t", 0)[1])
             copies.append(crash_copy(tmp_path / "a", tmp_path / "b"))
         real_truncate(self, size)
 
@@ -188,9 +190,9 @@ def test_a_seal_that_is_made_again_has_no_record_of_the_footer_before_it(
         while not failed:
             store.append("t", 0, bytes(8000))
         until(lambda: bool(copies))
-        expected = store.queue_bounds("t", 0)
+        appended = store.queue_bounds("t", 0)[1]
     with MessageStore.open(tmp_path / "b", read_only=True) as reader:
-        assert reader.queue_bounds("t", 0) == expected
+        assert acknowledged[0] <= reader.queue_bounds("t", 0)[1] <= appended
     with MessageStore.open(tmp_path / "b", tiny()) as store:
-        assert store.queue_bounds("t", 0) == expected
+        assert acknowledged[0] <= store.queue_bounds("t", 0)[1] <= appended
     assert verify_folder(tmp_path / "b").damages == []

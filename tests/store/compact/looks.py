@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stratalog.store import MessageStore, StoreReader
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreReader, StoreUnreadable
 
 State = dict[tuple[str, int], tuple[int, int, list[tuple[Any, ...]]]]
 NOW_MS = 1_800_000_000_000
@@ -23,6 +23,14 @@ def state(store: StoreReader) -> State:
             ]
             found[topic, queue_id] = first, end, rows
     return found
+
+
+def state_now(store: StoreReader) -> State | None:
+    """As `state`; None where a compaction came between two calls, as retention may."""
+    try:
+        return state(store)
+    except (OffsetOutOfRange, StoreUnreadable):
+        return None
 
 
 def state_of(path: Path) -> State:
