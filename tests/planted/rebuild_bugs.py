@@ -67,7 +67,9 @@ REBUILD: dict[str, Bug] = {
         (f"{GONE}::test_a_reader_that_is_open_meanwhile_finds_each_queue_by_its_new_number",),
     ),
     "compact: a reader relies on the page of the old log": Bug(
-        "store/live/follower.py", "            if has_moved:", "            if False:",
+        "store/live/follower.py",
+        "            self._seen, self._look_at = NO_MOVES, float(\"-inf\")\n            return has_moved\n",
+        "            return has_moved\n",
         (f"{GONE}::test_a_read_behind_a_compaction_does_not_rely_on_the_page_of_the_old_log",),
     ),
     "compact: an open planner keeps the names of the old log": Bug(
