@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from struct import Struct
 from time import monotonic
@@ -72,7 +73,7 @@ class LanePlaces(Item):
 
     __slots__ = (
         "_bases", "_behind", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_is_split",
-        "_names", "_renames", "_rows", "_segments", "_streams", "entries",
+        "_names", "_oldest", "_renames", "_rows", "_segments", "_streams", "entries",
     )  # fmt: skip
 
     def __init__(
@@ -92,7 +93,7 @@ class LanePlaces(Item):
         """
         self._held = held
         self._counters = counters
-        self._count = len(segments)
+        self._count, self._oldest = len(segments), segments[0].sequence
         self._segments: list[Segment | LongMessages] = [*segments, *map(LongMessages, segments)]
         self._bases = 2 * [NEVER if segment.base is None else segment.base for segment in segments]
         # No message lies before the one lane position, or behind the other. Segments that a bulk commit attached are in
@@ -381,18 +382,17 @@ class LanePlaces(Item):
         return fit.is_known
 
     def _fitted(self, view: View) -> _Fit | None:
-        """Compare the segments with a view: None if they are no neighbours in it, and the table is not asked any more.
-
-        A slower thread may put an older view back. That is no harm: each call goes by the view that it began with.
-        """
-        segments: list[Segment | LongMessages] = [
-            *[one.segment for one in view.sealed],
-            *[one.segment for one in view.open],
-        ]
-        mine = self._segments[: self._count]
-        begin = segments.index(mine[0]) if mine[0] in segments else -1
-        behind = begin + len(mine)
-        if begin < 0 or segments[begin:behind] != mine:
+        """Compare the segments with a view. None if they are no neighbours in it: the table is asked no more then."""
+        # A slower thread may put an older view back. That is no harm: each call goes by the view that it began with.
+        mine, sealed = self._segments[: self._count], view.sealed
+        # Only the view's segments from the first of these on are looked at, and as many as these are.
+        begin = bisect_left(sealed, self._oldest, key=lambda one: one.segment.sequence)
+        opened = [one.segment for one in view.open if one.segment.sequence >= self._oldest]
+        there = [*[one.segment for one in sealed[begin : begin + self._count]], *opened][: self._count]
+        if begin == len(sealed):
+            begin += len(view.open) - len(opened)
+        behind = begin + self._count
+        if there != mine:
             self._streams, self._fit, self._names = 0, None, None
             return None
         newer = behind - self._growing - len(view.sealed)
