@@ -14,7 +14,7 @@ from stratalog.store.testing.memory import SimulatedReads
 
 from ..seeds import draw_seed
 from .engine import Ticks, deterministic, home
-from .explore import Effort, explore
+from .explore import Effort, Tally, explore
 from .shape import Settings, Shape
 
 FILE = home() / "f"
@@ -118,6 +118,10 @@ def test_a_leased_map_does_not_look_at_a_page_that_cannot_be_read(disk: Simulate
 def test_a_store_serves_right_bytes_or_errors_while_its_files_are_harmed() -> None:
     seed = draw_seed()
     effort = Effort(moments=0.1, subsets=1, nested=0, again=0, opened=0, repairs=0, readers=0, served=0.5)
-    tally = explore(seed, Shape(queues=3, steps=250, lives=(Settings(segment_bytes=64 << 10),) * 2), effort, limit=60)
-    assert tally.parts["served"] > 3
-    assert tally.parts["served: messages while files are harmed"] > 100
+    shape = Shape(queues=3, steps=250, lives=(Settings(segment_bytes=64 << 10),) * 2)
+    tally = Tally()
+    for run in range(8):  # as many as count enough: what one run reads under harm is luck
+        explore(seed + run, shape, effort, limit=tally.states + 40, tally=tally)
+        if tally.parts["served"] > 3 and tally.parts["served: messages while files are harmed"] > 100:
+            return
+    pytest.fail(f"8 runs have served too little: {tally.parts}")
