@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
+import numpy as np
+
 from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import OpenSegment, View
-from ..segment.postings import Row
+from ..segment.firsts import firsts_in
 from ..segment.remade import offset_behind
 from ..segment.run import Run
 
@@ -50,25 +52,30 @@ class Finder:
         return first, next_offset or 0
 
     def bounds_of(self, streams: Sequence[Stream]) -> list[tuple[int, int]]:
-        """The `bounds` of each; a lane without a sealed segment is asked once for all of its streams."""
+        """The `bounds` of each; a lane is asked once for all of its streams, unless footers of it are damaged."""
         lows = [stream.low for stream in streams]  # before the views, as above
-        # By lane: those of its open segments; None where there are sealed ones.
-        rows: dict[int, list[dict[int, Row]] | None] = {}
-        for lane in {stream.lane.index: stream.lane for stream in streams}.values():
-            view = lane.view
-            rows[lane.index] = None if view.sealed else [opened.table.rows_now() for opened in view.open]
-        found = []
-        for stream, low in zip(streams, lows, strict=True):
-            opened, number = rows[stream.lane.index], stream.number
-            if opened is None or number < 0:
-                found.append(self.bounds(stream))
+        of_lane: dict[int, list[int]] = {}
+        for at, stream in enumerate(streams):
+            if stream.number >= 0:
+                of_lane.setdefault(stream.lane.index, []).append(at)
+        found = [(0, 0)] * len(streams)
+        for places in of_lane.values():
+            lane = streams[places[0]].lane
+            view, numbers = lane.view, np.array([streams[at].number for at in places], np.int64)
+            firsts = firsts_in(view.sealed, numbers)
+            if firsts is None:
+                for at in places:
+                    found[at] = self.bounds(streams[at])
                 continue
-            first, following = -1, 0
-            for by_number in opened:
-                row = by_number.get(number)
-                if row is not None:
-                    first, following = row[0] if first < 0 else first, row[0] + len(row[1])
-            found.append((low if first < low else first, following))
+            opened = [one.table.rows_now() for one in view.open]
+            for at, number, sealed_first in zip(places, numbers.tolist(), firsts.tolist(), strict=True):
+                rows = [by_number[number] for by_number in opened if number in by_number]
+                if rows:
+                    following = rows[-1][0] + len(rows[-1][1])
+                else:
+                    following = offset_behind(lane, view, number) if view.sealed else 0
+                first = sealed_first if sealed_first >= 0 else rows[0][0] if rows else following
+                found[at] = max(first, lows[at]), following
         return found
 
     def runs(self, stream: Stream, offset: int, limit: int) -> Iterable[Run]:

@@ -58,15 +58,23 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         SPARED,
     ),
     "growth: a count asks for the bounds of each queue": Bug(
-        "store/read/finder.py", "            if opened is None or number < 0:\n", "            if True:\n", COUNTS,
+        "store/read/finder.py", "            if firsts is None:\n", "            if True:\n", COUNTS,
     ),
     "growth: a count copies what is acknowledged of each queue": Bug(
         "store/subscriptions/backlog.py", "{queue_id: acked.mark for", "{queue_id: acked.copy().mark for",
         COUNTS,
     ),
     "growth: bounds of a topic leave its trims out": Bug(
-        "store/read/finder.py", "found.append((low if first < low else first, following))",
-        "found.append((max(0, first), following))", COUNTS,
+        "store/read/finder.py", "found[at] = max(first, lows[at]), following", "found[at] = first, following", COUNTS,
+    ),
+    "growth: bounds at once take a footer's next message for one of this stream": Bug(
+        "store/segment/firsts.py", "    there = (footer.taken(STREAM)[rows] == numbers) &",
+        "    there = (footer.taken(STREAM)[rows] >= numbers) &", ("tests/store/test_firsts.py",),
+    ),
+    "growth: each queue behind retention is searched for alone": Bug(
+        "store/segment/firsts.py", "        for one in sealed:\n",
+        "        if sealed and not sealed[0].record.full:\n            return None\n        for one in sealed:\n",
+        ("tests/store/test_firsts.py",),
     ),
     "growth: what was wanted of other segments is forgotten when one goes": Bug(
         "store/delayed/keeping.py", "            self._looks[lane.index].drop(oldest)\n",
