@@ -20,13 +20,35 @@ LEAST_PATIENCE_S = 10  # of the kernel
 PATIENCE = Path("/proc/sys/fs/lease-break-time")
 F_SETSIG = 10  # not in the fcntl module
 
+MAP_FIXED = 0x10  # not in the mmap module
+
 _MINCORE: Any = None
+_MMAP: Any = None
 try:
-    # With the interpreter lock: the call is over sooner than the lock could be had again.
-    _MINCORE = ctypes.PyDLL(None)["mincore"]
+    # With the interpreter lock: the calls are over sooner than the lock could be had again.
+    _C = ctypes.PyDLL(None, use_errno=True)
+    _MINCORE, _MMAP = _C["mincore"], _C["mmap"]
     _MINCORE.argtypes = (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
+    _MMAP.argtypes = (ctypes.c_size_t, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    _MMAP.restype = ctypes.c_size_t
 except (OSError, TypeError, AttributeError):
     pass
+
+
+def mapped(descriptor: int) -> tuple[mmap.mmap, int]:
+    """The whole of a file, mapped for reading, and its address. Raises OSError.
+
+    A mapping that Python makes of a file holds a descriptor of its own until it is gone, so that each mapped file would
+    cost two. So Python makes one of no file, and the kernel puts the file's pages in the place of that.
+    """
+    size = os.fstat(descriptor).st_size
+    if not size:
+        raise OSError("an empty file is not mapped")
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+    address: int = np.frombuffer(memory, np.uint8).ctypes.data
+    if _MMAP(address, size, mmap.PROT_READ, mmap.MAP_SHARED | MAP_FIXED, descriptor, 0) != address:
+        raise OSError(ctypes.get_errno(), "the file cannot be mapped")
+    return memory, address
 
 
 class OsLease:
@@ -38,7 +60,7 @@ class OsLease:
 
     def __init__(self, owner: Descriptor) -> None:
         """Of an open file; the lease goes with its descriptor. Raises OSError."""
-        if _MINCORE is None:
+        if _MMAP is None:
             raise OSError("this system does not say which pages are in memory")
         if int(PATIENCE.read_text()) < LEAST_PATIENCE_S:
             raise OSError("the kernel does not wait long enough for a lease")
@@ -49,13 +71,10 @@ class OsLease:
         fcntl.fcntl(descriptor, F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         try:
-            self.memory = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
-        except BaseException as error:  # also an interrupt: the lease must not outlive it
+            self.memory, self._address = mapped(descriptor)
+        except BaseException:  # also an interrupt: the lease must not outlive it
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-            if isinstance(error, ValueError):
-                raise OSError("an empty file is not mapped") from error
             raise
-        self._address = np.frombuffer(self.memory, np.uint8).ctypes.data
 
     def is_whole(self) -> bool:
         """Nobody waits for the file, and the lease is this process's."""

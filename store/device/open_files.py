@@ -1,4 +1,4 @@
-"""The bound on the descriptors that segments hold for their readers: files, and mappings of them."""
+"""The bound on the descriptors that segments hold for their readers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections import deque
 from contextlib import suppress
 from typing import Protocol
 
-MOST_DESCRIPTORS = 4096
+MOST_DESCRIPTORS = 16384
 LEAST_DESCRIPTORS = 16
-PART = 4  # of what the process may have
-SCARCE_PART = 2  # of these
+PART = 2  # of what the process may have
+SPARE_PART = 8  # of these: where fewer are left, they are scarce
 
 
 class Holder(Protocol):
@@ -57,7 +57,7 @@ def note_opened(holder: Holder) -> None:
 
 def are_scarce() -> bool:
     """Whether so many descriptors are held that another one soon costs another holder its own."""
-    return len(OPENED) > _most() // SCARCE_PART
+    return len(OPENED) > _most() - _most() // SPARE_PART
 
 
 def _most() -> int:

@@ -22,7 +22,7 @@ from .windows import Windows
 ZEROS = bytes(1 << 20)
 NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
 GROUP_BYTES = 1 << 20
-MAP_AFTER = 8  # looks, where descriptors are scarce: a mapping takes another one, and costs as much as many reads
+MAP_AFTER = 8  # looks, where descriptors are scarce: a mapping costs as much as many reads
 MAP_AGAIN_S = 1.0  # after a lease was refused, or given back
 
 
@@ -264,7 +264,6 @@ class Segment:
             finally:
                 if self.leased is None:
                     self._mapped.discard(self)
-        note_opened(leased)
         return leased
 
     def give_way(self) -> None:
@@ -331,9 +330,10 @@ class Segment:
         self._mapped = set()
 
     def was_used(self) -> bool:
-        """Whether the file was read since the last time that this was asked, or is mapped and that was."""
+        """Whether the file was read since the last time that this was asked, or copied from its mapping."""
         leased = self.leased
-        used, self._used = self._used or (leased is not None and leased.used), False
+        was_copied = leased is not None and leased.was_used()
+        used, self._used = self._used or was_copied, False
         return used
 
     def let_go(self) -> None:

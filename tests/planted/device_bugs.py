@@ -33,6 +33,11 @@ DEVICE: dict[str, Bug] = {
         "            self._lease.give_back()",
         ("tests/simulation/test_served.py::test_a_leased_map_does_not_look_at_a_page_that_cannot_be_read",),
     ),
+    "device: a mapping holds a descriptor of its own": Bug(
+        "store/device/lease.py", "mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,",
+        "mmap.mmap(descriptor, size, mmap.MAP_SHARED,",
+        ("tests/store/test_leased.py::test_a_mapped_segment_holds_one_descriptor",),
+    ),
     "device: nobody is told that a program waits to cut a file": Bug(
         "store/device/leased.py", "        if self._lease.is_whole():", "        if True:",
         ("tests/simulation/test_served.py::test_a_store_serves_right_bytes_or_errors_while_its_files_are_harmed",),

@@ -277,6 +277,26 @@ def test_forked_child_holds_no_lease_of_its_parent(tmp_path: Path) -> None:
         assert len(store.get_range("t", 0, 0, 100)) == 100
 
 
+def test_a_mapped_segment_holds_one_descriptor(tmp_path: Path) -> None:
+    """So as many segments as there are descriptors can be mapped."""
+    sealed_store(tmp_path / "store")
+    with MessageStore.open(tmp_path / "store", small()) as store:
+        segment = store._lanes[0].view.sealed[0].segment
+        until(lambda: len(store.get_range("t", 0, 0, 100)) == 100 and segment.leased is not None)
+        links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+        assert links.count(str(segment.path)) == 1
+
+
+def test_what_the_kernel_does_not_map_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    written = os.open(tmp_path / "file", os.O_WRONLY)
+    try:
+        with pytest.raises(PermissionError, match="cannot be mapped"):
+            lease_module.mapped(written)
+    finally:
+        os.close(written)
+
+
 def test_closed_store_leases_nothing(tmp_path: Path) -> None:
     sealed_store(tmp_path / "store")
     with MessageStore.open(tmp_path / "store", small()) as store:
