@@ -172,8 +172,8 @@ class Keeping:
     def _expired(self, lane: Lane, oldest: SealedSegment) -> list[SealedSegment]:
         """The segments of a lane whose time has come; the oldest one is asked about, and so among them."""
         now_ms = self._delays.parts.clock.wall_ms()
-        found = {id(one) for one in expired_segments(self._lanes, self._config, now_ms, self._copies_bytes())}
-        mine = [sealed for sealed in lane.view.sealed if id(sealed) in found and sealed is not oldest]
+        found = expired_segments(self._lanes, self._config, now_ms, self._copies_bytes())
+        mine = [one for one in found if one.segment.header.lane == lane.index and one is not oldest]
         return [oldest, *mine]
 
     def _tell_kept(self) -> None:

@@ -79,7 +79,7 @@ def _found(sources: Sources, streams: Sequence[Stream], which: Int64s, offsets: 
 
 
 def _of_lane(stream: Stream, numbers: Int64s, offsets: Int64s, rows: Rows) -> Iterator[_Found]:
-    """Where messages of a lane lie, by the numbers of their streams, newest segment first; `stream` is one of them."""
+    """Where messages of a lane lie, by the numbers of their streams; `stream` is one of them."""
     lane = stream.lane
     view = lane.view
     for opened in reversed(view.open):
@@ -88,12 +88,16 @@ def _of_lane(stream: Stream, numbers: Int64s, offsets: Int64s, rows: Rows) -> It
         run, at = _pick_open(opened, numbers, offsets)
         yield from _by_source(lane, stream, run, rows[at])
         numbers, offsets, rows = _without(at, numbers, offsets, rows)
-    for sealed in reversed(view.sealed):
-        if not len(rows):
-            return
-        run, at = sealed.pick(lane.ring, numbers, offsets)
-        yield from _by_source(lane, stream, run, rows[at])
-        numbers, offsets, rows = _without(at, numbers, offsets, rows)
+    left = np.ones(len(rows), np.bool_)
+    looked: set[int] = set()  # segments: each gives all that it has at once
+    for nth, place in enumerate(zip(numbers.tolist(), offsets.tolist(), strict=True)):
+        if not left[nth] or (index := lane.groups.where(view.sealed, *place)) in looked or index == len(view.sealed):
+            continue
+        looked.add(index)
+        mine = np.flatnonzero(left)
+        run, at = view.sealed[index].pick(lane.ring, numbers[mine], offsets[mine])
+        left[mine[at]] = False
+        yield from _by_source(lane, stream, run, rows[mine[at]])
 
 
 def _pick_open(opened: OpenSegment, numbers: Int64s, offsets: Int64s) -> tuple[Run, Rows]:

@@ -71,6 +71,13 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         "store/segment/firsts.py", "    there = (footer.taken(STREAM)[rows] == numbers) &",
         "    there = (footer.taken(STREAM)[rows] >= numbers) &", ("tests/store/test_firsts.py",),
     ),
+    "growth: a pick looks at all segments": Bug(
+        "store/read/picking.py", "(index := lane.groups.where(view.sealed, *place)) in looked",
+        "(index := len(view.sealed) - 1 - min(nth, len(view.sealed) - 1)) in looked", ("tests/store/test_picking.py",),
+    ),
+    "growth: a pick looks at a segment again for each message that is not there": Bug(
+        "store/read/picking.py", "        looked.add(index)\n", "", ("tests/store/test_picking.py",),
+    ),
     "growth: each queue behind retention is searched for alone": Bug(
         "store/segment/firsts.py", "        for one in sealed:\n",
         "        if sealed and not sealed[0].record.full:\n            return None\n        for one in sealed:\n",

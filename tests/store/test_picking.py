@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,10 @@ import pytest
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreConfig
 from stratalog.store.read.picking import Picks
+from stratalog.store.segment.sealed import SealedSegment
 from tests.seeds import draw_seed
 
-from .helpers import tiny, until
+from .helpers import has_settled, tiny, until
 
 QUEUES = 3
 ALL = 1 << 40
@@ -85,3 +87,23 @@ def test_many_places_of_a_long_segment(tmp_path: Path) -> None:
         offsets: npt.NDArray[np.int64] = np.random.default_rng(draw_seed()).permutation(3_000)
         picks = picked(store, [(0, offset) for offset in offsets.tolist()])
         assert [int(bytes(payload)) for payload in picks.batch.payloads()] == offsets.tolist()
+
+
+def test_a_pick_of_old_messages_looks_at_their_segments_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    real = SealedSegment.pick
+
+    def pick(sealed: SealedSegment, *given: Any) -> Any:
+        looked.append(sealed.segment.sequence)
+        return real(sealed, *given)
+
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        for number in range(400):
+            store.append("t", number % QUEUES, b"%d" % number + bytes(4_000))
+        until(lambda: has_settled(store))
+        assert len(store._lanes[0].view.sealed) > 20
+        monkeypatch.setattr(SealedSegment, "pick", pick)
+        places = [(0, 3), (1, 3), (2, 60), (0, 999), (0, 1_000), (1, 1_001)]
+        picks = picked(store, places)
+        assert [bytes(payload).strip(b"\0") for payload in picks.batch.payloads()] == [b"9", b"10", b"182"]
+        assert len(looked) <= 4 and len(set(looked)) == len(looked)
