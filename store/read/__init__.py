@@ -4,7 +4,7 @@ Begin with `reader`, and with `finder` and `sources`, over which it reads: where
 The quicker ways take what is usual, and leave the rest to it:
 
     `get_range`         lane_places, long_messages, named_rows, lane_tables, making_places, straight, parts
-    `read_batch`        recent, bulk, few
+    `read_batch`        recent, bulk, few, frame_times
     many queues         picking
     results             message, columns, details, tables
     everything, times   scan, times

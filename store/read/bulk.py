@@ -15,14 +15,15 @@ from ..device.buffers import BufferPool
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.layout import checksum64
-from ..log.lane import Lane
 from ..log.streams import Stream
-from ..segment.columns import Columns, open_columns, sealed_columns
-from ..segment.open_table import CHECKSUM, LENGTH, POSITION
+from ..log.write import View
+from ..segment.open_table import CHECKSUM, LENGTH, POSITION, Uint32s
 from ..segment.segment import Segment
 from .few import Few
 from .finder import Finder
+from .frame_times import times_of_many
 from .message import MessageBatch
+from .parts import Part, find_parts
 from .sources import ReadCounters
 
 LEAST_MESSAGES = 64  # of a call; columns of fewer cost more than their messages one by one
@@ -33,6 +34,20 @@ SMALL_BYTES = 1024  # of a message: a copy more costs less than slices of views
 LONG_PIECE_BYTES = 16 << 10  # it is worth a call of its own
 
 Int64s = npt.NDArray[np.int64]
+
+
+class Columns(NamedTuple):
+    """n messages of a segment, in log order.
+
+    Attributes:
+        segment: where they are.
+        rows: (n, 3) position, length and checksum of each.
+        times: (n,) when each was put into the log, ms since the epoch.
+    """
+
+    segment: Segment
+    rows: Uint32s
+    times: Int64s
 
 
 class Pieces(NamedTuple):
@@ -71,10 +86,13 @@ class Bulk:
         if count < LEAST_MESSAGES:
             return self._few.read_batch(stream, offset, count, max_bytes)
         try:
-            found = _find(stream.lane, stream.number, offset, count)
-            if found is None:
+            view = stream.lane.view
+            found = find_parts(stream.lane, view, stream.number, offset, count)
+            parts = [_columns(view, part) for part in found or ()]
+            whole = [part for part in parts if part is not None]
+            if not whole or len(whole) < len(parts):
                 return None
-            return self._fetch(stream, offset, _cut(found, max_bytes))
+            return self._fetch(stream, offset, _cut(whole, max_bytes))
         except (OSError, StoreCorrupt):
             return None
 
@@ -123,40 +141,14 @@ class Bulk:
                 counters.count_device(sizes, min(sizes), sum(piece.ends) - sum(piece.begins), len(piece.begins))
 
 
-def _find(lane: Lane, number: int, offset: int, limit: int) -> list[Columns] | None:
-    """The messages from `offset` on; None if one of them, or the way to it, is not there. Raises StoreCorrupt."""
-    view = lane.view
-    parts: list[Columns] = []
-    at, end = offset, offset + limit
-    index = lane.groups.where(view.sealed, number, at)
-    if index < 0:
-        return None
-    while index < len(view.sealed):
-        found = sealed_columns(view.sealed[index], lane.ring, number, at, end)
-        if found is None:
-            return None
-        if len(found.rows):
-            parts.append(found)
-            at += len(found.rows)
-        else:  # the next one is where it goes on
-            index = max(index, lane.groups.where(view.sealed, number, at) - 1)
-        if at == end:
-            return parts
-        index += 1
-    for segment, table in view.open:
-        row = table.row(number)
-        if row is None:
-            continue
-        if at < row[0]:
-            return None  # a gap that a repair left, or damage
-        entries = row[1][at - row[0] : end - row[0]]
-        if entries:
-            found = open_columns(segment, table, np.frombuffer(entries, np.uint32))
-            if found is None:
-                return None
-            parts.append(found)
-            at += len(entries)
-    return parts or None
+def _columns(view: View, part: Part) -> Columns | None:
+    """A part as columns; None if one of its messages has optional ones. Raises StoreCorrupt."""
+    segment, flat, entries, _ = part
+    rows = np.asarray(flat, np.uint32).reshape(-1, 3)
+    if not isinstance(entries, range):  # of a table that was made for this call: all of it
+        rows = rows.take(entries, axis=0)
+    times = times_of_many(view, segment, rows[:, POSITION])
+    return None if times is None else Columns(segment, rows, times)
 
 
 def _cut(parts: list[Columns], max_bytes: int) -> list[Columns]:

@@ -6,29 +6,18 @@ no head of a frame is asked for, and there is no object a run.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Iterable
 from itertools import accumulate
-from typing import TypeAlias
 
 import numpy as np
 
 from ..device.buffers import BufferPool
 from ..errors import StoreCorrupt
-from ..format.footer import Column
-from ..format.layout import HAS_EXTRAS
 from ..log.streams import Stream
-from ..log.write import View
-from ..segment.segment import Segment
+from .frame_times import times_of
 from .lane_places import LanePlaces
 from .message import Message, MessageBatch, plain_messages
 from .parts import Part, find_parts
 from .straight import MOST_MESSAGES, Straight
-
-Frames: TypeAlias = "tuple[Numbers, Numbers, Numbers]"  # their positions, times and flags
-Numbers: TypeAlias = "Column | array[int]"
-NO_FRAMES: Frames = array("I"), array("q"), array("H")
 
 
 class Few:
@@ -88,7 +77,7 @@ class Few:
         found: dict[int, bytes] = {}
         if not table.copied(stream, offset, limit, found) or not found:
             return None
-        times = _times(view, table.places(stream.number, offset, len(found)))
+        times = times_of(view, table.places(stream.number, offset, len(found)))
         return None if times is None else (found, times)
 
     def _of_parts(
@@ -101,7 +90,7 @@ class Few:
         if parts is None or _size(parts) > max_bytes:
             return None
         places = [(segment, flat[3 * entry]) for segment, flat, entries, _ in parts for entry in entries]
-        times = _times(view, places)
+        times = times_of(view, places)
         fetched = None if times is None else self._straight.fetched(lane.ring, parts)
         if times is None or fetched is None:
             return None
@@ -113,43 +102,3 @@ class Few:
 
 def _size(parts: list[Part]) -> int:
     return sum([flat[3 * entry + 1] for _, flat, entries, _ in parts for entry in entries])
-
-
-def _times(view: View, places: Iterable[tuple[Segment, int]]) -> list[int] | None:
-    """When the messages at some positions were put into the log. Raises StoreCorrupt.
-
-    None if one of them has optional columns, or lies in a segment that the view does not have.
-    """
-    found: list[int] = []
-    known: Segment | None = None
-    positions, times, flags = NO_FRAMES
-    for segment, at in places:
-        if segment is not known:
-            frames = _frames(view, segment)
-            if frames is None:
-                return None
-            known, (positions, times, flags) = segment, frames
-        # A message without bytes may end where the next frame begins, but none begins where its own one does.
-        frame = bisect_left(positions, at) - 1
-        if frame < 0 or flags[frame] & HAS_EXTRAS:
-            return None
-        found.append(times[frame])
-    return found
-
-
-def _frames(view: View, segment: Segment) -> Frames | None:
-    """The frames of a view's segment; None if it does not have that one. Raises StoreCorrupt."""
-    sealed, sequence = view.sealed, segment.sequence
-    if sealed and sequence <= sealed[-1].segment.sequence:
-        at = sequence - sealed[0].segment.sequence  # as long as no segment between them was given up
-        if not 0 <= at < len(sealed) or sealed[at].segment is not segment:
-            at = bisect_left(sealed, sequence, key=lambda one: one.segment.sequence)
-            if sealed[at].segment is not segment:
-                return None
-        index = sealed[at].index
-        index.used = True
-        return index.frames
-    for opened, table in view.open:
-        if opened is segment:
-            return table.frame_position, table.frame_time, table.frame_flags
-    return None

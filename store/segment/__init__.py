@@ -3,7 +3,7 @@
 Begin with `segment`: the file, and where a message's bytes are fetched. Then:
 
     while it is open    open_table, postings, footer_room
-    once it is sealed   sealing, names, sealed, index, head, kept, columns, run, newest
+    once it is sealed   sealing, names, sealed, index, head, kept, run, newest
     of many             groups, present, guess, firsts
     memory, read-ahead  held, windows, copies
     front to back       scanner, begun

@@ -20,7 +20,7 @@ from .head import ROW, ROW_BYTES, ROW_COLUMNS, Head
 from .held import HeldMemory
 from .index import WRONG_MESSAGE, FooterSource, Index, WrongFooter, row_of
 from .kept import KEPT_PART, KeptPlaces, full_frames, joined_heads, places_size
-from .open_table import Places
+from .open_table import Places, Uint32s
 from .remade import Remade, neighbours
 from .run import Run
 from .segment import Segment
@@ -190,7 +190,8 @@ class SealedSegment:
             if len(entries) < LONG_RUN:
                 places, heads = self._places(index, ring, [number] * len(entries), offsets, entries)
             else:
-                places, heads = self._many_places(index, ring, number, offsets, entries)
+                rows, heads = self._many_rows(index, ring, number, offsets, entries)
+                places = tuple(rows.T.tolist())
             return Run(self.segment, self, offsets, entries, places, heads)
         except WrongFooter as error:
             if index.is_remade:
@@ -250,11 +251,20 @@ class SealedSegment:
         if offset < first:
             return None  # a gap that a repair left
         from_row = row - first
-        entries = all_entries[from_row + offset : min(from_row + end, limit)].tolist()
+        part = all_entries[from_row + offset : min(from_row + end, limit)]
         if kept is not None:
+            entries = part if len(part) >= LONG_RUN else part.tolist()
             return kept.flat, entries, self.record.data_end > SPARSE_BYTES * (limit - row)
         # The heads of frames are still to be read, and the windows around them bring in the messages as well.
-        found = self._rows(self._found.get(0) or self.index, ring, number, offset, entries)
+        index, entries = self._found.get(0) or self.index, part.tolist()
+        if len(entries) < LONG_RUN:
+            found: Sequence[int] | None = self._rows(index, ring, number, offset, entries)
+        else:
+            try:
+                rows, _ = self._many_rows(index, ring, number, range(offset, offset + len(entries)), entries)
+            except WrongFooter:
+                return None
+            found = np.ascontiguousarray(rows).reshape(-1).data
         return None if found is None else (found, range(len(entries)), False)
 
     def _rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int] | None:
@@ -320,12 +330,15 @@ class SealedSegment:
             heads.append(head)
         return (starts, lengths, checksums), heads
 
-    def _many_places(
+    def _many_rows(
         self, index: Index, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
-    ) -> tuple[Places, list[Head]]:
-        """As `_places`, a frame at a time: faster where a frame has several of the messages."""
+    ) -> tuple[Uint32s, list[Head]]:
+        """(n, 3) position, length and checksum of messages, and the head of each one's frame: a frame at a time.
+
+        Raises WrongFooter where one is not this stream's, or lost.
+        """
         at, heads = 0, []
-        rows: list[npt.NDArray[np.uint32]] = []
+        parts: list[Uint32s] = []
         wanted = np.array(entries, np.uint32)
         while at < len(entries):
             head = self.head(index, ring, bisect_right(index.frame_entry, entries[at]) - 1)
@@ -334,15 +347,15 @@ class SealedSegment:
                 raise WrongFooter(WRONG_MESSAGE)
             frame = np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))
             try:
-                rows.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
+                parts.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
             except IndexError:
                 raise WrongFooter(WRONG_MESSAGE) from None
             heads += [head] * (end - at)
             at = end
-        named, lows, starts, lengths, checksums = np.concatenate(rows).T
-        if (named != number).any() or (lows != np.array(offsets, np.int64) & 0xFFFF).any():
+        rows = np.concatenate(parts)
+        if (rows[:, 0] != number).any() or (rows[:, 1] != np.array(offsets, np.int64) & 0xFFFF).any():
             raise WrongFooter(WRONG_MESSAGE)
-        return (starts.tolist(), lengths.tolist(), checksums.tolist()), heads
+        return rows[:, 2:], heads
 
     def head(self, index: Index, ring: Ring | None, frame: int) -> Head:
         """The head of the frame with this number in the index. Raises StoreCorrupt."""

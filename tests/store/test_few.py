@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.store import MessageBatch, MessageStore, StoreConfig, StoreCorrupt
 from stratalog.store.read.bulk import LEAST_MESSAGES
-from stratalog.store.read.few import _times
+from stratalog.store.read.frame_times import times_of
 from tests.store.helpers import KIB, flip_bit, segment_path, small, until
 
 from ..seeds import draw_seed
@@ -96,7 +96,7 @@ def test_message_without_bytes_at_the_end_of_a_frame_has_that_frames_time() -> N
     segment: Any = SimpleNamespace(sequence=1)
     table = SimpleNamespace(frame_position=[0, 100, 200], frame_time=[1, 2, 3], frame_flags=[0, 0, 0])
     view: Any = SimpleNamespace(open=[(segment, table)], sealed=())
-    assert _times(view, [(segment, at) for at in (40, 100, 140, 240)]) == [1, 1, 2, 3]
+    assert times_of(view, [(segment, at) for at in (40, 100, 140, 240)]) == [1, 1, 2, 3]
 
 
 def test_times_are_the_right_segments_also_where_segments_were_given_up_between_them() -> None:
@@ -107,9 +107,9 @@ def test_times_are_the_right_segments_also_where_segments_were_given_up_between_
     each = [sealed(sequence) for sequence in (3, 4, 7, 8, 9)]
     view: Any = SimpleNamespace(open=[], sealed=each)
     places = [(one.segment, at) for one in each for at in (20, 60)]
-    assert _times(view, places) == [3, 300, 4, 400, 7, 700, 8, 800, 9, 900]
+    assert times_of(view, places) == [3, 300, 4, 400, 7, 700, 8, 800, 9, 900]
     for gone in (2, 5, 6, 10):
-        assert _times(view, [*places, (sealed(gone).segment, 20)]) is None
+        assert times_of(view, [*places, (sealed(gone).segment, 20)]) is None
 
 
 def test_optional_columns_and_too_many_bytes_are_left_to_the_long_way(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from stratalog.store import MessageStore, ScanPlanner, ShardWriter, StoreReader,
 from stratalog.store.device import open_files
 from stratalog.store.format.footer import Footer
 from stratalog.store.plans.wanted import StreamTable
-from stratalog.store.read import bulk, lane_tables
+from stratalog.store.read import lane_tables
 from stratalog.store.read.named_rows import Layout
 from stratalog.store.segment.newest import NewestTimes
 from stratalog.store.segment.sealed import SealedSegment
@@ -103,7 +103,7 @@ def test_a_call_of_an_idle_queue_asks_few_segments_and_reads_few_footers(
     asked: list[object] = []
     for owner, method in (
         (SealedSegment, "first_of"), (SealedSegment, "first_offset"), (SealedSegment, "places"),
-        (bulk, "sealed_columns"), (Footer, "__init__"),
+        (Footer, "__init__"),
     ):  # fmt: skip
         noted(monkeypatch, owner, method, asked)
     steps = []
