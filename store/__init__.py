@@ -48,9 +48,9 @@ from .log.ticket import BatchTicket, Ticket
 from .plans.batch import ScanBatch
 from .plans.limits import ScanLimit
 from .plans.plan import LogPosition, ScanPart, ScanPlan
-from .plans.wanted import ScanFilter, StreamTable
 from .read.columns import MessageColumns
 from .read.message import Message, MessageBatch
+from .read.wanted import ScanFilter, StreamTable
 from .recovery.repair import Loss
 from .subscriptions.backlog import Backlog
 from .subscriptions.delivery import Delivery, DeliveryBatch

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import OffsetOutOfRange, StoreError, StoreUnreadable
+from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, shown
 from ..log.streams import Stream, check_name
 from ..read.async_reads import AsyncReads, Looked, Wanted
 from ..read.lane_places import LanePlaces
@@ -19,6 +19,7 @@ from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
 from ..read.times import offset_at
 from ..read.waiting import WaitingReaders, open_end, sealed_of
+from ..read.wanted import ScanFilter
 from .checks import LONGEST_WAIT_MS, check_counts
 from .shared import Shared
 
@@ -237,13 +238,15 @@ class Fetcher:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def scan(self) -> Iterator[MessageBatch]:
-        """All messages that are durable at the call, a batch a frame."""
+    def scan(self, wanted: ScanFilter) -> Iterator[MessageBatch]:
+        """The messages that are wanted and durable at the call, a batch a frame."""
         self._check_open()
-        return self._scan(self._shared.at_one_moment(self._snapshots))
+        if not isinstance(wanted, ScanFilter):
+            raise InvalidMessage(f"`wanted` is a ScanFilter, not {shown(wanted)}")
+        return self._scan(self._shared.at_one_moment(partial(self._snapshots, wanted)))
 
-    def _snapshots(self) -> list[LaneSnapshot]:
-        return [LaneSnapshot(lane) for lane in self._lanes]
+    def _snapshots(self, wanted: ScanFilter) -> list[LaneSnapshot]:
+        return [LaneSnapshot(lane, wanted) for lane in self._lanes]
 
     def _scan(self, snapshots: list[LaneSnapshot]) -> Iterator[MessageBatch]:
         for snapshot in snapshots:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..read.message import Message, MessageBatch
+from ..read.wanted import ALL, ScanFilter
 from .fetcher import Fetcher
 
 
@@ -110,19 +111,26 @@ class ReadCalls:
         """
         return self._fetcher.read_batch(topic, queue_id, offset, max_messages, max_bytes, wait_ms)
 
-    def scan(self) -> Iterator[MessageBatch]:
+    def scan(self, wanted: ScanFilter = ALL) -> Iterator[MessageBatch]:
         """Iterate over all messages that are durable at the call: lane by lane, in log order, one batch per frame.
 
-        The result is a prefix of each lane's log; only trimmed messages are left out. Appends, sealing and retention
-        during the scan do not change it. In the process that writes, the files of segments that retention removes stay
-        until the scan has read them, or is dropped. In a reader's process only those stay that it has open: a scan that
-        retention overtakes there raises StoreUnreadable, and is to be begun again.
+        The result is a prefix of each lane's log, without what was trimmed or is not wanted. Appends, sealing and
+        retention during the scan do not change it. In the process that writes, the files of segments that retention
+        removes stay until the scan has read them, or is dropped. In a reader's process only those stay that it has
+        open: a scan that retention overtakes there raises StoreUnreadable, and is to be begun again.
+
+        Args:
+            wanted: which messages, a `stratalog.plans.ScanFilter`. Segments without any of them are not read, as their
+                footers tell.
+
+        Raises:
+            InvalidMessage: `wanted` is no ScanFilter.
 
         Raises, when the scan gets there:
             StoreCorrupt: a frame or a message is damaged on the device.
             StoreUnreadable: the system refused a read, or, in a reader's process, retention has overtaken the scan.
         """
-        return self._held(self._fetcher.scan())
+        return self._held(self._fetcher.scan(wanted))
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return (first, next): the queue holds the offsets first .. next - 1. (0, 0) if it was never used.

@@ -31,6 +31,7 @@ from ..log.sizer import Sizer
 from ..log.streams import Stream
 from ..read.message import Message, MessageBatch
 from ..read.scan import LaneSnapshot
+from ..read.wanted import ScanFilter
 from ..segment.held import HeldMemory
 from ..segment.segment import Segment
 from .fetcher import Fetcher
@@ -209,11 +210,11 @@ class Following(Fetcher):
     def batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
         return self._fresh(partial(super().batch, topic, queue_id, offset, max_messages, max_bytes))
 
-    def scan(self) -> Iterator[MessageBatch]:
-        return self._fresh(super().scan)
+    def scan(self, wanted: ScanFilter) -> Iterator[MessageBatch]:
+        return self._fresh(partial(super().scan, wanted))
 
-    def _snapshots(self) -> list[LaneSnapshot]:
-        return self.follower.at_one_moment(super()._snapshots)
+    def _snapshots(self, wanted: ScanFilter) -> list[LaneSnapshot]:
+        return self.follower.at_one_moment(partial(super()._snapshots, wanted))
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         return self._fresh(partial(super().queue_bounds, topic, queue_id))

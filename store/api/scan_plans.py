@@ -14,14 +14,13 @@ from ..plans.limits import LimitedEnd, ScanLimit, limited_ends
 from ..plans.plan import FrameRange, LogPosition, ScanPart, ScanPlan
 from ..plans.planning import LaneLook, plan_of
 from ..plans.reading import OnDamage, batches_of
-from ..plans.wanted import ScanFilter, StreamTable
+from ..read.wanted import ALL, ScanFilter, StreamTable
 from .read_only import Following
 from .store import MessageStore
 
 Given = TypeVar("Given")
 PART_BYTES = 128 << 20
 LEAST_PART_BYTES = 4096
-ALL = ScanFilter()
 Positions = Mapping[int, LogPosition]
 
 

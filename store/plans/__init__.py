@@ -2,6 +2,6 @@
 
 Begin with `planning`, and then `reading`, which reads one part.
 
-    planning            planning, plan, wanted, limits
+    planning            planning, plan, limits
     reading a part      reading, opened, chunks, places, batch
 """

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..format.blobs import Blobs
 from ..format.layout import NO_TIME
-from .wanted import StreamTable
+from ..read.wanted import StreamTable
 
 Int64s = npt.NDArray[np.int64]
 NO_LENGTH = -1  # it is not known

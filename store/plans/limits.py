@@ -13,11 +13,11 @@ import numpy.typing as npt
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..format.layout import DATA_START, LOST_ENTRY
+from ..read.wanted import Bounds, ScanFilter
 from ..segment.open_table import LENGTH, POSITION
 from ..segment.sealed import SealedSegment
 from .plan import LogPosition
 from .planning import LaneLook, Source, entries_between, first_offsets, position_of
-from .wanted import Bounds, ScanFilter
 
 Int64s = npt.NDArray[np.int64]
 NO_LIMIT = 1 << 62

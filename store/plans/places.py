@@ -11,11 +11,11 @@ from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
 from ..read.scan import NO_OFFSET, checked_footer
+from ..read.wanted import ScanFilter, StreamTable, bounds_of, rows_of
 from ..segment.sealed import SealedSegment
 from .batch import NO_LENGTH, ScanBatch
 from .opened import FooterDamaged, opened
 from .plan import FrameRange, frames_of
-from .wanted import ScanFilter, StreamTable, bounds_of, rows_of
 
 Int64s = npt.NDArray[np.int64]
 BATCH_ROWS = 1 << 16

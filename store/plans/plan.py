@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreCorrupt
-from .wanted import Lows, ScanFilter, StreamTable
+from ..read.wanted import Lows, ScanFilter, StreamTable
 
 Int64s = npt.NDArray[np.int64]
 UNKNOWN_COUNT = -1

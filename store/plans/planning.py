@@ -16,10 +16,10 @@ from ..format.footer import Footer
 from ..format.layout import DATA_START, LOST_ENTRY, MAX_DATA_END, UNKNOWN
 from ..log.lane import Lane
 from ..log.write import OpenSegment
+from ..read.wanted import Bounds, Lows, ScanFilter, StreamTable, bounds_of
 from ..segment.open_table import LENGTH, POSITION, OpenTable
 from ..segment.sealed import SealedSegment
 from .plan import UNKNOWN_COUNT, Damaged, FrameRange, KnownFrames, LogPosition, ScanPart, ScanPlan, frames_of
-from .wanted import Bounds, Lows, ScanFilter, StreamTable, bounds_of
 
 Int64s = npt.NDArray[np.int64]
 Source = SealedSegment | OpenSegment

@@ -22,6 +22,7 @@ from ..format.layout import (
 )
 from ..live.files import SegmentIsGone
 from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
+from ..read.wanted import Bounds, ScanFilter, StreamTable, bounds_of, rows_of
 from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
 from ..segment.sealed import SealedSegment
 from .batch import ScanBatch
@@ -29,7 +30,6 @@ from .chunks import FrameChunks
 from .opened import FooterDamaged, opened
 from .places import PlaceReader
 from .plan import FrameRange, KnownFrames, ScanPart, frames_of
-from .wanted import Bounds, ScanFilter, StreamTable, bounds_of, rows_of
 
 Int64s = npt.NDArray[np.int64]
 OnDamage = Callable[[StoreCorrupt], object]

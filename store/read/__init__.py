@@ -7,7 +7,7 @@ The quicker ways take what is usual, and leave the rest to it:
     `read_batch`        recent, bulk, few, frame_times
     many queues         picking
     results             message, columns, details, tables
-    everything, times   scan, times
+    everything, times   scan, wanted, times
     waiting             waiting, async_reads
     caches              caches, cached, feeder, feed
 """

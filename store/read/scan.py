@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,30 +24,84 @@ from ..format.layout import (
 from ..log.lane import Lane
 from ..log.streams import NOT_DEFINED
 from ..log.write import OpenSegment
+from ..segment.groups import briefly
 from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
 from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
 from .message import MessageBatch
+from .wanted import ALL, Lows, ScanFilter, StreamTable, bounds_of
 
 Int64s = npt.NDArray[np.int64]
 NO_OFFSET = -1
 
 
+class _Wanted(NamedTuple):
+    """What a scan gives of a lane.
+
+    Attributes:
+        lows, highs: (streams,) the offsets of each: lows .. highs - 1, none of a hidden one. None: all of all.
+        times: which times.
+    """
+
+    lows: Int64s | None
+    highs: Int64s | None
+    times: ScanFilter
+
+    @classmethod
+    def of(cls, lane: Lane, wanted: ScanFilter) -> _Wanted:
+        """Of the streams that a lane has now."""
+        trimmed = lane.trims.column(lane.streams)
+        hidden = [stream.number for stream in lane.hidden if stream.number != NOT_DEFINED]
+        if trimmed is None and not hidden and wanted.is_all_queues:
+            return cls(None, None, wanted)
+        lows = None if trimmed is None else Lows(np.arange(len(trimmed)), trimmed)
+        bounds = bounds_of(wanted, StreamTable.of(_names(lane)), lows)
+        return cls(bounds.lows, bounds.highs, wanted)
+
+    def leave_out(self, offsets: Int64s, numbers: npt.NDArray[np.integer]) -> None:
+        """Take out the offsets that are not wanted."""
+        if self.lows is not None and self.highs is not None:
+            unwanted = offsets < self.lows.take(numbers, mode="clip")
+            unwanted |= offsets >= self.highs.take(numbers, mode="clip")
+            offsets[unwanted] = NO_OFFSET
+
+    def is_in(self, sealed: SealedSegment) -> bool:
+        """Whether a segment may have something of it: its footer tells. Raises OSError."""
+        times = self.times
+        if times.start_ms is not None and sealed.record.newest_ms < times.start_ms:
+            return False
+        if times.is_all_queues and times.end_ms is None:
+            return True
+        try:
+            with briefly(sealed):
+                footer = sealed.footer
+                if not times.wants_time(footer.time_min_ms, footer.time_max_ms):
+                    return False
+                if self.lows is None or self.highs is None:
+                    return True
+                numbers, first = footer.numbers, footer.first
+                ends = np.minimum(first + footer.counts, self.highs.take(numbers, mode="clip"))
+                return bool((ends > np.maximum(first, self.lows.take(numbers, mode="clip"))).any())
+        except StoreCorrupt:
+            return True  # whoever reads it says so
+
+
 class LaneSnapshot:
-    """The durable part of a lane's log at one moment: a prefix of the log.
+    """The durable part of a lane's log at one moment: a prefix of the log, or what is wanted of it.
 
     Segments are held until the scan has passed them. So retention takes nothing away from a scan: what it removes
     meanwhile keeps its file until then.
     """
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, wanted: ScanFilter = ALL) -> None:
         self._lane = lane
         view = lane.view
         # The newest first: a message of a segment is durable after all of the segments before, so where one is seen
         # of a segment, all of those before it are seen as well.
         opened = [(one, one.table.visible) for one in reversed(view.open)]
         self._sources: deque[_Source] = deque([*((one, 0) for one in view.sealed), *reversed(opened)])
-        self._lows = _lows(lane)  # behind what is seen: all of its records and hidden streams are out of sight
+        # Behind what is seen: all of its records and hidden streams are out of sight.
+        self._wanted = _Wanted.of(lane, wanted)
 
     def by_segment(self) -> list[LaneSnapshot]:
         """A snapshot of each segment alone: damage in one does not hide what is in the others."""
@@ -64,19 +119,14 @@ class LaneSnapshot:
 
     def batches(self) -> Iterator[MessageBatch]:
         """The messages in log order, a batch a frame. Raises StoreCorrupt. Only once."""
-        sources = self._sources
-        if not sources:
-            return
         names = _names(self._lane)
         buffers = ChunkBuffers()
-        ahead: _Part | None = _Part(*sources.popleft(), buffers, self._lows)
+        ahead = self._begun(buffers)
         try:
             while ahead is not None:
                 part, ahead = ahead, None
                 try:
-                    if sources:
-                        # Begun now: the device does not wait at the border.
-                        ahead = _Part(*sources.popleft(), buffers, self._lows)
+                    ahead = self._begun(buffers)  # now: the device does not wait at the border
                     names = names if len(names) == len(self._lane.streams) else _names(self._lane)
                     yield from part.batches(names)
                 finally:
@@ -84,6 +134,14 @@ class LaneSnapshot:
         finally:
             if ahead is not None:
                 ahead.close()
+
+    def _begun(self, buffers: ChunkBuffers) -> _Part | None:
+        """The next segment that may have something that is wanted. Raises OSError."""
+        while self._sources:
+            source, visible = self._sources.popleft()
+            if isinstance(source, OpenSegment) or self._wanted.is_in(source):
+                return _Part(source, visible, buffers, self._wanted)
+        return None
 
 
 def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
@@ -102,10 +160,9 @@ class _Part:
     """
 
     def __init__(
-        self, source: SealedSegment | OpenSegment, visible: int, buffers: ChunkBuffers, lows: Int64s | None
+        self, source: SealedSegment | OpenSegment, visible: int, buffers: ChunkBuffers, wanted: _Wanted
     ) -> None:
-        """`lows` (streams,): what is below its stream's is left out; None if nothing is trimmed."""
-        self._lows = lows
+        self._wanted = wanted
         self._source = source
         self._segment = source.segment
         self._visible = visible
@@ -120,13 +177,13 @@ class _Part:
             footer = checked_footer(source)
             positions, entries = footer.frame_position.tolist(), footer.frame_entry.tolist()
             offsets = sealed_offsets(source, footer)
-            if self._lows is not None:
-                _leave_out(offsets, sealed_numbers(source, footer), self._lows)
+            if self._wanted.lows is not None:
+                self._wanted.leave_out(offsets, sealed_numbers(source, footer))
         else:
             positions, entries = source.table.frame_position.tolist(), source.table.frame_entry.tolist()
             offsets = _open_offsets(source, self._visible)
-            if self._lows is not None and len(offsets):
-                _leave_out(offsets, source.table.numbers_between(0, len(offsets)), self._lows)
+            if self._wanted.lows is not None and len(offsets):
+                self._wanted.leave_out(offsets, source.table.numbers_between(0, len(offsets)))
         done = 0
         for position, first in zip(positions, entries, strict=False):
             if isinstance(source, OpenSegment) and first >= len(offsets):
@@ -136,25 +193,20 @@ class _Part:
                 raise StoreCorrupt("the table of frames does not agree with the frames", self._segment.path, position)
             done = first + frame.header.count
             part = offsets[first:done]  # fewer than the frame has, where recovery has cut a torn one
-            if len(part) and (self._lows is None or not _are_lost(part)):
+            time_ms = frame.header.time_ms
+            if len(part) and self._wanted.times.wants_time(time_ms, time_ms) and not self._has_nothing(part):
                 yield _batch(self._reader, self._segment, frame, part, names)
         if not _are_lost(offsets[done:]):
             raise StoreCorrupt("the table of frames does not name all frames", self._segment.path, 0)
+
+    def _has_nothing(self, offsets: Int64s) -> bool:
+        """Whether nothing of a frame is wanted. What a repair gave up makes an empty batch, as ever."""
+        return self._wanted.lows is not None and _are_lost(offsets)
 
     def close(self) -> None:
         """End reading."""
         self._reader.close()
         self._file.close()
-
-
-def _lows(lane: Lane) -> Int64s | None:
-    """(streams,) the first offset of each that a scan gives, none of a hidden one. None: it gives all."""
-    lows = lane.trims.column(lane.streams)
-    hidden = [stream.number for stream in lane.hidden if stream.number != NOT_DEFINED]
-    if hidden:
-        lows = np.zeros(len(lane.streams), np.int64) if lows is None else lows
-        lows[[number for number in hidden if number < len(lows)]] = np.iinfo(np.int64).max
-    return lows
 
 
 def _names(lane: Lane) -> tuple[tuple[str, int], ...]:
@@ -192,11 +244,6 @@ def sealed_numbers(sealed: SealedSegment, footer: Footer) -> Int64s:
     starts = footer.start.astype(np.int64)
     numbers[footer.entries[kept]] = footer.numbers.repeat(starts[1:] - starts[:-1])[kept]
     return numbers
-
-
-def _leave_out(offsets: Int64s, numbers: npt.NDArray[np.integer], lows: Int64s) -> None:
-    """Take out the offsets that are trimmed."""
-    offsets[offsets < lows.take(numbers, mode="clip")] = NO_OFFSET
 
 
 def _are_lost(offsets: npt.NDArray[np.int64]) -> bool:

@@ -22,7 +22,7 @@ PLANNING: dict[str, Bug] = {
         (f"{PLANS[0]}::test_positions_may_cut_a_frame",),
     ),
     "plans: what is trimmed is read": Bug(
-        "store/plans/wanted.py",
+        "store/read/wanted.py",
         "        lows[numbers_there] = np.maximum(lows[numbers_there], trimmed.offsets[known])\n", "        pass\n",
         PLANS,
     ),

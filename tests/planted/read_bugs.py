@@ -77,6 +77,14 @@ READING: dict[str, Bug] = {
         "store/read/scan.py", "[(one, one.table.visible) for", "[(one, one.table.entries) for",
         ("tests/store/test_not_durable.py",),
     ),
+    "scan: a filter's end is passed over": Bug(
+        "store/read/scan.py", "            unwanted |= offsets >= self.highs.take(numbers, mode=\"clip\")\n", "",
+        ("tests/store/test_scan_wanted.py",),
+    ),
+    "scan: segments without what is wanted are read": Bug(
+        "store/read/scan.py", "isinstance(source, OpenSegment) or self._wanted.is_in(source)", "True",
+        ("tests/store/test_scan_wanted.py::test_segments_without_what_is_wanted_are_not_read",),
+    ),
     "scan: lost messages shift the offsets of the others": Bug(
         "store/read/scan.py", "offsets[footer.entries[kept]] = values[kept]",
         "offsets[footer.entries[kept]] = values[: int(kept.sum())]", ("tests/store/test_repair.py",),

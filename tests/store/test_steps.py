@@ -16,9 +16,9 @@ import pytest
 from stratalog.store import MessageStore, ScanPlanner, ShardWriter, StoreReader, commit_shards, plan_scan
 from stratalog.store.device import open_files
 from stratalog.store.format.footer import Footer
-from stratalog.store.plans.wanted import StreamTable
 from stratalog.store.read import lane_tables
 from stratalog.store.read.named_rows import Layout
+from stratalog.store.read.wanted import StreamTable
 from stratalog.store.segment.newest import NewestTimes
 from stratalog.store.segment.sealed import SealedSegment
 from stratalog.store.segment.segment import MAP_AFTER

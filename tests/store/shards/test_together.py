@@ -30,6 +30,7 @@ from stratalog.store.live.publisher import Publisher
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.together import set_together
 from stratalog.store.read.scan import LaneSnapshot
+from stratalog.store.read.wanted import ScanFilter
 from stratalog.store.shards import attach_together, lane_attach, loading
 from stratalog.store.shards.lane_attach import LaneAttach
 from stratalog.store.shards.parts import FramesPart, SegmentsPart
@@ -151,7 +152,7 @@ def test_a_scan_that_begins_before_a_commit_has_none_of_it_or_all(
                 monkeypatch.setattr(LivePage, "state", lambda *given: then_attach(state(*given)))
                 store.append(*OLD[0])  # so it looks
             else:
-                monkeypatch.setattr(fetcher, "LaneSnapshot", lambda lane: then_attach(LaneSnapshot(lane)))
+                monkeypatch.setattr(fetcher, "LaneSnapshot", lambda *given: then_attach(LaneSnapshot(*given)))
             count = sum(map(len, reader.scan()))
             assert count - len(OLD) - is_other in (0, len(ROWS))
         reader.close()
@@ -169,8 +170,8 @@ def test_a_look_waits_for_a_scan_of_another_process_that_begins(
             looked: list[int] = []
             other = threading.Thread(target=lambda: looked.append(len(content(reader))))
 
-            def then_look(lane: Lane) -> LaneSnapshot:
-                found = LaneSnapshot(lane)
+            def then_look(lane: Lane, wanted: ScanFilter) -> LaneSnapshot:
+                found = LaneSnapshot(lane, wanted)
                 if not lane.index:
                     store.attach_pending()
                     other.start()

@@ -68,6 +68,12 @@ class ScanFilter:
             _check(offset, "an offset", InvalidMessage, NO_END)
 
     @property
+    def is_all_queues(self) -> bool:
+        """True if all offsets of all queues are wanted."""
+        of_all = self.topics is None and self.queue_ids is None
+        return of_all and not self.starts and self.start_offset == 0 and self.end_offset is None
+
+    @property
     def has_times(self) -> bool:
         """True if not all times are wanted."""
         return self.start_ms is not None or self.end_ms is not None
@@ -176,3 +182,6 @@ def bounds_of(wanted: ScanFilter, table: StreamTable, trimmed: Lows | None) -> B
         lows[numbers_there] = np.maximum(lows[numbers_there], trimmed.offsets[known])
     end = MAX_OFFSET if wanted.end_offset is None else wanted.end_offset
     return Bounds(lows, np.where(there, end, 0))
+
+
+ALL = ScanFilter()
