@@ -14,11 +14,12 @@ from typing import NamedTuple
 from ..device.disk import Disk
 from ..errors import StoreCorrupt, system_errors
 from ..format.layout import checksum64
-from ..format.note import NOTE_FILE
 from ..format.shard import (
+    ANSWER,
     INCOMING,
     INDEX_SUFFIX,
     MANIFEST_SUFFIX,
+    QUESTION,
     REFUSED_SUFFIX,
     SHARD_SUFFIX,
     Before,
@@ -31,6 +32,7 @@ from .writer import write_forced
 
 FRESH = ".new"  # a manifest that is being written
 DAMAGED_MANIFEST = "a manifest is damaged"
+NOT_COMMITTED = "Nothing was committed; call it again."
 MAY_BE_DURABLE = "The commit may be durable: call it again, with the same name."
 
 
@@ -218,7 +220,7 @@ def _refused_folders(disk: Disk, store: Path) -> set[str]:
 
 
 def _is_leftover(name: str) -> bool:
-    return name not in (LOCK, NOTE_FILE) and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
+    return name not in (LOCK, QUESTION, ANSWER) and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
 
 
 def read_all(disk: Disk, path: Path) -> bytes:
