@@ -36,7 +36,7 @@ NEVER = -1
 MOST_STEPS = 40  # a commit takes fewer
 WAIT_MS = 100_000
 NEW, KNOWN, DIFFERS = "new", "known", "differs"
-MINE = [(OsFile, "truncate"), (OsDisk, "remove"), *((owner, name) for owner, name in STEPS if owner in (OsDisk, OsFile))]
+ALL_STEPS = [*(step for step in STEPS if step[0] in (OsDisk, OsFile)), (OsFile, "truncate"), (OsDisk, "remove")]
 
 
 def dying_at(step: int) -> None:
@@ -52,7 +52,7 @@ def dying_at(step: int) -> None:
 
         return run
 
-    for owner, name in MINE:
+    for owner, name in ALL_STEPS:
         setattr(owner, name, counting(getattr(owner, name)))
 
 
