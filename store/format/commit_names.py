@@ -33,28 +33,30 @@ class CommitNames:
     @property
     def table(self) -> Mapping[Key, Applied]:
         """The commits by their keys. Raises ValueError where the section is damaged."""
-        return self._ready() if self._table is None else self._table
+        with self._lock:
+            return self._ready()
 
     def find(self, key: Key) -> Applied | None:
         """The commit of a key. Raises ValueError where the section is damaged."""
-        with self._lock:  # `add` takes an entry away before it puts another one there
+        with self._lock:  # `add` takes an entry away before it puts the next one there
             return self._ready().get(key)
 
     def _ready(self) -> OrderedDict[Key, Applied]:
-        with self._lock:  # two threads would make a table each, and what is added to one of them were lost
-            if self._table is None:
-                table = OrderedDict(unpack_applied(self._section or b""))
-                self._parts = {key: one.pack() for key, one in table.items()}
-                self._passing = {key for key, one in table.items() if not one.is_kept}
-                self._table = table
-            return self._table
+        """The table. The lock is held: of two tables that two threads make, one loses what is added to it."""
+        if self._table is None:
+            table = OrderedDict(unpack_applied(self._section or b""))
+            self._parts = {key: one.pack() for key, one in table.items()}
+            self._passing = {key for key, one in table.items() if not one.is_kept}
+            self._table = table
+        return self._table
 
     @property
     def packed(self) -> bytes:
         """As a footer has them."""
-        if self._section is None:
-            self._section = packed_section([self._parts[key] for key in self._ready()])
-        return self._section
+        with self._lock:
+            if self._section is None:
+                self._section = packed_section([self._parts[key] for key in self._ready()])
+            return self._section
 
     def copy(self) -> CommitNames:
         """A copy, to be changed apart from this one."""

@@ -307,17 +307,19 @@ def test_an_interrupt_while_a_committer_asks_commits_nothing(
         assert content(store) == queues_of(rows_of("x", 5))
 
 
-def test_a_commit_that_is_cleared_between_the_look_at_what_waits_and_the_question_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answered_first", [True, False])
+def test_a_commit_that_is_cleared_while_the_answer_is_on_its_way_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_first: bool
 ) -> None:
-    """What waits is looked at first: so nothing can leave the folder and not be in the answer."""
+    """What waits is looked at before the writer is asked: so nothing leaves the folder and is not in the answer."""
     with MessageStore.open(tmp_path, tiny()) as store, held(store):
         waiting(tmp_path, ROWS)
         ask = commits._asked
 
         def attached_meanwhile(*given: Any) -> dict[int, int] | None:
+            found = ask(*given) if answered_first else None
             store.attach_pending()
-            return ask(*given)
+            return found if answered_first else ask(*given)
 
         monkeypatch.setattr(commits, "_asked", attached_meanwhile)
         assert not commit_shards(tmp_path, staged(tmp_path, ROWS), name="q", wait_ms=0).is_new
