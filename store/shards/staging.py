@@ -15,11 +15,9 @@ from ..device.disk import Disk
 from ..errors import StoreCorrupt, system_errors
 from ..format.layout import checksum64
 from ..format.shard import (
-    ANSWER,
     INCOMING,
     INDEX_SUFFIX,
     MANIFEST_SUFFIX,
-    QUESTION,
     REFUSED_SUFFIX,
     SHARD_SUFFIX,
     Before,
@@ -203,11 +201,9 @@ def sweep(disk: Disk, store: Path, older_than_s: float, *, waits: bool = True) -
         kept = named_folders(pending_in(disk, store)) | _refused_folders(disk, store)
         swept = [name for name in old if name not in kept]
         for name in swept:
-            if name.endswith(FRESH):
-                with suppress(OSError):
-                    disk.remove(incoming / name)
-            else:
-                remove_staged(disk, store, [name])
+            remove_staged(disk, store, [name])
+            with suppress(OSError):  # it is a file: of a committer that was killed
+                disk.remove(incoming / name)
     return swept
 
 
@@ -220,7 +216,7 @@ def _refused_folders(disk: Disk, store: Path) -> set[str]:
 
 
 def _is_leftover(name: str) -> bool:
-    return name not in (LOCK, QUESTION, ANSWER) and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
+    return name != LOCK and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
 
 
 def read_all(disk: Disk, path: Path) -> bytes:

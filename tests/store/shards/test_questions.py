@@ -249,12 +249,22 @@ def test_what_a_killed_committer_has_asked_hinders_no_other_one(tmp_path: Path) 
     with MessageStore.open(tmp_path, tiny()) as store:
         (tmp_path / "incoming").mkdir()
         Question(OsDisk(), tmp_path, "other", 5)
-        os.utime(tmp_path / "incoming" / QUESTION, (1, 1))
-        assert sweep_shards(tmp_path) == []
         assert commit(tmp_path)
         store.attach_pending()
         assert not commit(tmp_path)
-        assert QUESTION not in left_in(tmp_path)
+        assert left_in(tmp_path) == []
+
+
+def test_what_a_killed_committer_has_asked_is_swept(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()):
+        (tmp_path / "incoming").mkdir()
+        Question(OsDisk(), tmp_path, "other", 5)
+        until(lambda: ANSWER in left_in(tmp_path))
+        assert sweep_shards(tmp_path) == []
+        for name in (QUESTION, ANSWER):
+            os.utime(tmp_path / "incoming" / name, (1, 1))
+        assert sweep_shards(tmp_path) == [ANSWER, QUESTION]
+        assert left_in(tmp_path) == []
 
 
 def test_an_answer_that_cannot_be_written_hinders_no_attaching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
