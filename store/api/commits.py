@@ -79,6 +79,8 @@ def commit_shards(
     Raises:
         ReplayDiffers: a commit of this name and batch had other messages, or it is too old to tell, or a repair has
             given up a part of it. Nothing has changed.
+        StoreLocked: the process that has the store open does not say for 30 s what it has: it hangs, or compacts. Or
+            it was poisoned. Nothing was committed.
         StoreCorrupt: a shard, a manifest or the store is damaged.
         StoreUnusable: the folder is no store, or the shards are another store's.
         InvalidMessage: an argument is wrong, or another commit that waits has some of the shards.
@@ -168,7 +170,7 @@ def _look_up(
 ) -> tuple[MessageStore | None, dict[int, int]]:
     """The store, if nobody has it open, and the digests of the commits of this name, those that wait among them.
 
-    The store is opened to attach the commit as well, and is closed with `opened`. The process that has it open is
+    The store is opened to attach the commit as well, and `opened` closes it. If a process has it open, that one is
     asked. Raises StoreLocked if it does not answer.
     """
     key = manifest.name, manifest.batch
@@ -181,7 +183,7 @@ def _look_up(
         except StoreLocked:
             is_locked = True
         except StoreError:
-            pass  # what is damaged may still take a commit: its log tells
+            pass  # a damaged one may still take a commit, see `_in_closed`
         pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
         if writer is not None:
             found: dict[int, int] | None = writer._applied_batches(*key)
@@ -199,7 +201,7 @@ def _look_up(
 
 
 def _asked(disk: Disk, store: Path, key: tuple[str, int], patience_s: float) -> dict[int, int] | None:
-    """What the process that has the store open says of a name; None if it says nothing for so long.
+    """The commits of a name, by the process that has the store open; None if it does not answer for so long.
 
     It may have ended then, or another one have come. Raises StoreLocked if it cannot tell.
     """
@@ -216,7 +218,7 @@ def _asked(disk: Disk, store: Path, key: tuple[str, int], patience_s: float) -> 
 
 
 def _in_closed(disk: Disk, store: Path, key: tuple[str, int], _: float) -> dict[int, int] | None:
-    """What the log of a store says of a name that cannot be opened for writing; None if somebody has it open now."""
+    """The commits of a name in a store that cannot be opened for writing; None if a process has it open now."""
     try:
         with looking_at(disk, store):
             header = read_header(disk, store)
