@@ -137,11 +137,12 @@ class Round:
 
     def committer_that_dies(self) -> None:
         step = self.chance.randrange(MOST_STEPS // 2)
+        shards = staged(self.folder, self.rows)
 
         def work() -> None:
             dying_at(step)
             with suppress(ReplayDiffers):
-                self.commit(self.rows)
+                commit_shards(self.folder, shards, name="q", batch=self.batch, wait_ms=WAIT_MS)
 
         os.waitpid(forked(work), 0)
 
