@@ -1,8 +1,8 @@
-"""What a committer asks the process that has the store open: which commits of a name the log has.
+"""A committer asks the process that has the store open which commits of a name the log has.
 
-That process knows it: so a committer reads nothing of the log. A question and its answer are two small files in the
-folder `incoming`, see `format.shard`. They are never forced, and may be torn, old or missing: then there is no answer,
-and without one nothing is committed. A commit is durable by its manifest alone, which comes after the answer.
+That process knows it, so a committer reads nothing of the log. A question and its answer are two small files in the
+folder `incoming`, see `format.shard`. They are never forced. One that is torn, old or missing is no answer, and without
+an answer nothing is committed. A commit is durable by its manifest alone, which comes after the answer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from .staging import NOT_COMMITTED, incoming_of, read_all
 class Question:
     """A committer's side: a question that is there until `end`. `committing` is held: one process at a time asks.
 
-    Invariant: what a question is answered was true after it was put. What waited before it was put, and is not among
-    the commits that the answer names, waits still.
+    Invariant: the answer says what the log had at a moment after the question was put. So a commit whose manifest was
+    there before is in the answer, or its manifest was still there at that moment: a committer that looks at the
+    manifests first, and then asks, misses none.
     """
 
     def __init__(self, disk: Disk, store: Path, name: str, batch: int) -> None:
