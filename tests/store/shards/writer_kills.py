@@ -100,7 +100,7 @@ class Round:
         if dies:
             self.committer_that_dies()
         else:
-            self.committer()
+            self.committers(self.chance.choice((1, 1, 2)))
         with suppress(ProcessLookupError):
             os.kill(writer, signal.SIGKILL)
         os.waitpid(writer, 0)
@@ -126,14 +126,28 @@ class Round:
         os.close(reading)
         return child
 
-    def committer(self) -> None:
+    def committers(self, count: int) -> None:
+        """So many processes that make the commit at once: one of them is the first, if it is new."""
+        reading, writing = os.pipe()
+        others = [forked(lambda: os.write(writing, bytes([self.committer()]))) for _ in range(count - 1)]
+        told = [self.committer()]
+        for child in others:
+            _, status = os.waitpid(child, 0)
+            assert not status, "another committer has failed"
+            told.append(bool(os.read(reading, 1)[0]))
+        os.close(reading)
+        os.close(writing)
+        assert sum(told) == (self.kind == NEW), "a committer was told what is not so"
+
+    def committer(self) -> bool:
+        """Whether it was told that its commit is new."""
         try:
             is_new = self.commit(self.rows)
         except ReplayDiffers as error:
             assert self.kind == DIFFERS and "other rows" in str(error), error
-        else:
-            assert self.kind != DIFFERS, "other rows were taken"
-            assert is_new is (self.kind == NEW), "a committer was told what is not so"
+            return False
+        assert self.kind != DIFFERS, "other rows were taken"
+        return is_new
 
     def committer_that_dies(self) -> None:
         step = self.chance.randrange(MOST_STEPS // 2)
