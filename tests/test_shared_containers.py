@@ -62,7 +62,6 @@ SAFE = {
     "store/delayed/changes.py:came_until": ONE_CALL,
     "store/delayed/reckoning.py": ONE_CALL,
     "store/format/applied.py:batches_of": NEVER,
-    "store/format/commit_names.py:copy": ONE_THREAD,
     "store/log/queue.py:_let_in": OWNER,
     "store/log/spares.py:fill_up": ONE_THREAD,
     "store/log/removal.py:close": ONE_THREAD,

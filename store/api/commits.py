@@ -10,17 +10,18 @@ from typing import NamedTuple
 
 from ..device.clock import Clock
 from ..device.disk import Disk, OsDisk
-from ..device.folder import check_store_folder, fixed_path, read_header
+from ..device.folder import check_store_folder, fixed_path, looking_at, read_header
 from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, shown, system_errors
-from ..format.applied import MAX_NAME_BYTES, NO_BATCH, batches_of
+from ..format.applied import MAX_NAME_BYTES, NO_BATCH, batches_in
 from ..format.shard import Manifest, Shard
 from ..live.calls import call
-from ..live.lane_commits import NotSure, look_beside_writer, notes_to_leave
+from ..recovery.applied import applied_tables
 from ..shards.attacher import is_replay
 from ..shards.committing import committing
 from ..shards.lane_attach import key_of
-from ..shards.noting import read_note, write_note
+from ..shards.question import Question
 from ..shards.staging import (
+    NOT_COMMITTED,
     Pending,
     incoming_of,
     load_shard,
@@ -34,7 +35,7 @@ from ..shards.staging import (
 from .store import MessageStore
 
 FIRST_LOOK_S, LOOK_S = 0.0005, 0.02
-NOT_COMMITTED = "Nothing was committed; call it again."
+FIRST_PATIENCE_S, ANSWER_S = 0.125, 30.0
 
 
 class Commit(NamedTuple):
@@ -78,6 +79,8 @@ def commit_shards(
     Raises:
         ReplayDiffers: a commit of this name and batch had other messages, or it is too old to tell, or a repair has
             given up a part of it. Nothing has changed.
+        StoreLocked: the process that has the store open does not say for 30 s what it has: it hangs, or compacts. Or
+            it was poisoned. Nothing was committed.
         StoreCorrupt: a shard, a manifest or the store is damaged.
         StoreUnusable: the folder is no store, or the shards are another store's.
         InvalidMessage: an argument is wrong, or another commit that waits has some of the shards.
@@ -88,24 +91,21 @@ def commit_shards(
     store = fixed_path(path)
     manifest = _manifest(disk, store, shards, name, batch, keep=keep)
     with system_errors(store, NOT_COMMITTED), committing(disk, store), ExitStack() as opened:
-        writer, is_locked = _writer(disk, store, clock)
-        if writer is not None:
-            opened.enter_context(writer)
-        known = _known_batches(disk, store, manifest, writer, clock, is_locked=is_locked)
+        writer, known = _look_up(disk, store, manifest, clock, opened)
         is_new = not is_replay(manifest, known, store)
         if is_new and not shards and not keep:
             return Commit(is_new=True, is_attached=True, rows=0)
         if is_new:
             _check_shards(disk, store, manifest)
             write_manifest(disk, store, manifest)
-            if is_locked:
+            if writer is None:
                 call(disk, store)
         else:
             _remove(disk, store, {shard.folder for shard in shards})
         if writer is not None:
             with suppress(StoreError, OSError):  # it is durable; `stats` and the next opening tell what hinders it
                 writer.attach_pending()
-    attached = _attach(disk, store, manifest, wait_ms, clock, is_locked=is_locked)
+    attached = _attach(disk, store, manifest, wait_ms, clock, FIRST_LOOK_S if writer is None else LOOK_S)
     return Commit(is_new, attached, sum(shard.rows for shard in shards))
 
 
@@ -165,53 +165,67 @@ def _manifest(
     return Manifest(header.store_id, name, NO_BATCH if batch is None else batch, keep, tuple(shards))
 
 
-def _writer(disk: Disk, store: Path, clock: Clock | None) -> tuple[MessageStore | None, bool]:
-    """The store, opened to attach, so that a commit takes one opening; or None, and whether somebody has it open.
+def _look_up(
+    disk: Disk, store: Path, manifest: Manifest, clock: Clock | None, opened: ExitStack
+) -> tuple[MessageStore | None, dict[int, int]]:
+    """The store, if nobody has it open, and the digests of the commits of this name, those that wait among them.
 
-    What is damaged may still take a commit: reading tells.
+    The store is opened to attach the commit as well, and `opened` closes it. If a process has it open, that one is
+    asked. Raises StoreLocked if it does not answer.
     """
-    try:
-        return MessageStore.open(store, disk=disk, clock=clock), False
-    except StoreError as error:
-        return None, isinstance(error, StoreLocked)
-
-
-def _known_batches(
-    disk: Disk, store: Path, manifest: Manifest, writer: MessageStore | None, clock: Clock | None, *, is_locked: bool
-) -> dict[int, int]:
-    """The digests of the commits of this name, those that wait among them, by batch."""
-    pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
     key = manifest.name, manifest.batch
-    found = _beside_writer(disk, store, manifest) if is_locked else None
-    if writer is not None:
-        found = writer._applied_batches(*key)
-    elif found is None:
-        with MessageStore.open(store, read_only=True, disk=disk, clock=clock) as reader:
-            found = reader._applied_batches(*key)
-    mine = [one.manifest for one in pending if key_of(one.manifest) == key_of(manifest)]
-    return {**found, **{one.batch: one.digest for one in mine}}
+    until, patience_s = time.monotonic() + ANSWER_S, FIRST_PATIENCE_S
+    while True:
+        writer = None
+        is_locked = False
+        try:
+            writer = opened.enter_context(MessageStore.open(store, disk=disk, clock=clock))
+        except StoreLocked:
+            is_locked = True
+        except StoreError:
+            pass  # a damaged one may still take a commit, see `_in_closed`
+        pending = pending_in(disk, store)  # before the log: what is attached meanwhile is then found there
+        if writer is not None:
+            found: dict[int, int] | None = writer._applied_batches(*key)
+        else:
+            found = (_asked if is_locked else _in_closed)(disk, store, key, patience_s)
+        if found is not None:
+            mine = [one.manifest for one in pending if key_of(one.manifest) == key_of(manifest)]
+            return writer, {**found, **{one.batch: one.digest for one in mine}}
+        if time.monotonic() >= until:
+            raise StoreLocked(
+                f"{store} is open in a process that has not told for {ANSWER_S:.0f} s which commits it has: it hangs, "
+                f"or it compacts or rebuilds the store. {NOT_COMMITTED}"
+            )
+        patience_s *= 2
 
 
-def _beside_writer(disk: Disk, store: Path, manifest: Manifest) -> dict[int, int] | None:
-    """What the log of an open store says of the commits of this name, looked for from the note on; None if not sure.
+def _asked(disk: Disk, store: Path, key: tuple[str, int], patience_s: float) -> dict[int, int] | None:
+    """The commits of a name, by the process that has the store open; None if it does not answer for so long.
 
-    What was found is noted for the next committer. `committing` is held.
+    It may have ended then, or another one have come. Raises StoreLocked if it cannot tell.
     """
+    question = Question(disk, store, *key)
     try:
-        header = read_header(disk, store)
-        if header is None or header.store_id != manifest.store_id:
-            return None
-        known = read_note(disk, store, header)
-        lanes = look_beside_writer(disk, store, header, known)
-        if lanes is None:
-            return None
-        found = [lane.find(key_of(manifest)) for lane in lanes]
-        notes = notes_to_leave(lanes)
-        if notes is not None:
-            write_note(disk, store, header, notes)
-    except (NotSure, StoreError, OSError):
+        call(disk, store)
+        until, nap_s = time.monotonic() + patience_s, FIRST_LOOK_S
+        while (found := question.answer()) is None and time.monotonic() < until:
+            time.sleep(nap_s)
+            nap_s = min(2 * nap_s, LOOK_S)
+        return found
+    finally:
+        question.end()
+
+
+def _in_closed(disk: Disk, store: Path, key: tuple[str, int], _: float) -> dict[int, int] | None:
+    """The commits of a name in a store that cannot be opened for writing; None if a process has it open now."""
+    try:
+        with looking_at(disk, store):
+            header = read_header(disk, store)
+            assert header is not None, "the manifest has its id"
+            return batches_in(applied_tables(disk, store, header), *key)
+    except StoreLocked:
         return None
-    return batches_of(found)
 
 
 def _remove(disk: Disk, store: Path, staged: set[str]) -> int:
@@ -235,13 +249,12 @@ def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:
             raise StoreUnusable(f"the shard {staged.path} was written for another store")
 
 
-def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Clock | None, *, is_locked: bool) -> bool:
+def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Clock | None, nap_s: float) -> bool:
     """Have it attached by whoever has the store open and was called, or do it; False if it waits.
 
     It is durable, whatever hinders it; so no StoreError comes out. `stats` and the next opening tell of it.
     """
     deadline = time.monotonic() + wait_ms / 1000
-    nap_s = FIRST_LOOK_S if is_locked else LOOK_S
     try:
         while _is_pending(pending_in(disk, store), manifest):
             if nap_s >= LOOK_S:  # the process that was called may have ended

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..device.disk import Disk
+from ..device.steps import take_all
 from ..errors import StoreError, again, system_errors
 from ..log.lane import Lane
+from ..log.upkeep import Upkeep
 from ..recovery.repair import Loss
 from ..shards.attacher import Attacher, GivenUp
 from .appender import Appender
@@ -47,7 +51,7 @@ class ShardCalls:
     def _applied_batches(self, name: str, batch: int) -> dict[int, int]:
         """For `commit_shards`: the digest of each batch that the log has under the name of a commit.
 
-        Raises StoreCorrupt.
+        Raises StorePoisoned, StoreClosed.
         """
         self._shared.check_open()
         attacher = self._running.attacher
@@ -84,3 +88,10 @@ def begin_attaching(
     return [
         Loss(str(one.manifest), 0, 0, one.messages, None if one.copy is None else str(one.copy)) for one in given_up
     ]
+
+
+def answering(running: Running, upkeep: Upkeep) -> Callable[[], None]:
+    """What is done when a committer calls: it asks something, or it has left a commit."""
+    attacher = running.attacher
+    assert attacher is not None, "it was begun before"
+    return lambda: take_all([attacher.answer, upkeep.call_lookers])

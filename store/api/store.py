@@ -35,7 +35,7 @@ from .delayed_calls import make_delaying
 from .fetcher import Fetcher
 from .figures import Stats
 from .lanes import LaneMaker
-from .shard_calls import ShardCalls, begin_attaching
+from .shard_calls import ShardCalls, answering, begin_attaching
 from .shared import Shared
 from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, recovery_figures
 from .store_reader import StoreReader, check_arguments
@@ -177,7 +177,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             self._running, self._shared, self._disk, self._store_id, self._appender, repair=repair
         )
         publisher.begin(self._lanes)  # after it: no other process sees a commit that a crash has left in part
-        calls = self._running.calls = Calls(self._disk, self.path, self._upkeep.call_lookers)
+        calls = self._running.calls = Calls(self._disk, self.path, answering(self._running, self._upkeep))
         calls.start()
         self._upkeep.last_error = publisher.error or self._upkeep.last_error
 

@@ -16,8 +16,6 @@ from ..device.folder import check_store_folder, fixed_path
 from ..device.forks import forget, watch
 from ..device.steps import take_all
 from ..errors import InvalidConfig, StoreError, StoreReadOnly, StoreUnusable
-from ..format.applied import NO_BATCH, batches_of
-from ..live.applied import applied_in
 from ..read.caches import Caches
 from ..read.reader import Reader
 from ..recovery.repair import Loss
@@ -191,14 +189,6 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
     def __repr__(self) -> str:
         state = "closed" if self._shared.closed else "poisoned" if self._poison is not None else "open"
         return f"<{self._name} {str(self.path)!r}, {state}>"
-
-    def _applied_batches(self, name: str, batch: int) -> dict[int, int]:
-        """For `commit_shards`: the digest of each batch that the log has under the name of a commit.
-
-        Raises StoreCorrupt.
-        """
-        self._shared.check_open()
-        return batches_of(applied_in(lane, (name, batch == NO_BATCH)) for lane in self._lanes)
 
     def stats(self) -> ReaderStats:
         """Return the reader's figures since it was opened, as a plain nested dict, ready for JSON.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections import OrderedDict
 from collections.abc import Container, Mapping
 
@@ -10,7 +11,7 @@ from .applied import MOST_BYTES, Applied, Key, packed_section, unpack_applied
 
 
 class CommitNames:
-    """The commits of a lane, the one that came last at the end. One thread at a time changes it.
+    """The commits of a lane, the one that came last at the end. One thread at a time changes it; any may `find`.
 
     Invariants:
         * what is packed is no longer than `MOST_BYTES`: the oldest names go first, and none before one that waits;
@@ -27,13 +28,21 @@ class CommitNames:
         self._table: OrderedDict[Key, Applied] | None = None
         self._parts: dict[Key, bytes] = {}  # packed
         self._passing: set[Key] = set()  # those that are not remembered for good
+        self._lock = threading.RLock()
 
     @property
     def table(self) -> Mapping[Key, Applied]:
         """The commits by their keys. Raises ValueError where the section is damaged."""
-        return self._ready() if self._table is None else self._table
+        with self._lock:
+            return self._ready()
+
+    def find(self, key: Key) -> Applied | None:
+        """The commit of a key. Raises ValueError where the section is damaged."""
+        with self._lock:  # `add` takes an entry away before it puts the next one there
+            return self._ready().get(key)
 
     def _ready(self) -> OrderedDict[Key, Applied]:
+        """The table. The lock is held: of two tables that two threads make, one loses what is added to it."""
         if self._table is None:
             table = OrderedDict(unpack_applied(self._section or b""))
             self._parts = {key: one.pack() for key, one in table.items()}
@@ -44,19 +53,26 @@ class CommitNames:
     @property
     def packed(self) -> bytes:
         """As a footer has them."""
-        if self._section is None:
-            self._section = packed_section([self._parts[key] for key in self._ready()])
-        return self._section
+        with self._lock:
+            if self._section is None:
+                self._section = packed_section([self._parts[key] for key in self._ready()])
+            return self._section
 
     def copy(self) -> CommitNames:
         """A copy, to be changed apart from this one."""
-        twin = copy.copy(self)
-        if self._table is not None:
-            twin._table, twin._parts, twin._passing = OrderedDict(self._table), dict(self._parts), set(self._passing)
-        return twin
+        with self._lock:
+            twin = copy.copy(self)
+            if self._table is not None:
+                twin._table = OrderedDict(self._table)
+                twin._parts, twin._passing = dict(self._parts), set(self._passing)
+            return twin
 
     def add(self, entry: Applied, waiting: Container[Key] = ()) -> None:
         """Note one more commit. Those that no replay can come of any more are forgotten, but none that is `waiting`."""
+        with self._lock:
+            self._add(entry, waiting)
+
+    def _add(self, entry: Applied, waiting: Container[Key]) -> None:
         table, key = self._ready(), entry.key
         for other in [one for one in list(self._passing) if one not in waiting]:
             self._drop(other)

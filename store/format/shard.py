@@ -1,7 +1,8 @@
 """Shards and manifests: bulk data on its way into a store, in the folder `incoming` beside the lanes.
 
     incoming/LOCK                           held by whoever commits, or removes shards
-    incoming/APPLIED                        what the last committer beside a writer has found in the log (`note`)
+    incoming/QUESTION                       what a committer asks the process that has the store open, and
+    incoming/ANSWER                         the answer
     incoming/<staging>/00-000001.shard      what one task has written: lane, number
     incoming/<staging>/00-000001.index      what the shard is; its checksum is the shard's
     incoming/000000000001-<hash>.manifest   a commit that is durable and not yet attached
@@ -32,6 +33,11 @@ Manifest
     them: the file of its manifest, its name, batch and rows. So the loss of a manifest is noticed by the next one. In a
     second line the checksum of the first. It is written under another name, forced, renamed, and the folder is forced:
     then the commit is done, and attaching it cannot be refused any more.
+
+Question, answer
+    JSON in one line and its checksum in a second one, as a manifest has them. A question has a number, which is drawn
+    anew each time, and the name and batch of the commit that is to be made; its answer has the same number, and the
+    batch and digest of each commit that the log has under that name, or why that cannot be told. They are not forced.
 
 Attaching a small commit
     The lane's log gets the commit's record and behind it, in ordinary frames, the messages of its shards, in their
@@ -67,6 +73,8 @@ SHARD_SUFFIX: Final = ".shard"
 INDEX_SUFFIX: Final = ".index"
 MANIFEST_SUFFIX: Final = ".manifest"
 REFUSED_SUFFIX: Final = ".refused"
+QUESTION: Final = "QUESTION"
+ANSWER: Final = "ANSWER"
 SHARD_MAGIC: Final = b"SLOGSHRD"
 SHARD_CHAIN: Final = 0  # of a shard's first frame
 
@@ -134,17 +142,15 @@ class Manifest(NamedTuple):
         }  # fmt: skip
         if self.before is not None:
             fields["before"] = self.before._asdict()
-        line = json.dumps(fields, separators=(",", ":")).encode()
-        return b"%s\n%016x\n" % (line, checksum64(line))
+        return pack_line(fields)
 
     @classmethod
     def unpack(cls, content: bytes) -> Manifest | None:
         """The manifest, or None when the bytes are not one."""
-        line, _, rest = content.partition(b"\n")
-        if rest != b"%016x\n" % checksum64(line):
+        fields = unpack_line(content)
+        if fields is None:
             return None
         try:
-            fields: dict[str, Any] = json.loads(line)
             shards = tuple(Shard(**shard) for shard in fields["shards"])
             name, batch, version = fields["name"], fields["batch"], fields["version"]
             before = Before(**fields["before"]) if "before" in fields else None
@@ -152,6 +158,24 @@ class Manifest(NamedTuple):
         except (ValueError, KeyError, TypeError):
             return None
         return found if version == FORMAT_VERSION and 0 < len(name.encode()) <= MAX_NAME_BYTES else None
+
+
+def pack_line(fields: dict[str, Any]) -> bytes:
+    """Fields as JSON in one line, and its checksum in a second one."""
+    line = json.dumps(fields, separators=(",", ":")).encode()
+    return b"%s\n%016x\n" % (line, checksum64(line))
+
+
+def unpack_line(content: bytes) -> dict[str, Any] | None:
+    """The fields that `pack_line` has packed; None when the bytes are not whole."""
+    line, _, rest = content.partition(b"\n")
+    if rest != b"%016x\n" % checksum64(line):
+        return None
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) else None
 
 
 def _shown(name: str, batch: int) -> str:

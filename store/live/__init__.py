@@ -4,6 +4,5 @@ Begin with `publisher` in the writer's process, and with `follower` in a reader'
 
     the writer          publisher, mirror, calls
     the reader          follower, page, files, followed_ring, whole_frames
-    one lane of it      lane, followed_offsets, tail, plain_frames, applied
-    for a committer     lane_commits
+    one lane of it      lane, followed_offsets, tail, plain_frames
 """

@@ -2,7 +2,7 @@
 
 Begin with `staging`, what lies in the folder `incoming`, and `attacher`, which brings it into the log.
 
-    staging             writer, staging, committing, noting
+    staging             writer, staging, committing, question
     attaching           attacher, attach_together, parts, lane_attach, lane_build, log_end, record_segment, rewriting
     a small commit      loading
 """

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 from ..device.clock import Clock
 from ..device.disk import Disk
 from ..errors import ReplayDiffers, StoreClosed, StoreCorrupt, StoreError
-from ..format.applied import HISTORY, IN_PART, NO_BATCH, batches_in
-from ..format.shard import MANIFEST_SUFFIX, Before, Manifest, Shard
+from ..format.applied import HISTORY, IN_PART, NO_BATCH, batches_of
+from ..format.shard import MANIFEST_SUFFIX, QUESTION, Before, Manifest, Shard
 from ..log.flusher import Flusher
 from ..log.streams import FindOrMake
 from ..log.together import Change
@@ -20,6 +20,7 @@ from ..log.upkeep import Upkeep
 from .attach_together import attach_together
 from .lane_attach import LaneAttach, key_of
 from .parts import Part
+from .question import answer_question
 from .staging import (
     Pending,
     Staged,
@@ -88,6 +89,8 @@ class Attacher:
         self._lanes = [LaneAttach(disk, flusher, upkeep, store_id, clock.wall_ms, find_or_make) for flusher in flushers]
         self._attaching = threading.RLock()
         self._stopped = False
+        self._answering = threading.Lock()
+        self._answered = ""  # the number of the last question
         self._sweep_at = clock.monotonic_s()
         self.commits = 0
         self.messages = 0
@@ -99,6 +102,9 @@ class Attacher:
         may be what the commit waits for.
         """
         names = self._disk.list(incoming_of(self._folder))
+        if QUESTION in names:
+            with suppress(OSError):  # whoever asks says that nobody has answered
+                self.answer()
         try:
             if any(name.endswith(MANIFEST_SUFFIX) for name in names):
                 self.attach_pending()
@@ -257,8 +263,16 @@ class Attacher:
         self._disk.force_folder(incoming)
 
     def batches(self, name: str, batch: int) -> dict[int, int]:
-        """The digest of each batch that the log has under the name of a commit; see `Applied.batches`."""
-        return batches_in([lane.applied for lane in self._lanes], name, batch)
+        """The digest of each batch that the log has under the name of a commit; see `Applied.batches`. Any thread.
+
+        Of a commit that is just being attached it may be there or not: its manifest waits still. Raises StorePoisoned.
+        """
+        return batches_of(lane.find((name, batch == NO_BATCH)) for lane in self._lanes)
+
+    def answer(self) -> None:
+        """Tell a committer in another process what it asks, also while something is attached. Raises OSError."""
+        with self._answering:
+            self._answered = answer_question(self._disk, self._folder, self._answered, self.batches)
 
     def begun(self) -> bool:
         """Is there a commit that a lane's log has begun with, and not finished?"""
@@ -274,8 +288,8 @@ class Attacher:
             self._stopped = True
 
     def after_fork(self) -> None:
-        """In a child process: a lost thread may hold the lock."""
-        self._attaching = threading.RLock()
+        """In a child process: a lost thread may hold a lock."""
+        self._attaching, self._answering = threading.RLock(), threading.Lock()
         self._stopped = True
 
 

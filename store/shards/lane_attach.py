@@ -58,14 +58,26 @@ class LaneAttach:
 
     @property
     def applied(self) -> Mapping[Key, Applied]:
-        """The commits that the lane has. Raises StorePoisoned: what a failed write left in memory proves nothing."""
-        if self._lane.poison is not None:
-            raise again(self._lane.poison)
+        """The commits that the lane has. Raises StorePoisoned."""
+        self._check_poison()
         return self._lane.commits.table
 
+    def _check_poison(self) -> None:
+        """Raises StorePoisoned: what a failed write left in memory proves nothing."""
+        if self._lane.poison is not None:
+            raise again(self._lane.poison)
+
+    def find(self, key: Key) -> Applied | None:
+        """What the lane remembers under a commit's name: the commit itself, or a query's newest one. Any thread.
+
+        Raises StorePoisoned.
+        """
+        self._check_poison()
+        return self._lane.commits.find(key)
+
     def known(self, manifest: Manifest) -> Applied | None:
-        """What the lane remembers under the commit's name: the commit itself, or a query's newest one."""
-        return self.applied.get(key_of(manifest))
+        """As `find`, by a commit's manifest."""
+        return self.find(key_of(manifest))
 
     def is_begun(self, manifest: Manifest) -> bool:
         """Has the lane's log begun with a commit, and not all of it?"""

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from ..device.disk import Disk
 from ..errors import StoreCorrupt, system_errors
 from ..format.layout import checksum64
-from ..format.note import NOTE_FILE
 from ..format.shard import (
     INCOMING,
     INDEX_SUFFIX,
@@ -31,6 +30,7 @@ from .writer import write_forced
 
 FRESH = ".new"  # a manifest that is being written
 DAMAGED_MANIFEST = "a manifest is damaged"
+NOT_COMMITTED = "Nothing was committed; call it again."
 MAY_BE_DURABLE = "The commit may be durable: call it again, with the same name."
 
 
@@ -201,11 +201,9 @@ def sweep(disk: Disk, store: Path, older_than_s: float, *, waits: bool = True) -
         kept = named_folders(pending_in(disk, store)) | _refused_folders(disk, store)
         swept = [name for name in old if name not in kept]
         for name in swept:
-            if name.endswith(FRESH):
-                with suppress(OSError):
-                    disk.remove(incoming / name)
-            else:
-                remove_staged(disk, store, [name])
+            remove_staged(disk, store, [name])
+            with suppress(OSError):  # it is a file: of a committer that was killed
+                disk.remove(incoming / name)
     return swept
 
 
@@ -218,7 +216,7 @@ def _refused_folders(disk: Disk, store: Path) -> set[str]:
 
 
 def _is_leftover(name: str) -> bool:
-    return name not in (LOCK, NOTE_FILE) and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
+    return name != LOCK and not name.endswith((MANIFEST_SUFFIX, REFUSED_SUFFIX))
 
 
 def read_all(disk: Disk, path: Path) -> bytes:

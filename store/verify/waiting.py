@@ -8,11 +8,10 @@ from pathlib import Path
 from ..device.disk import Disk
 from ..device.looking import LookingDisk
 from ..errors import StoreCorrupt
-from ..format.applied import batches_in, unpack_applied
-from ..format.layout import lane_name
+from ..format.applied import batches_in
 from ..format.shard import MANIFEST_SUFFIX, Before, Manifest
 from ..format.store_files import StoreHeader
-from ..recovery.lane_recovery import LaneRecovery
+from ..recovery.applied import applied_tables
 from ..shards.attacher import was_before
 from ..shards.loading import check_payloads
 from ..shards.staging import DAMAGED_MANIFEST, incoming_of, is_refused, load_shard, read_all
@@ -44,15 +43,9 @@ def check_waiting(disk: Disk, store: Path, header: StoreHeader, findings: Findin
 
 def _check_before(store: Path, header: StoreHeader, manifest: Manifest, before: Before, findings: Findings) -> None:
     """Was a commit attached whose manifest is gone? Recovery tells which were."""
-    tables = []
-    for lane in range(header.lanes):
-        folder = store / lane_name(lane)
-        recovery = LaneRecovery(LookingDisk(), folder, lane, header.store_id, folder, repair=False, direct=False)
-        try:
-            found = recovery.run()
-        except StoreCorrupt:
-            return  # the check of the lane has told of it, and its table says nothing for sure
-        found.close()
-        tables.append(unpack_applied(found.applied))
+    try:
+        tables = applied_tables(LookingDisk(), store, header)
+    except StoreCorrupt:
+        return  # the check of the lane has told of it, and its table says nothing for sure
     if not was_before(manifest, partial(batches_in, tables)):
         findings.damage(MANIFEST_IS_MISSING, incoming_of(store) / before.file, 0)

@@ -8,7 +8,7 @@ CRASHES = ("tests/store/shards/test_crashes.py",)
 ATTACHING = "tests/store/shards/test_attaching.py"
 FRAMES = "tests/store/shards/test_frames.py"
 BEHIND = "tests/store/test_write_behind.py"
-NOTE = "tests/store/shards/test_note.py"
+QUESTIONS = "tests/store/shards/test_questions.py"
 
 BULK: dict[str, Bug] = {
     "bulk: a manifest or an index is not forced before it has its name": Bug(
@@ -76,8 +76,8 @@ BULK: dict[str, Bug] = {
         "store/shards/loading.py", "            if whole_messages(frame, payload) < header.count:\n",
         "            if False:\n", (f"{FRAMES}::test_a_damaged_payload_is_not_appended",),
     ),
-    "bulk: a committer beside a writer looks at footers alone": Bug(
-        "store/live/applied.py", "    for opened in reversed(view.open):\n", "    for opened in ():\n",
+    "bulk: a writer knows no commit that came since it has been opened": Bug(
+        "store/shards/lane_attach.py", "            lane.commits.add(made[0], waiting)\n", "            pass\n",
         (f"{FRAMES}::test_a_committer_beside_a_writer_knows_the_commits_of_the_segment_that_grows",),
     ),
     "bulk: of two drivers that make a store at once, the later one replaces the earlier one's": Bug(
@@ -118,38 +118,42 @@ BULK: dict[str, Bug] = {
         "store/shards/rewriting.py", "    if lasting_sum(header, columns) != known:\n", "    if False:\n",
         ("tests/store/shards/test_repair.py",),
     ),
-    "bulk: the note counts although its frame is another one": Bug(
-        "store/live/lane_commits.py", "head is not None and head.checksum == known.chain and ", "head is not None and ",
-        (f"{NOTE}::test_a_log_that_was_put_back_is_not_taken_for_the_noted_one",),
+    "bulk: an answer to another question is taken": Bug(
+        "store/shards/question.py", 'if fields is None or fields["number"] != self._number:', "if fields is None:",
+        (f"{QUESTIONS}::test_an_answer_to_another_question_or_a_torn_one_is_none",),
     ),
-    "bulk: the note counts although its frame is not there": Bug(
-        "store/live/lane_commits.py", "        for _ in range(2):\n            head = self.head_at(known.position)\n",
-        "        self.position, self.chain = known.position, known.chain\n        return True\n"
-        "        for _ in range(2):\n            head = self.head_at(known.position)\n",
-        (f"{NOTE}::test_a_log_that_was_put_back_is_not_taken_for_the_noted_one",),
+    "bulk: an answer is believed without its checksum": Bug(
+        "store/format/shard.py", '    if rest != b"%016x\\n" % checksum64(line):\n        return None\n', "",
+        (f"{QUESTIONS}::test_an_answer_to_another_question_or_a_torn_one_is_none",),
     ),
-    "bulk: a committer with a note looks at that alone": Bug(
-        "store/live/lane_commits.py", "        while (head := walk.next_head(end)) is not None:\n",
-        "        while False:\n",
-        (f"{FRAMES}::test_a_committer_beside_a_writer_knows_the_commits_of_the_segment_that_grows",),
-    ),
-    "bulk: a note is believed without its checksum": Bug(
-        "store/format/note.py", "SUM.unpack_from(content, at)[0] != checksum64(content[:at])", "False",
-        (f"{NOTE}::test_a_damaged_note_is_none",),
-    ),
-    "bulk: a frame that is durable in part is noted": Bug(
-        "store/live/lane_commits.py", "        is_whole = end is None or header.end <= end\n",
-        "        is_whole = True\n",
-        (f"{NOTE}::test_a_record_that_is_not_durable_yet_is_neither_found_nor_noted",),
-    ),
-    "bulk: a record that is not durable yet is found": Bug(
-        "store/live/lane_commits.py", "            if end is None or start + length <= end:\n",
-        "            if True:\n",
-        (f"{NOTE}::test_a_record_that_is_not_durable_yet_is_neither_found_nor_noted",),
-    ),
-    "bulk: a commit beside a writer reads the open segment from its beginning": Bug(
+    "bulk: what waits is looked at when the writer has answered": Bug(
         "store/api/commits.py",
-        "            write_note(disk, store, header, notes)\n", "            pass\n",
-        (f"{NOTE}::test_a_commit_beside_a_writer_looks_only_at_what_came_since_the_last_one",),
+        "            mine = [one.manifest for one in pending if",
+        "            mine = [one.manifest for one in pending_in(disk, store) if",
+        (f"{QUESTIONS}::test_a_commit_that_is_cleared_while_the_answer_is_on_its_way_is_known",),
+    ),
+    "bulk: a writer that has failed tells what it has in memory": Bug(
+        "store/shards/lane_attach.py",
+        "        self._check_poison()\n        return self._lane.commits.find(key)\n",
+        "        return self._lane.commits.find(key)\n",
+        (f"{QUESTIONS}::test_a_writer_that_has_failed_takes_no_commit_and_says_why",),
+    ),
+    "bulk: no answer is taken for none of that name": Bug(
+        "store/api/commits.py", "        return found\n    finally:\n        question.end()\n",
+        "        return found or {}\n    finally:\n        question.end()\n",
+        (f"{QUESTIONS}::test_a_process_that_has_the_store_and_does_not_answer_is_waited_for_and_nothing_is_committed",),
+    ),
+    "bulk: a writer answers when it has attached": Bug(
+        "store/shards/attacher.py", "        with self._answering:\n",
+        "        with self._attaching, self._answering:\n",
+        (f"{QUESTIONS}::test_a_writer_answers_while_it_attaches",),
+    ),
+    "bulk: a name that comes again is not there for a moment": Bug(
+        "store/format/commit_names.py", "        with self._lock:  # `add` takes", "        if True:  # `add` takes",
+        (f"{QUESTIONS}::test_a_name_that_comes_again_is_there_all_the_while",),
+    ),
+    "bulk: two threads make a table of a lane's names each": Bug(
+        "store/format/commit_names.py", "        with self._lock:  # `add` takes", "        if True:  # `add` takes",
+        (f"{QUESTIONS}::test_a_name_that_comes_while_another_thread_makes_the_table_is_kept",),
     ),
 }  # fmt: skip

@@ -34,8 +34,8 @@ def held(store: MessageStore) -> Iterator[None]:
 
 
 def left_in(path: Path) -> list[str]:
-    """What the folder `incoming` has beside the lock and the committers' note."""
-    return sorted(one.name for one in (path / "incoming").iterdir() if one.name not in ("LOCK", "APPLIED"))
+    """What the folder `incoming` has beside the lock."""
+    return sorted(one.name for one in (path / "incoming").iterdir() if one.name != "LOCK")
 
 
 def rows_of(label: str, count: int, queues: int = 3, size: int = 40) -> list[Row]:

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from stratalog.store import MessageStore, ReplayDiffers, StoreConfig, StoreCorrupt, StoreFull, commit_shards
-from stratalog.store.api import commits
 from stratalog.store.format.applied import Applied, AppliedRecord, pack_applied, unpack_applied
 from stratalog.store.shards import parts
 from stratalog.store.testing import SimulatedDisk
@@ -43,13 +42,7 @@ def test_a_large_commit_becomes_segments(tmp_path: Path) -> None:
         assert store.queue_bounds("t", 0) == (0, 5)
 
 
-@pytest.mark.parametrize("is_sure", [True, False])
-def test_a_committer_beside_a_writer_knows_the_commits_of_the_segment_that_grows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sure: bool
-) -> None:
-    """Also where the log is not as usual: then it reads as any reader does."""
-    if not is_sure:
-        monkeypatch.setattr(commits, "look_beside_writer", lambda *_: None)
+def test_a_committer_beside_a_writer_knows_the_commits_of_the_segment_that_grows(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:  # its first segment is large enough for all of it
         for batch in range(5):
             for name in ("q", "r"):

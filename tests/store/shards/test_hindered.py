@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stratalog.store import Commit, MessageStore, commit_shards
+from stratalog.store import Commit, MessageStore, ReplayDiffers, StoreLocked, commit_shards
+from stratalog.store.api import commits
+from stratalog.store.device.folder import looking_at
+from stratalog.store.format.applied import NO_BATCH
 from stratalog.store.testing import SimulatedDisk
 from stratalog.store.testing.faults import Operation
 
@@ -79,3 +83,29 @@ def test_a_durable_commit_is_not_an_error_when_the_store_cannot_be_opened(tmp_pa
     disk.take_away(next(file for file in disk.files() if file.suffix == ".shard" and folder in str(file)))
     shards = staged(tmp_path, rows_of("x", 40), disk=disk)
     assert returned(lambda: commit_shards(tmp_path, shards, name="a", disk=disk)) == (True, False, 40)
+
+
+@pytest.mark.usefixtures("as_segments")
+def test_a_store_that_cannot_be_opened_still_tells_what_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if somebody has it for a moment, who tries to open it as well."""
+    disk, folder = half_attached(tmp_path)
+    disk.take_away(next(file for file in disk.files() if file.suffix == ".shard" and folder in str(file)))
+    looks: list[Any] = []
+
+    def in_use(*given: Any) -> Any:
+        looks.append(given)
+        if len(looks) == 1:
+            raise StoreLocked("another process has it")
+        return looking_at(*given)
+
+    monkeypatch.setattr(commits, "looking_at", in_use)
+    shards = staged(tmp_path, rows_of("x", 40), disk=disk)
+    assert returned(lambda: commit_shards(tmp_path, shards, name="a", disk=disk)) == (True, False, 40)
+    assert len(looks) == 2
+    assert set(commits._in_closed(disk, tmp_path, ("q", NO_BATCH), 0) or ()) == {NO_BATCH}  # by its record in the log
+    others = staged(tmp_path, rows_of("y", 3), disk=disk)
+    for name in ("a", "q"):
+        with pytest.raises(ReplayDiffers):
+            commit_shards(tmp_path, others, name=name, disk=disk)
